@@ -106,6 +106,10 @@ conformance: need-all setup servers ## the suite and the faults on all stores, s
 compatibility: setup ## try file versions, releases and feature flags, some seconds; writes docs/compatibility.md
 	@$(PY) scripts/compatibility.py $(ARGS)
 
+.PHONY: doc-tests
+doc-tests: ## list the tests that the user pages name in comments; writes docs/tests-of-pages.md
+	@"$$(scripts/find-python)" scripts/doc_tests.py $(ARGS)
+
 # pyspark 4.1 leaves a socket open at every `collect`.
 SPARK_MIN_WARNINGS := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 .PHONY: test-spark-min
@@ -113,15 +117,17 @@ test-spark-min: need-all setup servers $(SPARK_MIN)/.packages ## the Spark tests
 	@PYTHONPATH=. $(SPARK_MIN)/bin/python -m pytest $(SPARK_MIN_WARNINGS) tests/spark $(ARGS)
 
 .PHONY: check
-check: need-build need-rust-tools setup ## format, lint, types, import layers, generated code, Rust
+check: need-build need-rust-tools setup ## format, lint, words, types, import layers, generated code, Rust
 	@$(MAKE) --no-print-directory --keep-going $(CHECKS)
 
-CHECKS := check-format check-lint check-types check-layers check-protos check-rustfmt check-clippy check-proxy
+CHECKS := check-format check-lint check-words check-types check-layers check-protos check-rustfmt check-clippy check-proxy
 .PHONY: $(CHECKS)
 check-format:
 	@ruff format --check
 check-lint:
 	@ruff check
+check-words:
+	@$(PY) scripts/plain_words.py
 check-types:
 	@mypy
 check-layers:

@@ -22,6 +22,9 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
+import aiohttp
+from yarl import URL
+
 from lance_io.store.http.sigv4 import Signer
 from lance_io.store.policies.download import Download
 from lance_io.store.s3.bucket import S3Store, open_s3
@@ -101,32 +104,82 @@ def _certificate(folder: Path) -> tuple[str, str]:
     return str(folder / "server.pem"), str(folder / "ca.pem")
 
 
-def _store(endpoint: str, authority: str | None, fast_get: str) -> S3Store:
+KEY: Final = "AKIAIOSFODNN7EXAMPLE"
+SECRET: Final = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+REGION: Final = "us-east-1"
+PATH: Final = "table.lance/data/0.lance"
+
+
+def _store(endpoint: str, authority: str | None) -> S3Store:
     options = {
         "aws_endpoint": endpoint,
         "allow_http": "true",
-        "aws_region": "us-east-1",
-        "aws_access_key_id": "AKIAIOSFODNN7EXAMPLE",
-        "aws_secret_access_key": "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
-        "fast_get": fast_get,
+        "aws_region": REGION,
+        "aws_access_key_id": KEY,
+        "aws_secret_access_key": SECRET,
     }
     if authority is not None:
         options["proxy_ca_certificate"] = authority
     return open_s3("bucket", options)
 
 
-async def _turn(store: S3Store, num_gets: int, num_bytes: int) -> float:
+class _Ours:
+    """GETs by the transport of a store."""
+
+    def __init__(self, endpoint: str, authority: str | None) -> None:
+        self._store = _store(endpoint, authority)
+
+    async def get(self, start: int, num_bytes: int) -> None:
+        """One GET of a range."""
+        over: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+        download = Download.of_range(PATH, start, start + num_bytes)
+        self._store._loop().gets.start(download, over.set_result)
+        assert await over is None
+        download.finish()
+
+    async def close(self) -> None:
+        """Close its connections."""
+        await self._store.aclose()
+
+
+class _Aiohttp:
+    """The same GETs by aiohttp, signed by the same signer."""
+
+    def __init__(self, endpoint: str, authority: str | None) -> None:
+        context = True if authority is None else ssl.create_default_context(cafile=authority)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=IN_FLIGHT, ssl=context),
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=1 << 20,
+        )
+        self._endpoint, self._host = endpoint, endpoint.partition("://")[2]
+        self._signer = Signer(KEY, SECRET, None, REGION)
+
+    async def get(self, start: int, num_bytes: int) -> None:
+        """One GET of a range."""
+        download = Download.of_range(PATH, start, start + num_bytes)
+        path = f"/bucket/{PATH}"
+        headers = self._signer.headers(self._host, path, download.headers(), time.time())
+        url = URL(f"{self._endpoint}{path}", encoded=True)
+        async with self._session.get(url, headers=headers, allow_redirects=False) as answer:
+            download.begin(answer.status, answer.headers)
+            async for chunk in answer.content.iter_any():
+                download.add(chunk)
+        download.finish()
+
+    async def close(self) -> None:
+        """Close its connections."""
+        await self._session.close()
+
+
+async def _turn(transport: _Ours | _Aiohttp, num_gets: int, num_bytes: int) -> float:
     """Processor seconds of one GET."""
-    gets, loop = store._loop().gets, asyncio.get_running_loop()
     starts: Iterator[int] = iter((i * 7919 * 4096) % (OBJECT_BYTES - num_bytes) for i in range(num_gets))
 
     async def work() -> None:
         for start in starts:
-            download = Download.of_range("table.lance/data/0.lance", start, start + num_bytes)
-            over: asyncio.Future[BaseException | None] = loop.create_future()
-            gets.start(download, over.set_result)
-            assert await over is None
-            download.finish()
+            await transport.get(start, num_bytes)
 
     began_s = time.process_time()
     await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
@@ -137,17 +190,17 @@ async def compare(
     endpoint: str, authority: str | None, num_bytes: int, rounds: int, num_gets: int
 ) -> tuple[float, float, float]:
     """Microseconds of ours and of aiohttp's, and the median of their ratios."""
-    ours, theirs = (_store(endpoint, authority, fast_get) for fast_get in ("true", "aiohttp"))
-    seconds: dict[S3Store, list[float]] = {ours: [], theirs: []}
+    ours, theirs = _Ours(endpoint, authority), _Aiohttp(endpoint, authority)
+    seconds: dict[_Ours | _Aiohttp, list[float]] = {ours: [], theirs: []}
     try:
         for number in range(-1, rounds):
-            for store in (ours, theirs) if number % 2 else (theirs, ours):
-                took_s = await _turn(store, num_gets, num_bytes)
+            for transport in (ours, theirs) if number % 2 else (theirs, ours):
+                took_s = await _turn(transport, num_gets, num_bytes)
                 if number >= 0:  # the one before opens connections
-                    seconds[store].append(took_s)
+                    seconds[transport].append(took_s)
     finally:
-        await ours.aclose()
-        await theirs.aclose()
+        await ours.close()
+        await theirs.close()
     ratio = median(a / b for a, b in zip(seconds[ours], seconds[theirs], strict=True))
     return median(seconds[ours]) * 1e6, median(seconds[theirs]) * 1e6, ratio
 

@@ -1,11 +1,11 @@
-"""A tour in half a minute: write a table, open it, scan, take, filter, change it, and see what each step cost.
+"""A tour in half a minute: write a table, open it, scan, take, filter, change it, and see the cost of each step.
 
     make demo                                         or
     python examples/demo.py --rows 1000000            more rows
-    python examples/demo.py --keep /tmp/orders.lance  leave the table there to play with; an s3:// URI does as well
+    python examples/demo.py --keep /tmp/orders.lance  keep the table to play with; an s3:// URI works, too
 
-The table is written to local disk unless told otherwise; no server is needed. Every answer, and every version that is
-written, is compared with what pylance (its module is called `lance`) finds in the same files.
+By default the table is on local disk, and no server is needed. The tour compares every answer, and every version it
+writes, with pylance (module `lance`) on the same files.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ VECTOR_WIDTH = 32
 
 
 def make_orders(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
-    """`num_rows` orders of a tea shop, with one column for each kind of type that tables are made of."""
+    """`num_rows` orders of a tea shop, with a column for each kind of type."""
     quantities = rng.integers(1, 50, num_rows)
     tag_offsets = np.concatenate([[0], np.cumsum(rng.integers(0, 4, num_rows))]).astype(np.int32)
     return pa.table(
@@ -56,7 +56,7 @@ def make_orders(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Ta
 
 
 def order_batches(num_rows: int) -> Iterator[pa.RecordBatch]:
-    """The whole table, one batch for each fragment; the same for every run."""
+    """The whole table, one batch for each fragment; the same in every run."""
     rng = np.random.default_rng(seed=7)
     for first_id in range(0, num_rows, FRAGMENT_ROWS):
         yield from make_orders(first_id, min(FRAGMENT_ROWS, num_rows - first_id), rng).to_batches()
@@ -64,7 +64,7 @@ def order_batches(num_rows: int) -> Iterator[pa.RecordBatch]:
 
 @dataclass(frozen=True)
 class Step:
-    """What one step of the tour cost."""
+    """A step of the tour, and its cost."""
 
     name: str
     answer: str
@@ -75,7 +75,7 @@ class Step:
 
 
 class Tour:
-    """Runs steps against one open table, prints each with its answer, and remembers what it cost."""
+    """Runs steps on an open table, prints each with its answer, and records its cost."""
 
     def __init__(self, console: Console, uri: str) -> None:
         self.console = console
@@ -83,7 +83,7 @@ class Tour:
         self.steps: list[Step] = []
 
     def step(self, name: str, code: str, run: Callable[[], tuple[Any, Any, str]]) -> Any:
-        """Show `code`, run it, note its cost; `run` returns (result, the dataset that did the reading, answer)."""
+        """Show `code`, run it, record its cost; `run` returns (result, the dataset that did the I/O, answer)."""
         self.console.print()
         self.console.print(f"[bold cyan]{name}[/]")
         self.console.print(Syntax(code, "python", theme="ansi_dark", background_color="default"))
@@ -100,9 +100,9 @@ class Tour:
         )
         return result
 
-    def same(self, found: Any, expected: Any) -> None:
-        """Stop the tour when `found` is not what pylance answers."""
-        if found != expected:
+    def same(self, result: Any, expected: Any) -> None:
+        """Stop the tour if `result` differs from pylance's."""
+        if result != expected:
             raise SystemExit("The answer differs from pylance's. This is a bug in lance_io: please report it.")
 
 
@@ -112,14 +112,14 @@ def count(number: int, noun: str) -> str:
 
 
 def in_bytes(size_bytes: int) -> str:
-    """A size as people read it."""
+    """A size in bytes as text for people."""
     if size_bytes < 10_000:
         return count(size_bytes, "byte")
     return f"{size_bytes / 1e3:,.0f} kB" if size_bytes < 10_000_000 else f"{size_bytes / 1e6:,.1f} MB"
 
 
 def show_rows(console: Console, rows: pa.Table) -> None:
-    """A few rows as a small table."""
+    """Print a few rows as a table."""
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in rows.column_names:
         grid.add_column(name, overflow="ellipsis", no_wrap=True)
@@ -157,19 +157,19 @@ def tour(console: Console, uri: str) -> list[Step]:
     ds = guide.step("Open", "ds = lance_io.dataset(uri)", opening)
     guide.same(ds.schema, peer.schema)
 
-    rows = guide.step("Count", "ds.count_rows()", lambda: (n := ds.count_rows(), ds, f"{n:,} rows, known already"))
+    rows = guide.step("Count", "ds.count_rows()", lambda: (n := ds.count_rows(), ds, f"{n:,} rows, from the manifest"))
     guide.same(rows, peer.count_rows())
 
     def one_column() -> tuple[Any, Any, str]:
-        found = ds.to_table(columns=["price"])
-        return found, ds, f"the mean price is {pc.mean(found['price']).as_py():.4f}"
+        table = ds.to_table(columns=["price"])
+        return table, ds, f"the mean price is {pc.mean(table['price']).as_py():.4f}"
 
     prices = guide.step("Scan a column", 'pc.mean(ds.to_table(columns=["price"])["price"])', one_column)
     guide.same(prices, peer.to_table(columns=["price"]))
 
     def everything() -> tuple[Any, Any, str]:
-        found = ds.to_table()
-        return found, ds, f"{found.num_rows:,} rows, {in_bytes(found.nbytes)} of Arrow"
+        table = ds.to_table()
+        return table, ds, f"{table.num_rows:,} rows, {in_bytes(table.nbytes)} of Arrow"
 
     guide.same(guide.step("Scan everything", "ds.to_table()", everything), peer.to_table())
 
@@ -177,8 +177,8 @@ def tour(console: Console, uri: str) -> list[Step]:
     columns = ["id", "token", "drink", "price", "quantity", "tags"]
 
     def five_rows() -> tuple[Any, Any, str]:
-        found = ds.take(picks, columns=columns)
-        return found, ds, f"{found.num_rows} rows from anywhere"
+        rows = ds.take(picks, columns=columns)
+        return rows, ds, f"{rows.num_rows} random rows"
 
     taken = guide.step("Take five rows", f"ds.take({picks}, columns=[...])", five_rows)
     guide.same(taken, peer.take(picks, columns=columns))
@@ -187,8 +187,8 @@ def tour(console: Console, uri: str) -> list[Step]:
     others = random.Random(8).sample(range(rows), 5)
 
     def five_more() -> tuple[Any, Any, str]:
-        found = ds.take(others, columns=columns)
-        return found, ds, "the way is known by now"
+        rows = ds.take(others, columns=columns)
+        return rows, ds, "with cached metadata"
 
     guide.same(
         guide.step("Take five others", f"ds.take({others}, columns=[...])", five_more),
@@ -198,8 +198,8 @@ def tour(console: Console, uri: str) -> list[Step]:
     wanted = (pc.field("drink") == "oolong") & (pc.field("price") > 40)
 
     def filtering() -> tuple[Any, Any, str]:
-        found = ds.to_table(columns=["id", "drink", "price", "quantity"], filter=wanted)
-        return found, ds, count(found.num_rows, "order") + " match"
+        matches = ds.to_table(columns=["id", "drink", "price", "quantity"], filter=wanted)
+        return matches, ds, count(matches.num_rows, "order") + " match"
 
     expensive = guide.step(
         "Filter",
@@ -214,8 +214,8 @@ def tour(console: Console, uri: str) -> list[Step]:
 
     async def lookups() -> tuple[Any, Any, str]:
         table = lance_io.AsyncDataset.of(ds)
-        found = await asyncio.gather(*(table.take([key], columns=["token"]) for key in keys))
-        return pa.concat_tables(found), ds, f"{len(found)} lookups at once"
+        rows = await asyncio.gather(*(table.take([key], columns=["token"]) for key in keys))
+        return pa.concat_tables(rows), ds, f"{len(rows)} concurrent lookups"
 
     tokens = guide.step(
         "Async",
@@ -228,7 +228,7 @@ def tour(console: Console, uri: str) -> list[Step]:
 
 
 def changes(guide: Tour, ds: lance_io.LanceDataset, uri: str) -> None:
-    """Change the table in four versions, the last of which is as the first; pylance reads each of them."""
+    """Change the table in four versions, the last of which restores the first; pylance reads each of them."""
     num_rows = ds.count_rows()
     more = make_orders(num_rows, 1000, np.random.default_rng(seed=8))
 
@@ -240,7 +240,7 @@ def changes(guide: Tour, ds: lance_io.LanceDataset, uri: str) -> None:
 
     def deleting() -> tuple[Any, Any, str]:
         deleted = ds.delete("drink = 'water'")["num_deleted_rows"]
-        return ds.count_rows(), ds, f"version {ds.version}, {count(deleted, 'row')} less; the parser was loaded for it"
+        return ds.count_rows(), ds, f"version {ds.version}, {count(deleted, 'row')} less; includes loading the parser"
 
     left = guide.step("Delete", "ds.delete(\"drink = 'water'\")", deleting)
     guide.same(left, lance.dataset(uri).count_rows("drink != 'water'"))
@@ -254,15 +254,15 @@ def changes(guide: Tour, ds: lance_io.LanceDataset, uri: str) -> None:
     def restoring() -> tuple[Any, Any, str]:
         first = ds.checkout_version(1)
         first.restore()
-        return first.count_rows(), first, f"version {first.version} is what version 1 was"
+        return first.count_rows(), first, f"version {first.version} has the rows of version 1"
 
     rows = guide.step("Restore", "ds.checkout_version(1).restore()", restoring)
     guide.same((rows, num_rows), (lance.dataset(uri).count_rows(), num_rows))
 
 
 def summary(console: Console, steps: list[Step], size_bytes: int) -> None:
-    """All steps in one table: time, requests, bytes, and the share of the stored table that was read."""
-    grid = Table(title="What was read and written", box=box.ROUNDED, title_style="bold")
+    """Print all steps in a table: time, requests, bytes, and the share of the stored table that was read."""
+    grid = Table(title="Read and written", box=box.ROUNDED, title_style="bold")
     grid.add_column("step")
     for name in ("time", "requests", "read", "share", "written"):
         grid.add_column(name, justify="right")
@@ -278,9 +278,9 @@ def summary(console: Console, steps: list[Step], size_bytes: int) -> None:
 
 def main() -> None:
     """Parse the command line and take the tour."""
-    parser = argparse.ArgumentParser(description="A tour of lance_io on a table that it makes itself.")
+    parser = argparse.ArgumentParser(description="A tour of lance_io on a generated table.")
     parser.add_argument("--rows", type=int, default=300_000, help="rows of the table (default: 300000)")
-    parser.add_argument("--keep", metavar="URI", help="write the table to this place and leave it there")
+    parser.add_argument("--keep", metavar="URI", help="write the table to this URI and keep it")
     options = parser.parse_args()
     if options.rows < 1000:
         parser.error("--rows must be at least 1000")

@@ -9,8 +9,8 @@
     async with lance_io.AsyncDataset.open("s3://bucket/table.lance") as table:
         async for batch in table.to_batches(): ...
 
-Names are those of pylance. They are loaded when they are first used: importing this package loads neither pyarrow's
-dataset module nor any cloud client.
+Names are those of pylance, and load on first use: importing this package loads neither pyarrow's dataset module nor any
+cloud client.
 """
 
 from __future__ import annotations

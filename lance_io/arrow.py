@@ -1,12 +1,12 @@
-"""Arrow types of machine learning, under the module name that pylance gives them: bfloat16, and images.
+"""Arrow extension types for machine learning: bfloat16, and images. Module and names are those of pylance.
 
     extension                                storage                       a value
-    lance.bfloat16                           fixed_size_binary(2)          half of a float32
-    lance.arrow.image_uri                    string or large_string        where an image is
+    lance.bfloat16                           fixed_size_binary(2)          the upper half of a float32
+    lance.arrow.image_uri                    string or large_string        the URI of an image
     lance.arrow.encoded_image                binary or large_binary        an image file, of any format
     lance.arrow.fixed_shape_image_tensor     fixed_size_list of pixels     pixels; the shape is in the type
 
-Columns of images are read as these types once this module is imported, and as their storage otherwise.
+Import this module to read columns of images as these types; otherwise they are read as their storage types.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _READS_AT_ONCE: Final = 16
 
 
 def __getattr__(name: str) -> Any:
-    if name == "PandasBFloat16Array":  # which loads pandas
+    if name == "PandasBFloat16Array":  # lazy: it loads pandas
         return import_module(PANDAS_MODULE).PandasBFloat16Array
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
@@ -60,18 +60,35 @@ def __getattr__(name: str) -> Any:
 
 
 def bfloat16_array(values: Iterable[float | None]) -> BFloat16Array:
-    """An array of bfloat16 of numbers, each the nearest to one of `values`, with nulls for None."""
+    """Convert numbers to an array of bfloat16, each rounded to the nearest.
+
+    Args:
+        values: Numbers, and None for nulls.
+
+    Returns:
+        An array with one bfloat16 for each value.
+    """
     return BFloat16Array.from_float32(
         pa.array([None if value is None else float(value) for value in values], pa.float32())
     )
 
 
 def cast(arr: Any, target_type: pa.DataType | str, *args: Any, **kwargs: Any) -> Any:
-    """`pyarrow.compute.cast`, which also knows bfloat16: from and to floats, and inside of fixed-size lists of floats.
+    """`pyarrow.compute.cast` with support for bfloat16: from and to floats, also inside fixed-size lists.
 
-    arr          an array or chunked array
-    target_type  a type, or its name, "bfloat16" among them
-    Raises `ValueError` for fixed-size lists of another size, and what `pyarrow.compute.cast` raises.
+    Args:
+        arr: An array or chunked array.
+        target_type: A type or its name, for example "bfloat16".
+        args: Passed to `pyarrow.compute.cast`.
+        kwargs: Passed to `pyarrow.compute.cast`.
+
+    Returns:
+        The array or chunked array of the target type.
+
+    Raises:
+        ValueError: Source and target are fixed-size lists of different sizes.
+        pyarrow.ArrowNotImplementedError: The cast is not supported, such as one from integers to bfloat16.
+        pyarrow.ArrowInvalid: A value does not fit the target type.
     """
     target = (
         BFloat16Type()
@@ -94,13 +111,13 @@ def cast(arr: Any, target_type: pa.DataType | str, *args: Any, **kwargs: Any) ->
             raise pa.ArrowNotImplementedError(
                 f"cast from {arr.type} to bfloat16: only floats are, cast to float32 first"
             )
-        made = BFloat16Array.from_float32(pc.cast(arr, pa.float32(), safe=False))
-        return pa.ExtensionArray.from_storage(target, made.storage)
+        ours = BFloat16Array.from_float32(pc.cast(arr, pa.float32(), safe=False))
+        return pa.ExtensionArray.from_storage(target, ours.storage)
     return pc.cast(arr, target, *args, **kwargs)
 
 
 def _is_bfloat16(dtype: pa.DataType) -> bool:
-    """Whether it is bfloat16, by whichever class."""
+    """Whether a type is bfloat16, implemented by any class."""
     return isinstance(dtype, pa.BaseExtensionType) and dtype.extension_name == _BFLOAT16
 
 
@@ -113,7 +130,7 @@ def _cast_lists(arr: pa.FixedSizeListArray, target: pa.FixedSizeListType, *args:
     size = arr.type.list_size
     if size != target.list_size:
         raise UsageError(f"Only support casting fixed-size lists of one size, found {size} and {target.list_size}")
-    items = arr.values.slice(arr.offset * size, len(arr) * size)  # `flatten` would leave out those of nulls
+    items = arr.values.slice(arr.offset * size, len(arr) * size)  # `flatten` would skip the items of nulls
     mask = arr.is_null() if arr.null_count else None
     return pa.FixedSizeListArray.from_arrays(cast(items, target.value_type, *args, **kwargs), type=target, mask=mask)
 
@@ -122,15 +139,22 @@ def _cast_lists(arr: pa.FixedSizeListArray, target: pa.FixedSizeListType, *args:
 
 
 class ImageScalar(pa.ExtensionScalar):  # type: ignore[misc]
-    """One image; `as_py` gives the URI, the bytes or the pixels of it."""
+    """One image; `as_py` returns its URI, bytes or pixels."""
 
     def as_py(self, **kwargs: Any) -> Any:
-        """The value as it is stored."""
+        """Convert the storage value to a Python object.
+
+        Args:
+            kwargs: Passed to `as_py` of the storage value.
+
+        Returns:
+            The URI, bytes or pixels; None for a null.
+        """
         return None if self.value is None else self.value.as_py(**kwargs)
 
 
 class ImageURIScalar(ImageScalar):
-    """Where an image is."""
+    """The URI of an image."""
 
 
 class EncodedImageScalar(ImageScalar):
@@ -141,12 +165,20 @@ class FixedShapeImageTensorScalar(ImageScalar):
     """The pixels of an image."""
 
     def to_numpy(self) -> Pixels:
-        """As an array of the image's shape."""
+        """Convert the pixels to numpy.
+
+        Returns:
+            An array of the image's shape.
+        """
         return np.asarray(self.value.values.to_numpy()).reshape(self.type.shape)
 
 
 class ImageURIType(pa.ExtensionType):  # type: ignore[misc]
-    """The type of URIs of images."""
+    """The type of columns of image URIs.
+
+    Args:
+        storage_type: `pa.string()`, which is the default, or `pa.large_string()`.
+    """
 
     def __init__(self, storage_type: pa.DataType | None = None) -> None:
         super().__init__(pa.string() if storage_type is None else storage_type, "lance.arrow.image_uri")
@@ -169,7 +201,11 @@ class ImageURIType(pa.ExtensionType):  # type: ignore[misc]
 
 
 class EncodedImageType(pa.ExtensionType):  # type: ignore[misc]
-    """The type of image files."""
+    """The type of columns of image files.
+
+    Args:
+        storage_type: `pa.binary()`, which is the default, or `pa.large_binary()`.
+    """
 
     def __init__(self, storage_type: pa.DataType | None = None) -> None:
         super().__init__(pa.binary() if storage_type is None else storage_type, "lance.arrow.encoded_image")
@@ -192,10 +228,11 @@ class EncodedImageType(pa.ExtensionType):  # type: ignore[misc]
 
 
 class FixedShapeImageTensorType(pa.ExtensionType):  # type: ignore[misc]
-    """The type of pixels of images that all have one shape.
+    """The type of columns of pixels, for images of equal shape.
 
-    arrow_type  of one number
-    shape       of an image, mostly (height, width, channels)
+    Args:
+        arrow_type: Type of one number.
+        shape: Shape of an image, usually (height, width, channels).
     """
 
     def __init__(self, arrow_type: pa.DataType, shape: Iterable[int]) -> None:
@@ -224,27 +261,32 @@ class FixedShapeImageTensorType(pa.ExtensionType):  # type: ignore[misc]
 
 
 class ImageArray(pa.ExtensionArray):  # type: ignore[misc]
-    """Base of the arrays of images."""
+    """Base class of the arrays of images."""
 
     @classmethod
     def from_array(cls, images: Any) -> ImageArray:
-        """The array of images that fits: of URIs, of image files or of pixels.
+        """Build an array of URIs, of image files or of pixels, depending on the input.
 
-        images  an array of strings, binary or tensors, an array of images, or an iterable of URIs or of bytes
-        Raises `TypeError` for anything else.
+        Args:
+            images: An array of strings, binary or tensors, an array of images, or an iterable of URIs or bytes.
+
+        Returns:
+            An `ImageURIArray`, `EncodedImageArray` or `FixedShapeImageTensorArray`.
+
+        Raises:
+            TypeError: `images` is anything else.
         """
         if isinstance(images, ImageArray):
             return images
         if isinstance(images, pa.FixedShapeTensorArray):
-            made = FixedShapeImageTensorType(images.type.value_type, images.type.shape)
-            return _of_storage(FixedShapeImageTensorArray, made, images.storage)
+            dtype = FixedShapeImageTensorType(images.type.value_type, images.type.shape)
+            return _of_storage(FixedShapeImageTensorArray, dtype, images.storage)
         if not isinstance(images, pa.Array):
-            found = list(images) if isinstance(images, Iterable) else images
-            if not isinstance(found, list):
+            values = list(images) if isinstance(images, Iterable) else images
+            if not isinstance(values, list):
                 raise TypeError(f"Cannot build an ImageArray from {type(images)}")
-            images = pa.array(
-                [str(one) if isinstance(one, Path) else one for one in found], None if found else pa.string()
-            )
+            texts = [str(value) if isinstance(value, Path) else value for value in values]
+            images = pa.array(texts, None if values else pa.string())
         if pa.types.is_string(images.type) or pa.types.is_large_string(images.type):
             return ImageURIArray.from_uris(images)
         if pa.types.is_binary(images.type) or pa.types.is_large_binary(images.type):
@@ -256,11 +298,21 @@ class ImageArray(pa.ExtensionArray):  # type: ignore[misc]
 
 
 class ImageURIArray(ImageArray):
-    """Where images are: local paths, and URIs of what `pyarrow.fs` and HTTP reach."""
+    """URIs of images: local paths, HTTP URLs, and URIs of `pyarrow.fs`."""
 
     @classmethod
     def from_uris(cls, uris: Any) -> ImageURIArray:
-        """From an array of strings, or an iterable of texts and paths; None is null. Raises `TypeError` for others."""
+        """Build an array of URIs.
+
+        Args:
+            uris: An array of strings, or an iterable of strings and paths; None stands for null.
+
+        Returns:
+            The array of URIs.
+
+        Raises:
+            TypeError: `uris` is anything else.
+        """
         if isinstance(uris, (pa.StringArray, pa.LargeStringArray)):
             storage = uris
         elif isinstance(uris, Iterable) and not isinstance(uris, (str, bytes)):
@@ -270,10 +322,17 @@ class ImageURIArray(ImageArray):
         return _of_storage(ImageURIArray, ImageURIType(storage.type), storage)
 
     def read_uris(self, storage_type: pa.DataType | None = None) -> EncodedImageArray:
-        """Read all images, several at once; nulls stay.
+        """Read all images, 16 concurrently; nulls stay null.
 
-        storage_type  `pa.binary()`, which is the default, or `pa.large_binary()`
-        Raises `ValueError` for another one, and what reading raises.
+        Args:
+            storage_type: `pa.binary()`, which is the default, or `pa.large_binary()`.
+
+        Returns:
+            The image files, in the order of the URIs.
+
+        Raises:
+            ValueError: `storage_type` is anything else.
+            OSError: An image cannot be read.
         """
         dtype = pa.binary() if storage_type is None else storage_type
         if dtype not in (pa.binary(), pa.large_binary()):
@@ -302,19 +361,25 @@ class EncodedImageArray(ImageArray):
     """Image files, of any format."""
 
     def to_tensor(self, decoder: Callable[[pa.Array], Pixels] | None = None) -> FixedShapeImageTensorArray:
-        """The pixels of all images, which have to be of one shape.
+        """Decode all images. They must have the same shape.
 
-        decoder  gives an array of (image, ...) for an array of binary; None decodes with Pillow
-        Raises `ValueError` for images of several shapes and for nulls, `ModuleNotFoundError` without Pillow.
+        Args:
+            decoder: Function from an array of binary to pixels of shape (image, ...); None decodes with Pillow.
+
+        Returns:
+            The pixels, in the order of the files.
+
+        Raises:
+            ValueError: The images have different shapes, or one is null.
+            ModuleNotFoundError: Pillow is not installed and `decoder` is None.
         """
         if self.null_count:
             raise UsageError("a null has no pixels: drop nulls before images are decoded")
         pixels = (decoder or _decode)(self.storage)
         values = pa.array(np.ascontiguousarray(pixels).reshape(-1))
-        made = FixedShapeImageTensorType(values.type, pixels.shape[1:])
-        return _of_storage(
-            FixedShapeImageTensorArray, made, pa.FixedSizeListArray.from_arrays(values, type=made.storage_type)
-        )
+        dtype = FixedShapeImageTensorType(values.type, pixels.shape[1:])
+        lists = pa.FixedSizeListArray.from_arrays(values, type=dtype.storage_type)
+        return _of_storage(FixedShapeImageTensorArray, dtype, lists)
 
 
 def _decode(files: pa.Array) -> Pixels:
@@ -328,10 +393,21 @@ def _decode(files: pa.Array) -> Pixels:
 
 
 class FixedShapeImageTensorArray(ImageArray):
-    """Pixels of images of one shape."""
+    """Pixels of images of equal shape."""
 
     def to_numpy(self, zero_copy_only: bool = False, **_kwargs: Any) -> Pixels:
-        """As an array of (image, *shape). Raises `ValueError` for nulls."""
+        """Convert the pixels to numpy.
+
+        Args:
+            zero_copy_only: Ignored.
+            _kwargs: Ignored.
+
+        Returns:
+            An array of shape (image, *shape).
+
+        Raises:
+            ValueError: An image is null.
+        """
         if self.null_count:
             raise UsageError("a null has no pixels: drop nulls before")
         return np.asarray(self.storage.flatten().to_numpy(zero_copy_only=False)).reshape(len(self), *self.type.shape)
@@ -339,11 +415,18 @@ class FixedShapeImageTensorArray(ImageArray):
     def to_encoded(
         self, encoder: Callable[[Pixels], pa.Array] | None = None, storage_type: pa.DataType | None = None
     ) -> EncodedImageArray:
-        """As image files.
+        """Encode all images as files.
 
-        encoder       gives an array of binary for pixels of (image, *shape); None makes PNG with Pillow
-        storage_type  of the files, `pa.binary()` or `pa.large_binary()`
-        Raises `ModuleNotFoundError` without Pillow.
+        Args:
+            encoder: Function from pixels of shape (image, *shape) to an array of binary; None encodes PNG with Pillow.
+            storage_type: `pa.binary()`, which is the default, or `pa.large_binary()`.
+
+        Returns:
+            The image files, in the order of the images.
+
+        Raises:
+            ValueError: An image is null.
+            ModuleNotFoundError: Pillow is not installed and `encoder` is None.
         """
         dtype = pa.binary() if storage_type is None else storage_type
         files = (encoder or _encode)(self.to_numpy())
@@ -353,16 +436,16 @@ class FixedShapeImageTensorArray(ImageArray):
 def _encode(pixels: Pixels) -> pa.Array:
     from PIL import Image
 
-    def file(one: Pixels) -> bytes:
+    def file(image: Pixels) -> bytes:
         target = io.BytesIO()
-        Image.fromarray(one).save(target, format="PNG")
+        Image.fromarray(image).save(target, format="PNG")
         return target.getvalue()
 
-    return pa.array([file(one) for one in pixels], pa.binary())
+    return pa.array([file(image) for image in pixels], pa.binary())
 
 
 def _of_storage(cls: type[A], dtype: pa.ExtensionType, storage: pa.Array) -> A:
-    """An array of an extension type, which has this class."""
+    """An array of an extension type whose array class is `cls`."""
     array: A = pa.ExtensionArray.from_storage(dtype, storage)
     return array
 

@@ -1,4 +1,4 @@
-"""Blob columns under the module name that pylance gives them."""
+"""Blob columns. Module and names are those of pylance."""
 
 from __future__ import annotations
 

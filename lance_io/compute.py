@@ -1,4 +1,4 @@
-"""`pyarrow.compute`, loaded when one of its functions is first used: most scans and takes call none.
+"""`pyarrow.compute`, loaded on first use of one of its functions: most scans and takes call none.
 
 from lance_io.dataset import compute as pc
 """

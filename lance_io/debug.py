@@ -1,4 +1,4 @@
-"""What a table says about itself, as text for people, under the module name that pylance gives it."""
+"""Metadata of a table as readable text. Module and names are those of pylance."""
 
 from __future__ import annotations
 
@@ -24,31 +24,62 @@ __all__ = ["format_fragment", "format_manifest", "format_schema", "list_transact
 
 
 def format_schema(dataset: LanceDataset) -> str:
-    """The schema of a table with its field ids."""
+    """Format the schema of a table, with field ids.
+
+    Args:
+        dataset: The table, at its open version.
+
+    Returns:
+        The schema as text.
+    """
     return write_debug(show_schema(dataset._state.schema), pretty=True)
 
 
 def format_manifest(dataset: LanceDataset) -> str:
-    """All that the manifest of a table's version says."""
+    """Format the whole manifest of a table's version.
+
+    Args:
+        dataset: The table, at its open version.
+
+    Returns:
+        The manifest as text.
+    """
     return write_debug(show_manifest(dataset._state.manifest), pretty=True)
 
 
 def format_fragment(fragment: FragmentMetadata | LanceFragment, dataset: LanceDataset) -> str:
-    """A fragment of a table, with the fields that each of its files holds.
+    """Format a fragment, with the fields of each of its files.
 
-    fragment  a fragment of any table, or its metadata, which no version needs to name
-    dataset   whose schema tells the fields
+    Args:
+        fragment: A fragment of any table, or its metadata; need not be part of a version.
+        dataset: The table whose schema names the fields.
 
-    Raises `UnsupportedError` for a data file of an unknown version.
+    Returns:
+        The fragment as text.
+
+    Raises:
+        UnsupportedError: A data file has an unknown version.
     """
     if isinstance(fragment, FragmentMetadata):
         shown = stored_fragment(fragment)
     else:
-        shown = fragment._state.manifest.fragments[fragment._place]
+        shown = fragment._state.manifest.fragments[fragment._fragment_index]
     return write_debug(show_fragment_files(shown, dataset._state.schema), pretty=True)
 
 
 def list_transactions(dataset: LanceDataset, /, max_transactions: int = 10) -> list[str]:
-    """What made the open version and those before it, newest first; a version without a record is passed over."""
-    found = run(dataset._state, stored_transactions(dataset._state, max_transactions))
-    return [write_debug(show_transaction(one), pretty=True) for one in found if one is not None]
+    """Format the transactions of the open version and earlier ones, newest first.
+
+    Args:
+        dataset: The table, at its open version.
+        max_transactions: Maximum number of versions to look at.
+
+    Returns:
+        Each transaction as text; skips versions without a recorded transaction.
+    """
+    transactions = run(dataset._state, stored_transactions(dataset._state, max_transactions))
+    return [
+        write_debug(show_transaction(transaction), pretty=True)
+        for transaction in transactions
+        if transaction is not None
+    ]

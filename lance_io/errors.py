@@ -1,29 +1,29 @@
 """Every exception that `lance_io` raises on purpose.
 
     LanceError                                      path, retryable, attempts, request_id
-    ├── FormatError (ValueError, OSError)           these bytes are not what the specification says; carries where
+    ├── FormatError (ValueError, OSError)           bytes that contradict the specification, with their location
     ├── ResourceLimitError (MemoryError)            a value that decodes to more than `max_decoded_bytes`
     ├── UnsupportedError (NotImplementedError, ValueError)   well formed, but a version, flag or encoding we do not read
     ├── NotFound (FileNotFoundError, ValueError)    an object, dataset, version or tag that does not exist
     ├── AlreadyExists (FileExistsError)
     ├── AccessDenied (PermissionError, ValueError)
-    ├── StoreError (OSError, ValueError)            the store misbehaved; `retryable` says whether trying again helps
+    ├── StoreError (OSError, ValueError)            the store failed; `retryable`: trying again may help
     ├── BindError (ValueError, OSError)             a filter or projection that does not fit the schema
     ├── EvaluationError (pa.ArrowInvalid, OSError)  a filter or column that cannot be computed for a row
     ├── SchemaError (ValueError, OSError)           data that cannot be stored, or does not fit the table's schema
     │   ├── UnsupportedDataError (UnsupportedError)     data of a type that the format, or this version of it, lacks
     │   └── PrimaryKeyError (RuntimeError)              a primary key of fields that cannot be one
-    ├── CommitConflictError (OSError)               somebody else won and our change does not fit theirs
+    ├── CommitConflictError (OSError)               another writer committed first and the changes conflict
     ├── CommitUnknownError (OSError)                the answer to the deciding write was lost, read-back failed too
-    ├── CommitHandlerError (OSError)                a commit lock of the user's raised something
+    ├── CommitHandlerError (OSError)                a user's commit lock raised an error
     ├── DeadlineExceeded (TimeoutError)             the call did not end within its `timeout=`
     ├── ForkedRuntimeError (RuntimeError)           used after a fork that it cannot survive
     ├── InternalError (RuntimeError)                a check of our own failed, before anything was changed
-    └── UsageError (ValueError)                     the caller asked for something that makes no sense
-        └── OperationError (OSError)                an operation that does not fit the table it is committed to
+    └── UsageError (ValueError)                     invalid arguments or an invalid call
+        └── OperationError (OSError)                an operation that does not fit its table
 
 The second bases exist because pylance raises `ValueError` in one place and `OSError` (or `RuntimeError`) in another
-for the same fault, and its users catch either. Where a row cannot be computed (a failing cast, a division by zero) its
+for the same fault, and its users catch either. If a row cannot be computed (a failing cast, a division by zero), its
 scans raise `pyarrow.ArrowInvalid` (a `ValueError`), its counts and takes `OSError`.
 """
 
@@ -38,16 +38,22 @@ if TYPE_CHECKING:
 
 
 class LanceError(Exception):
-    """Base of all errors raised by `lance_io`; never raised itself.
+    """Base class of all errors of `lance_io`; never raised itself.
 
-    message     what is wrong
-    path        the object concerned, a URI or a key, or None
-    retryable   True when the same call may succeed later
-    attempts    how often a store was asked for what it did not serve
-    request_id  what the server calls the last of these requests, which those who run it want to know; None: no answer,
-                one without an id, or no server
+    Credentials in URLs are removed from all texts and notes when they are set, so that no copy of an error has any.
 
-    Credentials in URLs are taken out of all texts and notes as they are set, so that no copy of an error holds any.
+    Args:
+        message: The error text.
+        path: The object concerned, a URI or a key, or None.
+        retryable: Whether the same call may succeed later.
+
+    Attributes:
+        message: The error text.
+        path: The object concerned, a URI or a key, or None.
+        retryable: Whether the same call may succeed later.
+        attempts: How often the failed request was sent to the store.
+        request_id: The server's id of the last of these requests, for the operators of the store; None if there was no
+            answer, no id in it, or no server.
     """
 
     path: str | None
@@ -65,23 +71,38 @@ class LanceError(Exception):
         super().__setattr__(name, hide_secrets(value) if isinstance(value, str) else value)
 
     def add_note(self, note: str) -> None:
-        """See `BaseException.add_note`."""
+        """See `BaseException.add_note`; removes credentials.
+
+        Args:
+            note: The text of the note.
+        """
         super().add_note(hide_secrets(note))
 
     def __str__(self) -> str:
         is_named = self.path is None or self.path in self.message
-        return f"{self.message if is_named else f'{self.path}: {self.message}'}{self.of_requests}"
+        return f"{self.message if is_named else f'{self.path}: {self.message}'}{self.request_suffix}"
 
     @property
-    def of_requests(self) -> str:
-        """What the text of the error ends with where a store was asked: ` [request id R, 3 attempts]`, or nothing."""
-        told = [] if self.request_id is None else [f"request id {self.request_id}"]
-        if self.attempts > 1:
-            told.append(f"{self.attempts} attempts")
-        return f" [{', '.join(told)}]" if told else ""
+    def request_suffix(self) -> str:
+        """The end of the error text for requests to a store.
 
-    def asked_as(self, other: LanceError) -> Self:
-        """The same error, which takes the place of another: about the same requests. Returns itself."""
+        Returns:
+            ` [request id R, 3 attempts]`, or parts of it, or an empty text.
+        """
+        parts = [] if self.request_id is None else [f"request id {self.request_id}"]
+        if self.attempts > 1:
+            parts.append(f"{self.attempts} attempts")
+        return f" [{', '.join(parts)}]" if parts else ""
+
+    def copy_request_info(self, other: LanceError) -> Self:
+        """Copy the request details of the error that this one replaces.
+
+        Args:
+            other: The replaced error.
+
+        Returns:
+            This error, with `attempts` and `request_id` of `other`.
+        """
         self.attempts, self.request_id = other.attempts, other.request_id
         return self
 
@@ -96,9 +117,13 @@ def _rebuild(cls: type[LanceError], message: str, state: dict[str, Any]) -> Lanc
 
 
 class FormatError(LanceError, OSError, ValueError):
-    """Bytes that contradict the format: the file is damaged, or written by something that breaks the rules.
+    """Bytes that contradict the format: the file is damaged, or its writer violates the specification.
 
-    where  the place inside the file, outermost first, such as `column 3 ("emb"), page 0, chunk 17`
+    Args:
+        message: See `LanceError`.
+        path: See `LanceError`.
+        where: Location inside the file, outermost first, such as `column 3 ("emb"), page 0, chunk 17`.
+        retryable: See `LanceError`.
     """
 
     def __init__(
@@ -109,20 +134,32 @@ class FormatError(LanceError, OSError, ValueError):
 
     def __str__(self) -> str:
         parts = [part for part in (self.path, self.where) if part]
-        return ": ".join([*parts, self.message]) + self.of_requests
+        return ": ".join([*parts, self.message]) + self.request_suffix
 
     def within(self, where: str) -> FormatError:
-        """The same error, told that it happened inside `where` (outer places come first). Returns itself."""
+        """Prepend an outer location to `where`.
+
+        Args:
+            where: The outer location.
+
+        Returns:
+            This error.
+        """
         self.where = f"{where}, {self.where}" if self.where else where
         return self
 
 
 class ResourceLimitError(LanceError, MemoryError):
-    """A value that takes more memory than `max_decoded_bytes` allows: the guard against small files that become large.
+    """A value that decodes to more bytes than `max_decoded_bytes`: a guard against decompression bombs.
 
-    The file may be right: a larger number, of the session or of the call that opens it, lets the value pass.
+    The file may be valid: to read the value, pass a larger `max_decoded_bytes` to the session or to the call that opens
+    the file.
 
-    where  the place inside the file, outermost first, such as `column 3 ("text"), page 0, row 17`
+    Args:
+        message: See `LanceError`.
+        path: See `LanceError`.
+        where: Location inside the file, outermost first, such as `column 3 ("text"), page 0, row 17`.
+        retryable: See `LanceError`.
     """
 
     def __init__(
@@ -133,16 +170,16 @@ class ResourceLimitError(LanceError, MemoryError):
 
     def __str__(self) -> str:
         parts = [part for part in (self.path, self.where) if part]
-        return ": ".join([*parts, self.message]) + self.of_requests
+        return ": ".join([*parts, self.message]) + self.request_suffix
 
     def within(self, where: str) -> ResourceLimitError:
-        """The same error, told that it happened inside `where` (outer places come first). Returns itself."""
+        """See `FormatError.within`."""
         self.where = f"{where}, {self.where}" if self.where else where
         return self
 
 
 class UnsupportedError(LanceError, NotImplementedError, ValueError):
-    """Well-formed input that needs a version, feature flag or encoding this release does not implement."""
+    """Well-formed input that needs a version, feature flag or encoding that this release does not implement."""
 
 
 class NotFound(LanceError, FileNotFoundError, ValueError):
@@ -150,15 +187,15 @@ class NotFound(LanceError, FileNotFoundError, ValueError):
 
 
 class ManifestMissing(LanceError, OSError, ValueError):
-    """A database says where the manifest of a table's newest version is, and there is none.
+    """The manifest of a table's newest version does not exist, although a database has a row for it.
 
-    The table's files were removed without its rows, or the manifest was lost. Not a `NotFound`: no table can be made in
-    this place before `LanceDataset.drop` has removed the rows.
+    The table's files were removed without its rows, or the manifest was lost. Not a `NotFound`: before you can create a
+    table at this location, `LanceDataset.drop` has to remove the rows.
     """
 
 
 class AlreadyExists(LanceError, FileExistsError):
-    """The thing to be created is there already."""
+    """The object to create exists already."""
 
 
 class AccessDenied(LanceError, PermissionError, ValueError):
@@ -170,7 +207,7 @@ class StoreError(LanceError, OSError, ValueError):
 
 
 class BindError(LanceError, ValueError, OSError):
-    """A column list or filter that does not fit the schema; its text begins with `Invalid user input: `."""
+    """A column list or filter that does not fit the schema; its text starts with `Invalid user input: `."""
 
     def __str__(self) -> str:
         return f"Invalid user input: {super().__str__()}"
@@ -184,7 +221,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """`EvaluationError`, made when first asked for: its base is pyarrow's, which not everybody has loaded."""
+        """Create `EvaluationError` on first use: its base class is pyarrow's, which may not be loaded."""
         if name != "EvaluationError":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from pyarrow import ArrowInvalid
@@ -198,37 +235,38 @@ else:
 
 
 class SchemaError(LanceError, ValueError, OSError):
-    """Data that the format cannot store as it is, or that does not fit the schema of the table it is written to."""
+    """Data that the format cannot store, or that does not fit the schema of its table."""
 
 
 class UnsupportedDataError(SchemaError, UnsupportedError):
-    """Data of a type that the format, or the version of it that is to be written, does not have."""
+    """Data of a type that the format, or the version of it to write, does not have."""
 
 
 class PrimaryKeyError(SchemaError, RuntimeError):
-    """A primary key is declared of a field that cannot be part of one: nullable, with members, or inside of a list."""
+    """A primary key with a field that cannot be part of one: nullable, with child fields, or inside a list."""
 
 
 class CommitConflictError(LanceError, OSError):
-    """Another writer committed first and the two changes do not go together."""
+    """Another writer committed first and the two changes conflict."""
 
 
 class CommitUnknownError(LanceError, OSError):
     """The deciding write got no answer and reading back failed: the commit may or may not have happened.
 
-    transaction  what was to be committed: give it to `LanceDataset.commit`, which applies it once, whether it happened
-                 or not. None where it was no commit (the making of a tag).
+    Attributes:
+        transaction: The transaction of the commit. Pass it to `LanceDataset.commit`, which applies it exactly once,
+            even if this commit has happened. None for an operation that is no commit (creating a tag).
     """
 
     transaction: Any = None
 
 
 class CommitHandlerError(LanceError, OSError):
-    """A user's commit lock raised something, which is the `__cause__`: nobody knows whether the commit has happened."""
+    """A user's commit lock raised an error, the `__cause__`. The commit may or may not have happened."""
 
 
 class DeadlineExceeded(LanceError, TimeoutError):
-    """A call did not end within the time that its `timeout=` allowed; it was cancelled, and what it held is free."""
+    """A call did not end within its `timeout=`; it was cancelled, and its resources are free."""
 
 
 class ForkedRuntimeError(LanceError, RuntimeError):
@@ -236,12 +274,12 @@ class ForkedRuntimeError(LanceError, RuntimeError):
 
 
 class InternalError(LanceError, RuntimeError):
-    """A check that can only fail by a fault of this library. It comes before the change, so nothing has happened."""
+    """A check failed because of a fault in this library. It runs before the change, so nothing has changed."""
 
 
 class UsageError(LanceError, ValueError):
-    """A call that makes no sense as written; the message says what to write instead."""
+    """An invalid call or argument; the message describes valid ones."""
 
 
 class OperationError(UsageError, OSError):
-    """A change that does not fit the table that it is committed to."""
+    """A change that does not fit its table."""

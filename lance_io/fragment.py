@@ -1,9 +1,10 @@
-"""Fragments under the module name that pylance gives them."""
+"""Fragments. Module and names are those of pylance."""
 
 from __future__ import annotations
 
 from lance_io.changes.write.write_fragments import write_fragments, write_fragments_async
-from lance_io.dataset.fragment import FragmentSession, LanceFragment
+from lance_io.dataset.fragment import LanceFragment
+from lance_io.dataset.fragment_session import FragmentSession
 from lance_io.reads.metadata.fragment_metadata import (
     DataFile,
     DeletionFile,

@@ -1,14 +1,14 @@
-"""What is loaded when it is first used: public names of packages (PEP 562), and modules.
+"""Lazy loading: public names of packages (PEP 562), and modules.
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 if TYPE_CHECKING:
     from lance_io.store.local import disk
 else:
-    disk = later("lance_io.store.local.disk")
+    disk = lazy_module("lance_io.store.local.disk")
 
-Modules that give plans are loaded by `later_plans` (`plans/lazy_module.py`). They count as imports all the same:
-`tests/test_layers.py` looks for circles through them, too.
+`lazy_plans` (`plans/lazy_module.py`) loads modules whose functions return plans. Lazy imports count as imports:
+`tests/test_layers.py` looks for import cycles through them, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """What a package defines as `__getattr__` and `__dir__`.
+    """`__getattr__` and `__dir__` of a package that loads its public names on first use.
 
     homes  the module of each public name
     """
@@ -41,10 +41,10 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], 
     return load, names
 
 
-class Later:
-    """A module that may not have been imported yet. Its first use puts the module in the place of this.
+class LazyModule:
+    """Stands for a module that may not be imported yet. The first use replaces it by the module.
 
-    home  the globals of the module that uses it
+    home  globals of the module that uses it
     """
 
     def __init__(self, name: str, home: dict[str, Any]) -> None:
@@ -52,7 +52,7 @@ class Later:
         self._home = home
 
     def __repr__(self) -> str:
-        return f"later({self.__name__!r})"
+        return f"lazy_module({self.__name__!r})"
 
     def __getattr__(self, attribute: str) -> Any:
         if attribute == "_home":  # while it is unpickled
@@ -63,6 +63,6 @@ class Later:
         return getattr(module, attribute)
 
 
-def later(name: str) -> Any:
-    """The module of this name, for a global of the module that calls this: it is imported when it is first used."""
-    return Later(name, sys._getframe(1).f_globals)
+def lazy_module(name: str) -> Any:
+    """A module for a global of the calling module; imported on first use."""
+    return LazyModule(name, sys._getframe(1).f_globals)

@@ -1,4 +1,4 @@
-"""Where messages of the package go: the standard library's logger `lance_io`."""
+"""Logging of the package: the standard library's logger `lance_io`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,25 @@ ENV_NAME_PYLANCE_LOGGING_LEVEL: Final = "LANCE_LOG"
 
 
 def get_log_level() -> str:
-    """The level that the environment asks for, "INFO" unless it says; levels of single targets are passed over."""
-    levels = [one for one in os.environ.get(ENV_NAME_PYLANCE_LOGGING_LEVEL, "").split(",") if one and "=" not in one]
+    """The log level of the environment variable `LANCE_LOG`, ignoring levels of single targets (`target=level`).
+
+    Returns:
+        Name of the level, "INFO" by default.
+    """
+    items = os.environ.get(ENV_NAME_PYLANCE_LOGGING_LEVEL, "").split(",")
+    levels = [item for item in items if item and "=" not in item]
     return get_python_log_level((levels or ["INFO"])[0].upper())
 
 
 def get_python_log_level(rust_log_level: str) -> str:
-    """The name that `logging` has for a level: "DEBUG" for "trace", all others as they are."""
+    """Translate a log level of Rust to one of `logging`.
+
+    Args:
+        rust_log_level: Name of the level, in any case.
+
+    Returns:
+        "DEBUG" for "trace", other names unchanged.
+    """
     return "DEBUG" if rust_log_level.upper() == "TRACE" else rust_log_level
 
 
@@ -29,12 +41,17 @@ def set_logger(
     format_string: str | None = None,
     log_handler: logging.Handler | None = None,
 ) -> logging.Logger:
-    """Write messages of the package to a file, or to a handler.
+    """Log messages of the package to a file or a handler.
 
-    file_path      the file, without `log_handler`
-    name           logger
-    level          least level that is written
-    format_string  of `logging.Formatter`
+    Args:
+        file_path: The log file; ignored with `log_handler`.
+        name: Name of the logger.
+        level: Minimum level of logged messages.
+        format_string: Format for `logging.Formatter`; None for time, logger, level and message.
+        log_handler: Handler for the messages; None logs to `file_path`.
+
+    Returns:
+        The logger.
     """
     logger = logging.getLogger(name)
     logger.setLevel(level)

@@ -1,14 +1,14 @@
-"""Metrics of this process: what was asked of stores, what is cached and held, what each call took.
+"""Metrics of this process: requests to stores, caches, held bytes, commits, and the calls of the API.
 
-    stop = lance_io.metrics.on_call(print)      a `CallMetrics` for every call that is over
-    lance_io.metrics.collect()                  all counters, as `Sample`s
-    calls = lance_io.metrics.CallRecorder()     counts calls from now on, for `prometheus_text`
-    lance_io.metrics.prometheus_text(calls)     in the text format of Prometheus
-    stop = lance_io.metrics.instrument()        to OpenTelemetry (`lance_io[otel]`)
+    stop = lance_io.metrics.on_call(print)      prints a `CallMetrics` for every finished call
+    lance_io.metrics.collect()                  returns all counters, as `Sample`s
+    calls = lance_io.metrics.CallRecorder()     starts counting calls, for `prometheus_text`
+    lance_io.metrics.prometheus_text(calls)     returns all metrics in the text format of Prometheus
+    stop = lance_io.metrics.instrument()        exports all metrics to OpenTelemetry (`lance_io[otel]`)
 
-Counters are kept anyway and looked at when somebody asks; calls are measured only while somebody watches. No metric has
-more labels than the kind of a request, a call, a change or a store: no URI, no key, no credential is in any of them.
-After a fork the child's counters begin at zero. docs/operations.md says what each of them means.
+Counters are always kept; calls are measured only while there is a watcher. The only labels are kinds of requests,
+calls, operations and stores: metrics have no URIs, keys or credentials. After a fork the child's counters start at
+zero. docs/operations.md explains each metric.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ ROUNDS: Final = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 8.0, 16.0, 64.0)
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What is measured.
+    """The definition of a metric.
 
-    name     as OpenTelemetry has it
-    kind     "counter" (only grows), "gauge" or "histogram"
-    unit     "s", "By", or what is counted, in braces
-    text     what it means, in a line
-    labels   names of its labels
-    bounds   upper ends of a histogram's buckets
+    Attributes:
+        name: Name in OpenTelemetry.
+        kind: "counter" (only grows), "gauge" or "histogram".
+        unit: "s", "By", or the counted objects in braces.
+        text: Description in one line.
+        labels: Names of its labels.
+        bounds: Upper bounds of a histogram's buckets.
     """
 
     name: str
@@ -60,17 +61,22 @@ class Metric:
 
     @property
     def prometheus_name(self) -> str:
-        """Its name in Prometheus, by the rules of OpenTelemetry: with the unit, and `_total` for counters."""
+        """The name in Prometheus, by the rules of OpenTelemetry.
+
+        Returns:
+            The name with its unit, and with `_total` for counters.
+        """
         unit = {"s": "_seconds", "By": "_bytes"}.get(self.unit, "")
         return self.name.replace(".", "_") + unit + ("_total" if self.kind == "counter" else "")
 
 
 class Sample(NamedTuple):
-    """One number.
+    """The value of a metric.
 
-    metric  what it is
-    labels  values of the metric's labels
-    value   the number now
+    Attributes:
+        metric: The metric.
+        labels: Values of the metric's labels, in the order of its names.
+        value: The value at the time of `collect`.
     """
 
     metric: Metric
@@ -82,71 +88,69 @@ _OPERATION: Final = ("operation",)
 _BY_OPERATION: Final = (  # with the field of `OperationCounts`
     (Metric("lance_io.requests", "counter", "{request}", "requests sent, by kind", _OPERATION), "requests"),
     (Metric("lance_io.transferred", "counter", "By", "bytes received or sent, by kind", _OPERATION), "num_bytes"),
-    (Metric("lance_io.request.errors", "counter", "{request}", "failed or given up", _OPERATION), "errors"),
-    (Metric("lance_io.retries", "counter", "{request}", "requests made again: failed or late", _OPERATION), "retries"),
-    (Metric("lance_io.throttles", "counter", "{request}", "refusals: ask for less", _OPERATION), "throttles"),
-    (Metric("lance_io.hedges", "counter", "{request}", "requests made again as they were late", _OPERATION), "hedges"),
+    (Metric("lance_io.request.errors", "counter", "{request}", "requests failed or cancelled", _OPERATION), "errors"),
+    (Metric("lance_io.retries", "counter", "{request}", "retries: requests failed or late", _OPERATION), "retries"),
+    (Metric("lance_io.throttles", "counter", "{request}", "throttled requests", _OPERATION), "throttles"),
+    (Metric("lance_io.hedges", "counter", "{request}", "retries of late requests", _OPERATION), "hedges"),
 )
 _OF_CONNECTIONS: Final = (  # with the field of `ConnectionCounts`
-    (Metric("lance_io.connections.open", "gauge", "{connection}", "connections that are open"), "num_open"),
-    (Metric("lance_io.connections.idle", "gauge", "{connection}", "of these, without a request"), "num_idle"),
-    (Metric("lance_io.connections.opened", "counter", "{connection}", "connections that were opened"), "num_opened"),
-    (Metric("lance_io.connections.handshake", "counter", "s", "time that opening them took"), "handshake_s"),
+    (Metric("lance_io.connections.open", "gauge", "{connection}", "open connections"), "num_open"),
+    (Metric("lance_io.connections.idle", "gauge", "{connection}", "open connections without a request"), "num_idle"),
+    (Metric("lance_io.connections.opened", "counter", "{connection}", "connections opened so far"), "num_opened"),
+    (Metric("lance_io.connections.handshake", "counter", "s", "time to open connections"), "handshake_s"),
 )
 _OF_READS: Final = (  # with the attribute of `IoStats`
-    (Metric("lance_io.ranges", "counter", "{range}", "byte ranges asked for"), "num_ranges"),
-    (Metric("lance_io.wanted", "counter", "By", "bytes asked for"), "bytes_wanted"),
-    (Metric("lance_io.read", "counter", "By", "bytes that came for them, gaps included"), "bytes_read"),
+    (Metric("lance_io.ranges", "counter", "{range}", "requested byte ranges"), "num_ranges"),
+    (Metric("lance_io.wanted", "counter", "By", "requested bytes"), "bytes_wanted"),
+    (Metric("lance_io.read", "counter", "By", "bytes read for them, gaps included"), "bytes_read"),
     (Metric("lance_io.rounds", "counter", "{round}", "periods with a read in flight"), "rounds"),
     (Metric("lance_io.queue", "counter", "s", "time that reads waited before they were sent"), "queue_s"),
     (Metric("lance_io.in_flight", "gauge", "{request}", "reads in flight"), "in_flight"),
-    (Metric("lance_io.held", "gauge", "By", "bytes fetched, or being so, and not yet taken"), "bytes_held"),
+    (Metric("lance_io.held", "gauge", "By", "bytes in flight, or fetched and not yet consumed"), "bytes_held"),
 )
 _OF_CACHES: Final = (  # with the field of `CacheStats`
-    (Metric("lance_io.cache.hits", "counter", "{lookup}", "lookups that the search cache answered"), "hits"),
-    (Metric("lance_io.cache.misses", "counter", "{lookup}", "lookups that it did not"), "misses"),
+    (Metric("lance_io.cache.hits", "counter", "{lookup}", "hits of the search caches"), "hits"),
+    (Metric("lance_io.cache.misses", "counter", "{lookup}", "misses of the search caches"), "misses"),
     (Metric("lance_io.cache.evictions", "counter", "{entry}", "entries dropped to make room"), "evictions"),
-    (Metric("lance_io.cache.size", "gauge", "By", "what the search caches hold"), "bytes"),
-    (Metric("lance_io.cache.limit", "gauge", "By", "what they may hold"), "capacity_bytes"),
+    (Metric("lance_io.cache.size", "gauge", "By", "size of the search caches"), "bytes"),
+    (Metric("lance_io.cache.limit", "gauge", "By", "capacity of the search caches"), "capacity_bytes"),
 )
 _OF_DISK_CACHES: Final = (  # with the field of `DiskCacheStats`
-    (Metric("lance_io.disk_cache.hits", "counter", "{lookup}", "lookups that a disk cache answered"), "hits"),
-    (Metric("lance_io.disk_cache.misses", "counter", "{lookup}", "lookups that it did not"), "misses"),
+    (Metric("lance_io.disk_cache.hits", "counter", "{lookup}", "hits of disk caches"), "hits"),
+    (Metric("lance_io.disk_cache.misses", "counter", "{lookup}", "misses of disk caches"), "misses"),
     (Metric("lance_io.disk_cache.found", "counter", "By", "bytes read from disk caches"), "bytes_found"),
-    (Metric("lance_io.disk_cache.kept", "counter", "By", "bytes written to them"), "bytes_kept"),
+    (Metric("lance_io.disk_cache.kept", "counter", "By", "bytes written to disk caches"), "bytes_kept"),
     (Metric("lance_io.disk_cache.dropped", "counter", "{copy}", "copies that were not written"), "dropped"),
     (Metric("lance_io.disk_cache.evictions", "counter", "{copy}", "copies removed to make room"), "evictions"),
     (Metric("lance_io.disk_cache.damaged", "counter", "{copy}", "copies and files that were damaged"), "damaged"),
-    (Metric("lance_io.disk_cache.pauses", "counter", "{pause}", "times that one was left alone for a while"), "pauses"),
-    (Metric("lance_io.disk_cache.size", "gauge", "By", "what disk caches take on disk"), "bytes"),
-    (Metric("lance_io.disk_cache.limit", "gauge", "By", "what they may take"), "capacity_bytes"),
+    (Metric("lance_io.disk_cache.pauses", "counter", "{pause}", "pauses in the use of a disk cache"), "pauses"),
+    (Metric("lance_io.disk_cache.size", "gauge", "By", "size of the disk caches"), "bytes"),
+    (Metric("lance_io.disk_cache.limit", "gauge", "By", "capacity of the disk caches"), "capacity_bytes"),
 )
 _RENEWALS: Final = Metric(
     "lance_io.credential.renewals", "counter", "{renewal}", "renewals of credentials", ("store", "outcome")
 )
 _BY_COMMIT: Final = (  # with the field of `CommitCounts`
-    (Metric("lance_io.commits", "counter", "{version}", "versions made, by operation", _OPERATION), "versions"),
+    (Metric("lance_io.commits", "counter", "{version}", "versions created, by operation", _OPERATION), "versions"),
     (
-        Metric("lance_io.commit.races", "counter", "{attempt}", "attempts at a version that others made", _OPERATION),
+        Metric("lance_io.commit.races", "counter", "{attempt}", "attempts lost to other writers", _OPERATION),
         "races",
     ),
     (
-        Metric("lance_io.commit.conflicts", "counter", "{commit}", "commits that others made impossible", _OPERATION),
+        Metric("lance_io.commit.conflicts", "counter", "{commit}", "commits refused by a conflict", _OPERATION),
         "conflicts",
     ),
-    (Metric("lance_io.commit.unknown", "counter", "{commit}", "commits that got no answer", _OPERATION), "unknown"),
+    (Metric("lance_io.commit.unknown", "counter", "{commit}", "commits without an answer", _OPERATION), "unknown"),
 )
 _OF_GROUPS: Final = (  # with the field of `GroupCounts`
-    (Metric("lance_io.group.commits", "counter", "{version}", "versions made by group commit"), "versions"),
-    (Metric("lance_io.group.appends", "counter", "{append}", "appends that these hold"), "appends"),
+    (Metric("lance_io.group.commits", "counter", "{version}", "versions created by group commits"), "versions"),
+    (Metric("lance_io.group.appends", "counter", "{append}", "appends in these versions"), "appends"),
 )
-FIRST_BYTE: Final = Metric(
-    "lance_io.first_byte", "histogram", "s", "time until the answer to a GET begins", _OPERATION, SECONDS
-)
+FIRST_BYTE: Final = Metric("lance_io.first_byte", "histogram", "s", "time to first byte of GETs", _OPERATION, SECONDS)
 _CALL: Final = ("call",)
-CALL_SECONDS: Final = Metric("lance_io.call.duration", "histogram", "s", "time of calls", _CALL, SECONDS)
+CALL_SECONDS: Final = Metric("lance_io.call.duration", "histogram", "s", "duration of calls", _CALL, SECONDS)
 CALL_ROUNDS: Final = Metric("lance_io.call.rounds", "histogram", "{round}", "rounds of calls", _CALL, ROUNDS)
-CALL_FAILURES: Final = Metric("lance_io.call.failures", "counter", "{call}", "calls that raised something", _CALL)
+CALL_FAILURES: Final = Metric("lance_io.call.failures", "counter", "{call}", "calls that raised an error", _CALL)
 
 METRICS: Final = (
     *(metric for metric, _ in (*_BY_OPERATION, *_OF_CONNECTIONS, *_OF_READS, *_OF_CACHES, *_OF_DISK_CACHES)),
@@ -157,11 +161,15 @@ METRICS: Final = (
     CALL_ROUNDS,
     CALL_FAILURES,
 )
-"""All metrics; the last three are known while calls are watched."""
+"""All metrics; the last three are measured only while there is a watcher of calls."""
 
 
 def collect() -> list[Sample]:
-    """The numbers of this process now, but for those of calls, and for histograms."""
+    """Read all counters and gauges of this process, except those of calls.
+
+    Returns:
+        A sample for each metric and its labels; no histograms.
+    """
     operations, reads, caches = process_operations(), process_stats(), process_cache_stats()
     samples = [
         Sample(metric, (name,), getattr(counts, field))
@@ -186,29 +194,37 @@ def collect() -> list[Sample]:
 
 
 class CallRecorder:
-    """Counts calls from now on until `stop`: histograms of time and rounds, failures. Safe from any thread."""
+    """Counts calls until `stop` is called: histograms of duration and rounds, and failures. Thread-safe.
+
+    Attributes:
+        stop: Function that ends the counting.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._numbers: dict[tuple[Metric, str], list[float]] = {}  # of a histogram: its buckets, then the sum
+        self._numbers: dict[tuple[Metric, str], list[float]] = {}  # for a histogram: its buckets, then the sum
         self.stop = on_call(self._note)
 
-    def _note(self, told: CallMetrics) -> None:
+    def _note(self, metrics: CallMetrics) -> None:
         with self._lock:
-            for metric, value in ((CALL_SECONDS, told.seconds), (CALL_ROUNDS, float(told.rounds))):
-                numbers = self._of(metric, told.call)
+            for metric, value in ((CALL_SECONDS, metrics.seconds), (CALL_ROUNDS, float(metrics.rounds))):
+                numbers = self._of(metric, metrics.call)
                 for number, bound in enumerate(metric.bounds):
                     numbers[number] += value <= bound
                 numbers[-2] += 1
                 numbers[-1] += value
-            self._of(CALL_FAILURES, told.call)[-1] += told.failed
+            self._of(CALL_FAILURES, metrics.call)[-1] += metrics.failed
 
     def _of(self, metric: Metric, call: str) -> list[float]:
         size = len(metric.bounds) + 2 if metric.kind == "histogram" else 1
         return self._numbers.setdefault((metric, call), [0.0] * size)
 
     def lines(self) -> Iterator[tuple[Metric, str]]:
-        """What was counted, as lines of Prometheus' text, each with its metric."""
+        """The counts in the text format of Prometheus.
+
+        Yields:
+            Each line with its metric.
+        """
         with self._lock:
             known = [(metric, call, list(numbers)) for (metric, call), numbers in self._numbers.items()]
         for metric, call, numbers in known:
@@ -221,9 +237,9 @@ class CallRecorder:
 
 
 def _histogram_lines(metric: Metric, label: str, numbers: Sequence[float]) -> Iterator[str]:
-    """A histogram in Prometheus' text.
+    """A histogram in the text format of Prometheus.
 
-    numbers  up to each bound, all, and the sum of what was measured
+    numbers  counts up to each bound, the count of all, and the sum of the values
     """
     name = metric.prometheus_name
     for bound, count in zip((*metric.bounds, math.inf), numbers, strict=False):
@@ -234,9 +250,13 @@ def _histogram_lines(metric: Metric, label: str, numbers: Sequence[float]) -> It
 
 
 def prometheus_text(calls: CallRecorder | None = None) -> str:
-    """All numbers now in the text format of Prometheus (version 0.0.4), for an HTTP handler to give.
+    """Format all metrics for an HTTP handler, in the text format of Prometheus (version 0.0.4).
 
-    calls  adds what it has counted of calls
+    Args:
+        calls: Recorder whose counts of calls are included; None for no counts of calls.
+
+    Returns:
+        The text of the response.
     """
     lines: dict[Metric, list[str]] = {}
     for metric, labels, value in collect():
@@ -247,18 +267,24 @@ def prometheus_text(calls: CallRecorder | None = None) -> str:
     for metric, line in calls.lines() if calls is not None else ():
         lines.setdefault(metric, []).append(line)
     parts = []
-    for metric, found in lines.items():
+    for metric, metric_lines in lines.items():
         name = metric.prometheus_name
-        parts += [f"# HELP {name} {metric.text}", f"# TYPE {name} {metric.kind}", *found]
+        parts += [f"# HELP {name} {metric.text}", f"# TYPE {name} {metric.kind}", *metric_lines]
     return "\n".join(parts) + "\n"
 
 
 def instrument(meter_provider: MeterProvider | None = None) -> Callable[[], None]:
-    """Give all metrics to OpenTelemetry: counters and gauges when its reader asks, calls and answers as they come.
+    """Export all metrics to OpenTelemetry: counters and gauges when its reader collects, histograms as values arise.
 
-    meter_provider  where they go; None for the global one
-    Gives what ends the measuring of calls and answers (OpenTelemetry has no way to take an observed instrument back: it
-    goes with its provider). Raises `ModuleNotFoundError` without `opentelemetry-api`.
+    Args:
+        meter_provider: Provider of the meter; None for the global one.
+
+    Returns:
+        A function that stops the histograms and the counter of failed calls. OpenTelemetry cannot remove observable
+        instruments: they exist as long as their provider.
+
+    Raises:
+        ModuleNotFoundError: `opentelemetry-api` is not installed.
     """
     try:
         from opentelemetry import metrics as otel
@@ -285,22 +311,22 @@ def instrument(meter_provider: MeterProvider | None = None) -> Callable[[], None
             make(metric.name, callbacks=[observe(metric)], unit=metric.unit, description=metric.text)
     seconds, rounds, first_byte = (
         meter.create_histogram(
-            one.name, unit=one.unit, description=one.text, explicit_bucket_boundaries_advisory=one.bounds
+            metric.name, unit=metric.unit, description=metric.text, explicit_bucket_boundaries_advisory=metric.bounds
         )
-        for one in (CALL_SECONDS, CALL_ROUNDS, FIRST_BYTE)
+        for metric in (CALL_SECONDS, CALL_ROUNDS, FIRST_BYTE)
     )
     failures = meter.create_counter(CALL_FAILURES.name, unit=CALL_FAILURES.unit, description=CALL_FAILURES.text)
 
-    def note(told: CallMetrics) -> None:
-        labels = {"call": told.call}
-        seconds.record(told.seconds, labels)
-        rounds.record(told.rounds, labels)
-        failures.add(int(told.failed), labels)
+    def note(metrics: CallMetrics) -> None:
+        labels = {"call": metrics.call}
+        seconds.record(metrics.seconds, labels)
+        rounds.record(metrics.rounds, labels)
+        failures.add(int(metrics.failed), labels)
 
     stops = on_call(note), FIRST_BYTES.watch(lambda first_byte_s: first_byte.record(first_byte_s, {"operation": "get"}))
 
     def stop() -> None:
-        for one in stops:
-            one()
+        for stop_one in stops:
+            stop_one()
 
     return stop

@@ -1,8 +1,8 @@
-"""What pylance's classes have and this release does not: whoever calls it is told what to use meanwhile.
+"""Names that pylance's classes have and this release does not offer; using one raises an error with an alternative.
 
-Each name is an attribute, so that it is found, completed and documented like any other; a method raises
-`UnsupportedError` when it is called, a property when it is asked for. Both libraries work on the same tables, so
-pylance does meanwhile what is missing here.
+Each name is an attribute, so that editors and documentation show it like any other. A method raises `UnsupportedError`
+when it is called, a property when it is read. Both libraries work on the same tables, so you can use pylance for the
+missing parts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BLOBS: Final = "write blobs by `blob_array` and `write_dataset`, and read them 
 
 
 def _refusal(name: str, hint: str) -> Callable[..., NoReturn]:
-    """A function that tells its caller so."""
+    """A function that raises `UnsupportedError` with the name and the hint."""
     text = f"{name} is not offered by this release: {hint.format(name=name.rpartition('.')[2])}"
 
     def refuse(*args: object, **options: object) -> NoReturn:
@@ -36,7 +36,10 @@ def _refusal(name: str, hint: str) -> Callable[..., NoReturn]:
 
 
 class NotOffered:
-    """A method, or class of a namespace, that is not offered. hint: what to do instead; `{name}` is the name."""
+    """A method, or class of a namespace, that is not offered.
+
+    hint  the alternative; `{name}` stands for the name
+    """
 
     def __init__(self, hint: str) -> None:
         self._hint = hint
@@ -65,7 +68,7 @@ class NotOfferedProperty(property):
 
 
 class DatasetNotOffered:
-    """Of `LanceDataset`."""
+    """Names of `LanceDataset`."""
 
     centroids = NotOffered(_INDEX)
     commit_existing_index_segments = NotOffered(_PARTS)
@@ -87,7 +90,7 @@ class DatasetNotOffered:
 
 
 class ScannerBuilderNotOffered:
-    """Of `ScannerBuilder`."""
+    """Names of `ScannerBuilder`."""
 
     minhash_search = NotOffered(_INDEX)
     row_addr_prefilter = NotOffered("filter by `_rowaddr`, or take rows by `_take_rows`")
@@ -96,7 +99,7 @@ class ScannerBuilderNotOffered:
 
 
 class OperationsNotOffered:
-    """Of `LanceOperation`."""
+    """Names of `LanceOperation`."""
 
     DataOverlay = NotOffered(_OVERLAY)
     DataOverlayFile = NotOffered(_OVERLAY)
@@ -124,11 +127,11 @@ _ROOT: Final = {
     "ShardingField": _LOG,
     "ShardingSpec": _LOG,
     "evaluate_sharding_spec": _LOG,
-    "simd_info": "what the kernels choose when they run cannot be asked for",
+    "simd_info": "the kernels choose their instructions at run time and do not report them",
     "tokenize": _INDEX,
 }
 
 
 def not_offered(name: str) -> Callable[..., NoReturn] | None:
-    """What stands for a name of pylance's root that is not offered; None for any other name."""
+    """The substitute for a name of pylance's root that is not offered; None for any other name."""
     return _refusal(name, _ROOT[name]) if name in _ROOT else None

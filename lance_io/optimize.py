@@ -1,4 +1,4 @@
-"""Compaction in steps, under the module name that pylance gives it."""
+"""Compaction in steps. Module and names are those of pylance."""
 
 from __future__ import annotations
 

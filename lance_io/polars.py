@@ -1,6 +1,6 @@
-"""Tables in queries of polars: `lance_io.polars.scan` gives a lazy frame, which reads what its query needs.
+"""Tables in polars queries: `lance_io.polars.scan` returns a lazy frame that reads only what its query needs.
 
-polars is loaded when `scan` is called.
+`scan` loads polars on first use.
 """
 
 from __future__ import annotations
@@ -28,19 +28,26 @@ def scan(
     filter: str | pc.Expression | None = None,
     **options: Any,
 ) -> pl.LazyFrame:
-    """A version of a table as a lazy frame of polars.
+    """Open a version of a table as a lazy frame of polars.
 
-    uri      the table, or an open dataset
-    version  number, tag or `(branch, version)`; the newest by default. All runs of the frame read the version that is
-             opened here
-    filter   rows of the frame, as for `LanceDataset.scanner`
-    options  as for `lance_io.dataset`: `storage_options`, `filesystem`, `session` ...
+    A query reads only the columns that it needs. `head` and `limit` read only the rows that they return. polars
+    evaluates the query's filter before the other columns are read.
 
-    Of the columns those are read that a query needs; `head` and `limit` read the rows that they give; a condition of
-    the query is computed, by polars, before columns that it does not name are read.
+    Args:
+        uri: The table, or an open dataset.
+        version: Number, tag or `(branch, version)`; None for the newest. All runs of the frame read the version that is
+            opened here.
+        filter: Rows of the frame, as for `LanceDataset.scanner`.
+        options: As for `lance_io.dataset`: `storage_options`, `filesystem`, `session` ...
 
-    Raises what `lance_io.dataset` raises, `BindError` for a filter that does not fit, `UnsupportedError` for a column
-    of a type that polars has not, `ModuleNotFoundError` where polars is not installed.
+    Returns:
+        A lazy frame over the version.
+
+    Raises:
+        ValueError: See `lance_io.dataset`.
+        BindError: The filter does not fit the schema.
+        UnsupportedError: polars does not have the type of a column.
+        ModuleNotFoundError: polars is not installed.
     """
     if isinstance(uri, SyncDataset):
         table = uri if version is None else uri.checkout_version(version)

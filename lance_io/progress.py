@@ -1,4 +1,4 @@
-"""What a write tells while it runs, under the module name that pylance gives it."""
+"""Progress of writes, by fragment. Module and names are those of pylance."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ class FileSystemFragmentWriteProgress(FragmentWriteProgress):
     """Keeps two files for each fragment in a folder, as pylance does.
 
         fragment_3.in_progress   {"fragment_id": 3, "metadata": {...}} while it is being written
-        fragment_3.json          its metadata: as it began, and once it is complete as it is
+        fragment_3.json          its metadata: initial, and final once it is complete
 
-    base_uri  the folder, a path or a URI of a filesystem of pyarrow; it is made if need be
-    metadata  texts for the first of them
+    Args:
+        base_uri: The folder, a path or a URI of a pyarrow filesystem; created if necessary.
+        metadata: The "metadata" of the `.in_progress` files.
     """
 
     PROGRESS_EXT: Final = ".in_progress"
@@ -31,9 +32,9 @@ class FileSystemFragmentWriteProgress(FragmentWriteProgress):
         from pyarrow.fs import FileSystem, LocalFileSystem
 
         text = str(base_uri)
-        given = FileSystem.from_uri(text) if "://" in text else (LocalFileSystem(), text)
-        self._filesystem: FileSystem = given[0]
-        self._folder: str = given[1]
+        location = FileSystem.from_uri(text) if "://" in text else (LocalFileSystem(), text)
+        self._filesystem: FileSystem = location[0]
+        self._folder: str = location[1]
         self._metadata = dict(metadata or {})
 
     def _write(self, name: str, content: dict[str, Any]) -> None:
@@ -41,13 +42,23 @@ class FileSystemFragmentWriteProgress(FragmentWriteProgress):
             file.write(json.dumps(content).encode())
 
     def begin(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
-        """Write both files."""
+        """Write both files of a fragment.
+
+        Args:
+            fragment: Metadata of the fragment, so far without its rows.
+            kwargs: Ignored.
+        """
         self._filesystem.create_dir(self._folder, recursive=True)
-        told = {"fragment_id": fragment.id, "metadata": self._metadata}
-        self._write(f"fragment_{fragment.id}{self.PROGRESS_EXT}", told)
+        content = {"fragment_id": fragment.id, "metadata": self._metadata}
+        self._write(f"fragment_{fragment.id}{self.PROGRESS_EXT}", content)
         self._write(f"fragment_{fragment.id}.json", fragment.to_json())
 
     def complete(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
-        """Write what the fragment has become, and remove the file that says that it is being written."""
+        """Write the final metadata of a fragment, and remove its `.in_progress` file.
+
+        Args:
+            fragment: Metadata of the complete fragment.
+            kwargs: Ignored.
+        """
         self._write(f"fragment_{fragment.id}.json", fragment.to_json())
         self._filesystem.delete_file(f"{self._folder}/fragment_{fragment.id}{self.PROGRESS_EXT}")

@@ -2,14 +2,14 @@
 
     from lance_io.records import dataclass
 
-That of the standard library compiles up to six methods for each class, 0.4 ms for a frozen one: for the hundred classes
-that a first row needs, a fifth of the time of a new process until then. Here it compiles `__init__`; what compares,
-hashes and shows is made of the names of the fields.
+The decorator of the standard library compiles up to six methods for each class, 0.4 ms for a frozen class: for the
+hundred classes that a first row needs, a fifth of the time of a new process until that row. This one compiles only
+`__init__`; comparison, hash and `repr` are closures over the names of the fields.
 
-To the type checker these are the dataclasses of the standard library, so that it refuses what is assigned to a frozen
-one. Where LANCE_IO_FREEZE is set, as it is wherever tests run, each assignment is looked at, too: anything but the
-first one to a field raises `FrozenInstanceError`. Without it an object is made in a quarter of the time that a frozen
-one of the standard library takes, and tables have hundreds of thousands.
+For the type checker these are the dataclasses of the standard library, so that it refuses assignments to frozen fields.
+If LANCE_IO_FREEZE is set, as in all test runs, assignments are also checked at run time: only the first one to a field
+is allowed, others raise `FrozenInstanceError`. Without it creating an object takes a quarter of the time of a frozen
+dataclass of the standard library; tables have hundreds of thousands of these objects.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ else:
         def make(cls: type) -> type:
             own = vars(cls)
             if not own.get("__doc__"):
-                cls.__doc__ = cls.__name__  # else one is made of its signature, which takes as long as all the rest
-            made = dataclasses.dataclass(slots=slots, repr=False, eq=False)(cls)
-            fields = dataclasses.fields(made)
+                cls.__doc__ = cls.__name__  # else `dataclasses` formats the signature, which takes as long as the rest
+            record = dataclasses.dataclass(slots=slots, repr=False, eq=False)(cls)
+            fields = dataclasses.fields(record)
             if repr and "__repr__" not in own:
-                made.__repr__ = _repr_of([one.name for one in fields if one.repr])
+                record.__repr__ = _repr_of([field.name for field in fields if field.repr])
             if eq and "__eq__" not in own:
-                made.__eq__ = _equality_by(_values([one.name for one in fields if one.compare]))
+                record.__eq__ = _equality_by(_values([field.name for field in fields if field.compare]))
             if eq and own.get("__hash__") is None:
-                names = [one.name for one in fields if (one.compare if one.hash is None else one.hash)]
-                made.__hash__ = _hash_by(_values(names)) if frozen else None
+                names = [field.name for field in fields if (field.compare if field.hash is None else field.hash)]
+                record.__hash__ = _hash_by(_values(names)) if frozen else None
             if frozen and FREEZES:
-                made.__setattr__, made.__delattr__ = _guards(made, [one.name for one in fields])
-            return made
+                record.__setattr__, record.__delattr__ = _guards(record, [field.name for field in fields])
+            return record
 
         return make
 
 
 def _values(names: list[str]) -> Callable[[Any], Any]:
-    """What gives the values of these attributes, as a tuple."""
+    """A function that returns the values of these attributes as a tuple."""
     if len(names) > 1:
         return attrgetter(*names)
-    return lambda one: tuple([getattr(one, name) for name in names])
+    return lambda record: tuple([getattr(record, name) for name in names])
 
 
 def _equality_by(values: Callable[[Any], Any]) -> Callable[[Any, object], bool]:
@@ -85,7 +85,7 @@ def _repr_of(names: list[str]) -> Callable[[Any], str]:
 
 
 def _guards(cls: type, names: list[str]) -> tuple[Callable[..., None], Callable[..., None]]:
-    """`__setattr__` and `__delattr__` of a frozen class: a field is set once, by what makes the object."""
+    """`__setattr__` and `__delattr__` of a frozen class: each field can be set once, by `__init__`."""
     slots = {name for name in names if isinstance(getattr(cls, name, None), MemberDescriptorType)}
     own = frozenset(names)
 

@@ -1,8 +1,8 @@
-"""The one function that every text passes which may hold a URL, before anybody sees it.
+"""Removes credentials from texts.
 
 Errors (message, path, notes, and so their pickles), `repr`, logs and traces go through `hide_secrets`; metrics have no
-texts of users. It takes out what of a URL may be a credential: users and passwords, and queries, which may be signed.
-What a store knows of its own credentials it gives along. Texts stay readable: host, path and names are kept.
+texts of users. It removes the parts of a URL that may be credentials: users and passwords, and queries, which may be
+signed. A store also passes its own credentials. Texts stay readable: host, path and names are kept.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 HIDDEN: Final = "***"
-KNOWN_LENGTH_MIN: Final = 4  # a shorter text would blot out half of a message
-_PLACES: Final = frozenset({"az", "abfs", "abfss", "wasb", "wasbs"})  # `container@account` is no user
+KNOWN_LENGTH_MIN: Final = 4  # hiding a shorter text would make messages unreadable
+_CONTAINER_SCHEMES: Final = frozenset(
+    {"az", "abfs", "abfss", "wasb", "wasbs"}
+)  # in `container@account` there is no user
 _HARMLESS: Final = re.compile(r"(?:ddbTableName=[\w.-]*&?)+\Z")
 
-# Texts may be a server's: what is repeated within a search is bounded, so that none takes long.
-# A user ends at the last `@` of the authority. Passwords that ought to be escaped may hold anything: what follows a
+# Texts may come from a server: repetitions inside a pattern are bounded, so that no search takes long.
+# A user ends at the last `@` of the authority. Passwords that should be escaped may contain anything: the text after a
 # colon is a password, unless it is a port.
 _USER = re.compile(
     r"""([A-Za-z][A-Za-z0-9+.-]{0,30})://
@@ -39,7 +41,7 @@ _PARAMETER = re.compile(
     |[\w-]*secret|[\w-]*password|pwd|[\w-]*key)=)[^&\s'"<>]+""",
     re.IGNORECASE | re.VERBOSE,
 )
-# What services of tokens are asked with, as forms or JSON show it, and signed tokens wherever they stand.
+# Requests to token services, as forms or JSON, and signed tokens anywhere.
 _FORM = re.compile(
     r"""\b((?:WebIdentityToken|SAMLAssertion|client_secret|(?:client_)?assertion
     |(?:refresh|access|id|subject|actor)_token)
@@ -61,12 +63,12 @@ _MAY_BE_TOKEN: Final = ("-security-token", "-customer-key", "-sso_bearer", "-ide
 
 
 def hide_secrets(text: str, known: Iterable[str] = ()) -> str:
-    """A text without users, passwords, tokens and signed queries of the URLs in it, and without what is known.
+    """Hide users, passwords, tokens and signed queries of the URLs in a text, and known credentials.
 
-    known  credentials, which are taken out wherever they stand, also as URLs escape them
+    known  credentials to hide anywhere in the text, also URL-escaped
     """
-    for secret in sorted({form for one in known for form in _forms(one)}, key=len, reverse=True):
-        text = text.replace(secret, HIDDEN)
+    for form in sorted({form for secret in known for form in _forms(secret)}, key=len, reverse=True):
+        text = text.replace(form, HIDDEN)
     if "://" in text:
         text = _FRAGMENT.sub(rf"\1#{HIDDEN}", _QUERY.sub(_without_query, _USER.sub(_without_user, text)))
     if "=" in text:
@@ -82,14 +84,14 @@ def hide_secrets(text: str, known: Iterable[str] = ()) -> str:
 
 
 def url_secrets(url: str) -> list[str]:
-    """What of a URL `hide_secrets` takes out, to be known where another library shows it in another form."""
-    found: list[str] = []
+    """The parts of a URL that `hide_secrets` hides; for `known`, as another library may show them in another form."""
+    secrets: list[str] = []
     for match in _USER.finditer(url):
         user, _, password = match[0].partition("://")[2].removesuffix("@").partition(":")
-        found += [password] if password else [user] if match[1] not in _PLACES else []
+        secrets += [password] if password else [user] if match[1] not in _CONTAINER_SCHEMES else []
     for match in _QUERY.finditer(url):
-        found += [part.partition("=")[2] for part in match[2].split("&")]
-    return [form for one in found for form in (one, unquote(one)) if len(form) >= KNOWN_LENGTH_MIN]
+        secrets += [part.partition("=")[2] for part in match[2].split("&")]
+    return [form for secret in secrets for form in (secret, unquote(secret)) if len(form) >= KNOWN_LENGTH_MIN]
 
 
 def _forms(secret: str) -> tuple[str, ...]:
@@ -98,8 +100,10 @@ def _forms(secret: str) -> tuple[str, ...]:
 
 def _without_user(match: re.Match[str]) -> str:
     scheme, user = match[1], match[0].partition("://")[2].removesuffix("@")
-    is_place = scheme.lower() in _PLACES or match.string.startswith(("http://", "https://", "aws"), match.end())
-    return match[0] if is_place and ":" not in user else f"{scheme}://{HIDDEN}@"
+    has_container = scheme.lower() in _CONTAINER_SCHEMES or match.string.startswith(
+        ("http://", "https://", "aws"), match.end()
+    )
+    return match[0] if has_container and ":" not in user else f"{scheme}://{HIDDEN}@"
 
 
 def _without_query(match: re.Match[str]) -> str:
@@ -107,7 +111,7 @@ def _without_query(match: re.Match[str]) -> str:
 
 
 class _Hiding(logging.Filter):
-    """Takes credentials out of a record, its traceback included."""
+    """Hides credentials in a log record, including its traceback."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg, record.args = hide_secrets(record.getMessage()), None
@@ -120,14 +124,14 @@ _hiding: Final = _Hiding()
 
 
 def get_logger(name: str) -> logging.Logger:
-    """The logger of a module; what goes through it shows no credentials."""
+    """The logger of a module, which hides credentials."""
     logger = logging.getLogger(name)
     logger.addFilter(_hiding)
     return logger
 
 
 class _WithoutDetails(logging.Filter):
-    """Leaves of a record its first line up to `failed:`. The rest may hold what a service answered, and so was sent."""
+    """Cuts a log record after `failed:` in its first line. The rest may repeat an answer, and with it the request."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         text, failed, _ = record.getMessage().partition("\n")[0].partition("failed:")
@@ -140,14 +144,14 @@ _without_details: Final = _WithoutDetails()
 
 
 def quiet_loggers(names: Iterable[str]) -> None:
-    """Let loggers of libraries that ask for credentials show no answers; more than once does nothing.
+    """Make the loggers of credential libraries omit answers of services. Idempotent.
 
-    What went wrong reaches the caller as an error, without secrets.
+    Callers still get failures as errors, without secrets.
     """
     for name in names:
         logging.getLogger(name).addFilter(_without_details)
 
 
 def shown_values(values: Mapping[str, Any]) -> dict[str, str]:
-    """Values as texts for people to see."""
+    """Values as texts, with credentials hidden."""
     return {name: hide_secrets(str(value)) for name, value in values.items()}

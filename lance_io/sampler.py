@@ -1,9 +1,9 @@
-"""Rows for training: samples of a table, and the share of each of many processes, under pylance's names.
+"""Rows for training: random samples of a table, and shards for distributed processes. Names are those of pylance.
 
     for batch in ShardedFragmentSampler(rank, world_size, randomize=True)(dataset, batch_size=256): ...
 
-A sampler is called with a dataset and gives record batches. Orders for a seed are pylance's, in the first epoch; later
-epochs have orders of their own, where pylance's fragments and batches come in the same order in each.
+Call a sampler with a dataset to get record batches. In the first epoch the order for a seed is that of pylance; each
+later epoch has another order, while pylance repeats the first one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ += ["ShardedFixedBatchSampler", "ShardedFragmentSampler", "maybe_sample"
 
 T = TypeVar("T")
 
-_SHUFFLED_BATCHES_MAX: Final = 256  # of a filtered scan, whose batches are not known before
+_SHUFFLED_BATCHES_MAX: Final = 256  # batches of a filtered scan that are held for shuffling
 
 
 def _opened(source: Source) -> LanceDataset:
@@ -47,13 +47,21 @@ def _opened(source: Source) -> LanceDataset:
 
 
 def reservoir_sampling(stream: Iterable[T], k: int) -> list[T]:
-    """`k` items of a stream, each set of them with the same probability; all, if there are fewer."""
+    """Choose items of a stream at random; each set of `k` items has the same probability.
+
+    Args:
+        stream: The items; only `k` are held in memory.
+        k: Number of items to choose.
+
+    Returns:
+        The chosen items in random order; all, if there are fewer than `k`.
+    """
     kept: list[T] = []
     for number, item in enumerate(stream):
         if number < k:
             kept.append(item)
-        elif (place := random.randrange(number + 1)) < k:
-            kept[place] = item
+        elif (slot := random.randrange(number + 1)) < k:
+            kept[slot] = item
     random.shuffle(kept)
     return kept
 
@@ -67,16 +75,21 @@ def maybe_sample(
     max_takes: int = 2048,
     filt: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows chosen at random, or all of them where there are no more than asked for.
+    """Choose rows at random; all rows if the table has no more than `n`.
 
-    dataset     or where it is
-    n           rows
-    columns     names, one name, or expressions by name
-    batch_size  rows of a batch, but for the last
-    max_takes   more rows than that come as so many runs of neighbours, one from each part of the table
-    filt        only rows that pass this filter
+    Args:
+        dataset: The table or its URI.
+        n: Number of rows.
+        columns: Column names, a single name, or expressions by name.
+        batch_size: Rows in a batch; the last one may have fewer.
+        max_takes: If `n` is larger, choose this many runs of consecutive rows, one from each part of the table.
+        filt: Filter that the rows must pass; None for all rows.
 
-    Raises `ValueError` for fewer than no rows.
+    Yields:
+        Batches with `n` rows in total, or fewer.
+
+    Raises:
+        ValueError: `n` is negative.
     """
     if n < 0:
         raise UsageError(f"the number of rows is at least 0, not {n}")
@@ -98,7 +111,7 @@ def maybe_sample(
 
 
 def _runs(num_rows: int, n: int, num_runs: int) -> Iterator[tuple[int, int]]:
-    """Runs of neighbouring rows, as (first row, rows): one at random in each of so many parts of the table."""
+    """Runs of consecutive rows, as (first row, rows): one at a random position in each of `num_runs` equal parts."""
     for part in range(num_runs):
         first, last = num_rows * part // num_runs, num_rows * (part + 1) // num_runs
         size = n * (part + 1) // num_runs - n * part // num_runs
@@ -116,7 +129,7 @@ def _sample_filtered(
 
 
 def _as_one_batch(table: pa.Table) -> list[pa.RecordBatch]:
-    """Its rows as one batch, as several where the values of dictionaries do not fit together, as none without rows."""
+    """The rows as one batch; several if dictionary values cannot be merged, none for an empty table."""
     batches = table.to_batches()
     return join_rows(batches) if batches else []
 
@@ -125,7 +138,7 @@ def _as_one_batch(table: pa.Table) -> list[pa.RecordBatch]:
 
 
 class Sampler(ABC):
-    """What gives the rows of a dataset, or some of them, in an order of its own."""
+    """Base class of samplers, which yield all or some rows of a dataset in a certain order."""
 
     @abstractmethod
     def __call__(
@@ -139,11 +152,25 @@ class Sampler(ABC):
         with_row_id: bool | None = False,
         **kwargs: Any,
     ) -> Iterator[pa.RecordBatch]:
-        """The batches; parameters as for `LanceDataset.to_batches`."""
+        """Read the batches.
+
+        Args:
+            dataset: The table.
+            args: Passed to `iter_fragments` of fragment samplers; ignored by others.
+            batch_size: Maximum number of rows in a batch.
+            columns: Column names, or expressions by name; None for all.
+            filter: Filter that the rows must pass; None for all rows.
+            batch_readahead: Number of batches to prefetch.
+            with_row_id: Whether to add the column `_rowid`.
+            kwargs: Passed to `iter_fragments` of fragment samplers; ignored by others.
+
+        Returns:
+            An iterator over the batches, which threads can share.
+        """
 
 
 class FragmentSampler(Sampler):
-    """Whole fragments; a subclass says which, and in which order."""
+    """Base class of samplers of whole fragments; subclasses define which ones, and their order."""
 
     @shared
     def __call__(
@@ -157,7 +184,7 @@ class FragmentSampler(Sampler):
         with_row_id: bool | None = False,
         **kwargs: Any,
     ) -> Iterator[pa.RecordBatch]:
-        """The batches of these fragments, one after the other."""
+        """Read the batches of the fragments, one fragment after the other. See `Sampler.__call__`."""
         for fragment in self.iter_fragments(dataset, *args, **kwargs):
             yield from fragment.to_batches(
                 columns=columns,
@@ -169,23 +196,32 @@ class FragmentSampler(Sampler):
 
     @abstractmethod
     def iter_fragments(self, dataset: LanceDataset, *args: Any, **kwargs: Any) -> Iterator[LanceFragment]:
-        """The fragments."""
+        """Choose the fragments.
+
+        Args:
+            dataset: The table.
+            args: Positional arguments of the call of the sampler.
+            kwargs: Other keywords of the call of the sampler.
+
+        Yields:
+            The fragments, in the order in which they are read.
+        """
 
 
 class FullScanSampler(FragmentSampler):
-    """All rows, in their order."""
+    """All rows, in the order of the table."""
 
     def iter_fragments(self, dataset: LanceDataset, *args: Any, **kwargs: Any) -> Iterator[LanceFragment]:
-        """All fragments."""
+        """All fragments, in the order of the table. See `FragmentSampler.iter_fragments`."""
         yield from dataset.get_fragments()
 
 
 class _Share:
-    """The share of one of many processes.
+    """The shard of one of many processes.
 
     rank        number of this process, from 0
-    world_size  how many there are
-    randomize   whether the order is one for `seed` and epoch
+    world_size  number of processes
+    randomize   whether to shuffle, by `seed` and epoch
     """
 
     def __init__(self, rank: int, world_size: int, randomize: bool = False, seed: int = 0) -> None:
@@ -196,7 +232,11 @@ class _Share:
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Another order, the same one in all processes that set the same epoch."""
+        """Change the random order. Set the same epoch in all processes, so that their shards stay disjoint.
+
+        Args:
+            epoch: Number of the epoch.
+        """
         self._epoch = epoch
 
     def _random(self) -> random.Random:
@@ -204,26 +244,37 @@ class _Share:
 
 
 def _torch_rank() -> tuple[int, int]:
-    """Rank and number of the processes of `torch.distributed`."""
+    """Rank and world size of `torch.distributed`."""
     import torch.distributed as processes
 
     return processes.get_rank(), processes.get_world_size()
 
 
 class ShardedFragmentSampler(_Share, FragmentSampler):
-    """Every `world_size`th fragment: the fastest way to share a table of many.
+    """Every `world_size`th fragment: the fastest way to shard a table with many fragments.
 
-    rank, world_size  this process, of so many
-    randomize, seed   mix the fragments, in the same way in all processes, before they are shared
+    Args:
+        rank: Number of this process, from 0.
+        world_size: Number of processes.
+        randomize: Whether to shuffle the fragments before they are distributed.
+        seed: Seed of the order; must be the same in all processes.
     """
 
     @staticmethod
     def from_torch(randomize: bool = False, seed: int = 0) -> ShardedFragmentSampler:
-        """For this process of `torch.distributed`."""
+        """Create a sampler for this process of `torch.distributed`.
+
+        Args:
+            randomize: See `ShardedFragmentSampler`.
+            seed: See `ShardedFragmentSampler`.
+
+        Returns:
+            A sampler with the rank and world size of `torch.distributed`.
+        """
         return ShardedFragmentSampler(*_torch_rank(), randomize=randomize, seed=seed)
 
     def iter_fragments(self, dataset: LanceDataset, *args: Any, **kwargs: Any) -> Iterator[LanceFragment]:
-        """The fragments of this process."""
+        """The fragments of this process. See `FragmentSampler.iter_fragments`."""
         fragments = dataset.get_fragments()
         if self._randomize:
             self._random().shuffle(fragments)
@@ -231,17 +282,28 @@ class ShardedFragmentSampler(_Share, FragmentSampler):
 
 
 class ShardedBatchSampler(_Share, Sampler):
-    """Every `world_size`th batch: shares are alike even where there are few fragments, or these differ in size.
+    """Every `world_size`th batch: shards have equal size even if there are few fragments, or fragments differ in size.
 
-    With a filter, it is every `world_size`th row that passes, so that shares are alike there, too.
+    With a filter, every `world_size`th row that passes, so that shards have equal size, too.
 
-    rank, world_size  this process, of so many
-    randomize, seed   mix the batches of each process; with a filter, at most 256 of them are held for that
+    Args:
+        rank: Number of this process, from 0.
+        world_size: Number of processes.
+        randomize: Whether to shuffle the batches of each process; with a filter, within a buffer of 256 batches.
+        seed: Seed of the order.
     """
 
     @staticmethod
     def from_torch(randomize: bool = False, seed: int = 0) -> ShardedBatchSampler:
-        """For this process of `torch.distributed`."""
+        """Create a sampler for this process of `torch.distributed`.
+
+        Args:
+            randomize: See `ShardedBatchSampler`.
+            seed: See `ShardedBatchSampler`.
+
+        Returns:
+            A sampler with the rank and world size of `torch.distributed`.
+        """
         return ShardedBatchSampler(*_torch_rank(), randomize=randomize, seed=seed)
 
     def __call__(
@@ -255,7 +317,7 @@ class ShardedBatchSampler(_Share, Sampler):
         with_row_id: bool | None = None,
         **kwargs: Any,
     ) -> Iterator[pa.RecordBatch]:
-        """The batches of this process; `with_row_id` is not supported, as in pylance, which warns."""
+        """Read the batches of this process. See `Sampler.__call__`; `with_row_id` causes a warning, as in pylance."""
         if with_row_id is not None:
             warnings.warn("with_row_id is not supported for ShardedBatchSampler", stacklevel=2)
         if filter is not None:
@@ -286,30 +348,38 @@ class ShardedBatchSampler(_Share, Sampler):
             while sum(map(len, held)) >= batch_size:
                 joined, *others = join_rows(held)
                 yield joined.slice(0, batch_size)
-                held = [one for one in (joined.slice(batch_size), *others) if one.num_rows]
+                held = [rest for rest in (joined.slice(batch_size), *others) if rest.num_rows]
         if sum(map(len, held)):
             yield from _as_one_batch(pa.Table.from_batches(held))
 
     def _shuffle_some(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        chance, held = self._random(), list[pa.RecordBatch]()
+        rng, held = self._random(), list[pa.RecordBatch]()
         for batch in batches:
             held.append(batch)
             if len(held) > _SHUFFLED_BATCHES_MAX:
-                place = chance.randrange(len(held))
-                held[place], held[-1] = held[-1], held[place]
+                index = rng.randrange(len(held))
+                held[index], held[-1] = held[-1], held[index]
                 yield held.pop()
-        chance.shuffle(held)
+        rng.shuffle(held)
         yield from held
 
 
 class ShardedFixedBatchSampler(ShardedBatchSampler):
-    """Lists of positions, batch by batch, of the rows of this process: a run of neighbours, `world_size` of which make
-    the table. What loaders of PyTorch take as their batch sampler.
+    """A batch sampler for PyTorch data loaders: iterating yields lists of row positions, one for each batch.
 
-    batch_size      positions in a list, but for the last
-    total_num_rows  of the table; 0 where the sampler is only called, with a `batch_size` then
+    Each process has a run of consecutive rows. Calling the sampler with a dataset returns the batches of
+    `ShardedBatchSampler` instead.
 
-    Called with a dataset it gives the batches of `ShardedBatchSampler`. Raises `ValueError` for batches of no rows.
+    Args:
+        rank: Number of this process, from 0.
+        world_size: Number of processes.
+        randomize: Whether to shuffle the batches of each process.
+        seed: Seed of the order.
+        batch_size: Positions in a list; the last one may have fewer.
+        total_num_rows: Number of rows of the table; 0 if you only call the sampler, then with a `batch_size`.
+
+    Raises:
+        ValueError: `batch_size` is negative, or 0 although `total_num_rows` is not.
     """
 
     def __init__(
@@ -325,7 +395,7 @@ class ShardedFixedBatchSampler(ShardedBatchSampler):
         if batch_size < 0 or (total_num_rows and not batch_size):
             raise UsageError(f"batch_size is the number of rows in a batch and at least 1, not {batch_size}")
         share = ceil(total_num_rows / world_size)
-        self._batch_size = batch_size or 1  # where there are no rows any size will do
+        self._batch_size = batch_size or 1  # 0 is possible only without rows
         self._rows = range(min(rank * share, total_num_rows), min((rank + 1) * share, total_num_rows))
 
     def __len__(self) -> int:
@@ -343,16 +413,36 @@ class ShardedFixedBatchSampler(ShardedBatchSampler):
     def from_torch(  # type: ignore[override]
         batch_size: int, total_num_rows: int, randomize: bool = False, seed: int = 0
     ) -> ShardedFixedBatchSampler:
-        """For this process of `torch.distributed`."""
+        """Create a sampler for this process of `torch.distributed`.
+
+        Args:
+            batch_size: See `ShardedFixedBatchSampler`.
+            total_num_rows: See `ShardedFixedBatchSampler`.
+            randomize: See `ShardedFixedBatchSampler`.
+            seed: See `ShardedFixedBatchSampler`.
+
+        Returns:
+            A sampler with the rank and world size of `torch.distributed`.
+        """
         return ShardedFixedBatchSampler(*_torch_rank(), randomize, seed, batch_size, total_num_rows)
 
 
 class ShardedBatchIterator:
-    """The batches of one of many processes. Deprecated: use a sampler.
+    """Iterates over the batches of one of many processes. Deprecated: use a sampler.
 
-    data         a dataset, or where it is
-    granularity  whether "fragment"s or "batch"es are shared
-    Raises `ValueError` for another granularity, `NotImplementedError` for row ids of batches.
+    Args:
+        data: The table or its URI.
+        rank: Number of this process, from 0.
+        world_size: Number of processes.
+        columns: Column names, or expressions by name; None for all.
+        batch_size: Maximum number of rows in a batch.
+        granularity: Whether processes share the table by "fragment" or by "batch".
+        batch_readahead: Number of batches to prefetch.
+        with_row_id: Whether to add the column `_rowid`; only for fragments.
+
+    Raises:
+        ValueError: `granularity` is unknown.
+        NotImplementedError: `with_row_id` is set for batches.
     """
 
     def __init__(
@@ -382,7 +472,15 @@ class ShardedBatchIterator:
 
     @staticmethod
     def from_torch(data: Source, **options: Any) -> ShardedBatchIterator:
-        """For this process of `torch.distributed`; keywords as for the class."""
+        """Create an iterator for this process of `torch.distributed`.
+
+        Args:
+            data: The table or its URI.
+            options: Other keywords of `ShardedBatchIterator`.
+
+        Returns:
+            An iterator with the rank and world size of `torch.distributed`.
+        """
         return ShardedBatchIterator(data, *_torch_rank(), **options)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:

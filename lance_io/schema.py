@@ -1,4 +1,4 @@
-"""Schemas with field ids, and Arrow schemas as JSON, under the module name that pylance gives them."""
+"""Schemas with field ids, and Arrow schemas as JSON. Module and names are those of pylance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,17 @@ _LISTS = {"list": pa.list_, "large_list": pa.large_list}
 
 
 def schema_to_json(schema: pa.Schema) -> dict[str, Any]:
-    """An Arrow schema as a dict that `json.dumps` takes. Raises `NotImplementedError` for types that it lacks."""
+    """Convert an Arrow schema to JSON.
+
+    Args:
+        schema: The schema.
+
+    Returns:
+        A dict that `json.dumps` accepts.
+
+    Raises:
+        NotImplementedError: The JSON form has no name for a type.
+    """
     json: dict[str, Any] = {"fields": [_field_to_json(field) for field in schema]}
     if schema.metadata:
         json["metadata"] = _texts(schema.metadata)
@@ -51,7 +61,17 @@ def _type_to_json(dtype: pa.DataType) -> dict[str, Any]:
 
 
 def json_to_schema(schema_json: dict[str, Any]) -> pa.Schema:
-    """The inverse of `schema_to_json`. Raises `ValueError` for anything else."""
+    """Convert the JSON of `schema_to_json` back to an Arrow schema.
+
+    Args:
+        schema_json: The dict.
+
+    Returns:
+        The schema.
+
+    Raises:
+        ValueError: `schema_json` is not the JSON of a schema.
+    """
     try:
         fields = [_field_from_json(field) for field in schema_json["fields"]]
         return pa.schema(fields, metadata=schema_json.get("metadata"))

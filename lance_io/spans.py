@@ -1,4 +1,4 @@
-"""Ranges and buffers: the vocabulary that every room shares.
+"""Byte ranges and buffers: the types that all rooms share.
 
 Ranges are numpy arrays, never lists of objects: a take of ten thousand rows is two arrays.
 """
@@ -28,10 +28,10 @@ Purpose = Literal["metadata", "index", "data"]
 
 
 def distinct(values: npt.NDArray[N]) -> npt.NDArray[N]:
-    """The numbers in an array, ascending, each once.
+    """The distinct numbers in an array, ascending.
 
-    What `numpy.unique` gives, which hashes: since numpy 2.3 it takes seconds for a million numbers that follow one
-    another. Ascending runs are only merged.
+    `numpy.unique` uses hashes: since numpy 2.3 it takes seconds for a million consecutive numbers. The stable sort here
+    only merges ascending runs.
     """
     ordered = np.sort(values, kind="stable", axis=None)
     is_first = np.ones(len(ordered), dtype=np.bool_)
@@ -41,11 +41,11 @@ def distinct(values: npt.NDArray[N]) -> npt.NDArray[N]:
 
 @dataclass(slots=True, eq=False)
 class Ranges:
-    """Byte ranges of one object, in the order in which the caller wants them back.
+    """Byte ranges of one object, in the order of the answer.
 
     starts, ends  i64[n], file offsets in bytes, `starts <= ends`; any order, overlaps and empties allowed
-    purpose       what the bytes are: file "metadata", page lookup "index" (search-cache material), row "data"
-    keep          True when the result may reference the fetched buffer itself, so it must not be recycled
+    purpose       kind of bytes: file "metadata", page lookup "index" (for the search cache), row "data"
+    keep          True if the result may refer to the fetched buffer, so that it must not be reused
     """
 
     starts: IntArray
@@ -57,7 +57,7 @@ class Ranges:
         return len(self.starts)
 
     def part(self, first: int, end: int) -> Ranges:
-        """Those from number `first` to number `end`."""
+        """The ranges from index `first` to index `end`."""
         return Ranges(self.starts[first:end], self.ends[first:end], self.purpose, self.keep)
 
     @property
@@ -74,12 +74,12 @@ class Ranges:
 
 @dataclass(slots=True, eq=False)
 class Fetched:
-    """The answer to `Ranges`: one buffer that holds all of them.
+    """The answer to `Ranges`: one buffer with all of them.
 
-    buffer      readable, C-contiguous bytes; may hold more than was asked for (merged gaps)
-    offsets     i64[n], where range i starts inside `buffer`; its length is that of the range asked for
-    num_reads   how many reads a store made for it that was asked for all of it at once, else 0
-    bytes_read  what those brought, gaps included
+    buffer      readable, C-contiguous bytes; may include gaps between merged ranges
+    offsets     i64[n], start of range i inside `buffer`; its length is that of the requested range
+    num_reads   number of reads, if the store planned them itself, else 0
+    bytes_read  bytes of these reads, gaps included
     """
 
     buffer: Any
@@ -88,30 +88,30 @@ class Fetched:
     bytes_read: int = 0
 
     def piece(self, index: int, length_bytes: int) -> memoryview:
-        """Range `index` as a view without a copy."""
+        """Range `index` as a zero-copy view."""
         start = int(self.offsets[index])
         return memoryview(self.buffer).cast("B")[start : start + length_bytes]
 
 
-def join_fetched(found: Sequence[Fetched], wanted: Sequence[Ranges]) -> Fetched:
-    """What was fetched for several lists of ranges, as copies in one buffer."""
+def join_fetched(answers: Sequence[Fetched], wanted: Sequence[Ranges]) -> Fetched:
+    """Copy the answers to several lists of ranges into one buffer."""
     lengths = np.concatenate([ranges.ends - ranges.starts for ranges in wanted])
     pieces = []
-    for fetched, ranges in zip(found, wanted, strict=True):
-        pieces += [fetched.piece(at, length) for at, length in enumerate((ranges.ends - ranges.starts).tolist())]
+    for fetched, ranges in zip(answers, wanted, strict=True):
+        pieces += [fetched.piece(index, length) for index, length in enumerate((ranges.ends - ranges.starts).tolist())]
     return Fetched(
         b"".join(pieces),
         np.cumsum(lengths) - lengths,
-        sum([one.num_reads for one in found]),
-        sum([one.bytes_read for one in found]),
+        sum([fetched.num_reads for fetched in answers]),
+        sum([fetched.bytes_read for fetched in answers]),
     )
 
 
 int64s: Final[Callable[[Any], IntArray]] = partial(np.frombuffer, dtype=np.int64)  # type: ignore[assignment]
-"""Kernel memory as i64[n], without a copy."""
+"""Kernel memory as i64[n], zero-copy."""
 
 uint8s: Final[Callable[[Any], npt.NDArray[np.uint8]]] = partial(np.frombuffer, dtype=np.uint8)  # type: ignore[assignment]
-"""Kernel memory as u8[n], without a copy."""
+"""Kernel memory as u8[n], zero-copy."""
 
 
 Steps: TypeAlias = Generator[Ranges, Fetched, T]
@@ -119,6 +119,6 @@ Steps: TypeAlias = Generator[Ranges, Fetched, T]
 
 
 def no_ranges(purpose: Purpose = "data") -> Ranges:
-    """Ranges of length zero."""
+    """An empty list of ranges."""
     empty = np.empty(0, dtype=np.int64)
     return Ranges(empty, empty, purpose)

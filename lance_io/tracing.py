@@ -1,4 +1,4 @@
-"""What happens to tables, and what calls take, for whoever traces a program; names are pylance's.
+"""Tracing: events of tables, and durations of calls. Names are those of pylance.
 
 stop = lance_io.tracing.capture_trace_events(print)         every event, as it happens
 finish = lance_io.tracing.trace_to_chrome(file="t.json")    calls, for chrome://tracing or Perfetto
@@ -24,42 +24,48 @@ if TYPE_CHECKING:
 
 __all__ = ["TraceEvent", "capture_trace_events", "trace_to_chrome"]
 
-WAITING_MAX: Final = 65_536  # events that a callback has not been given yet
+WAITING_MAX: Final = 65_536  # events in the queue of a callback
 
 _logger = get_logger(__name__)
 
 
 def capture_trace_events(callback: Callable[[TraceEvent], object]) -> Callable[[], None]:
-    """Have `callback` called with every `TraceEvent` from now on, until the process ends.
+    """Call a function with every `TraceEvent` from now on, until the process ends.
 
-    A thread of its own calls it, in the order of the events, so that no call waits for it. What it raises is logged.
-    Of a callback that is too slow 65,536 events wait; those that come then are left out, and their number is logged.
-    Gives what ends that, after all events until then; it is called when the process exits, too.
+    A separate thread calls it, in the order of the events, so that traced calls do not wait. Exceptions of the callback
+    are logged. At most 65,536 events wait in the queue of a slow callback; further events are dropped, and their number
+    is logged.
+
+    Args:
+        callback: Called with each event.
+
+    Returns:
+        A function that ends the capture after all events so far. It also runs when the process exits.
     """
     waiting: Queue[TraceEvent | None] = Queue(WAITING_MAX)
-    left_out = count(1)
-    ended = threading.Event()  # by the callback itself, which cannot wait for room in its own queue
+    dropped = count(1)
+    ended = threading.Event()  # set if the callback itself calls `stop`: it cannot wait for room in its own queue
 
-    def wait(event: TraceEvent) -> None:
+    def enqueue(event: TraceEvent) -> None:
         try:
             waiting.put_nowait(event)
         except Full:
-            number = next(left_out)
-            if number & (number - 1) == 0:  # 1, 2, 4 ...: a message for each would make it worse
-                _logger.warning("a callback for trace events is too slow: %d left out so far", number)
+            number = next(dropped)
+            if number & (number - 1) == 0:  # 1, 2, 4 ...: a message for each event would slow the program further
+                _logger.warning("a callback for trace events is too slow: %d dropped so far", number)
 
-    def hand_over() -> None:
+    def deliver() -> None:
         while (event := waiting.get()) is not None:
             try:
                 callback(event)
-            except Exception:  # whatever it is, the others are still to come
+            except Exception:  # of any class: delivery goes on with the next event
                 _logger.exception("a callback for trace events failed")
             if ended.is_set() and waiting.empty():
                 return
 
-    thread = threading.Thread(target=hand_over, name="lance_io trace events", daemon=True)
+    thread = threading.Thread(target=deliver, name="lance_io trace events", daemon=True)
     thread.start()
-    stop_listening = listen(wait)
+    stop_listening = listen(enqueue)
 
     def stop() -> None:
         atexit.unregister(stop)
@@ -75,58 +81,67 @@ def capture_trace_events(callback: Callable[[TraceEvent], object]) -> Callable[[
 
 
 def trace_to_chrome(*, file: str | None = None) -> Callable[[], None]:
-    """Write what every call from now on takes to a file that chrome://tracing and Perfetto open.
+    """Write every call from now on to a trace file for chrome://tracing and Perfetto.
 
-    file  where to; None for `trace-<microseconds>.json` in the current folder
-    Every call is one slice of its thread, with its requests and bytes. Gives what ends the file, which is done when the
-    process exits, too. Raises `OSError` where the file cannot be made.
+    Every call is one slice of its thread, with its requests and bytes.
+
+    Args:
+        file: Path of the file; None for `trace-<microseconds>.json` in the current folder.
+
+    Returns:
+        A function that completes the file. It also runs when the process exits.
+
+    Raises:
+        OSError: The file cannot be created.
     """
     path = file if file is not None else f"./trace-{time.time_ns() // 1000}.json"
     began, lock, process = time.perf_counter(), threading.Lock(), os.getpid()
-    written = open(path, "w", encoding="utf-8")  # until `finish`
-    written.write(f"[\n{json.dumps({'ph': 'M', 'pid': process, 'name': 'process_name', 'args': {'name': 'lance_io'}})}")
+    trace_file = open(path, "w", encoding="utf-8")  # until `finish`
+    trace_file.write(
+        f"[\n{json.dumps({'ph': 'M', 'pid': process, 'name': 'process_name', 'args': {'name': 'lance_io'}})}"
+    )
     threads: set[int] = set()
 
     def line(values: dict[str, Any]) -> None:
-        written.write(f",\n{json.dumps(values)}")
+        trace_file.write(f",\n{json.dumps(values)}")
 
-    def note(told: CallMetrics) -> None:
+    def write_call(metrics: CallMetrics) -> None:
         end, thread = time.perf_counter(), threading.get_native_id()
         with lock:
-            if written.closed or os.getpid() != process:  # a forked child has a copy of what is not yet written
+            if trace_file.closed or os.getpid() != process:  # a forked child has a copy of the unwritten buffer
                 return
             if thread not in threads:
                 threads.add(thread)
-                named = {"name": threading.current_thread().name}
-                line({"ph": "M", "pid": process, "tid": thread, "name": "thread_name", "args": named})
+                thread_args = {"name": threading.current_thread().name}
+                line({"ph": "M", "pid": process, "tid": thread, "name": "thread_name", "args": thread_args})
             line(
                 {
                     "ph": "X",
                     "pid": process,
                     "tid": thread,
-                    "name": told.call,
+                    "name": metrics.call,
                     "cat": "lance_io",
-                    "ts": max(0.0, round((end - told.seconds - began) * 1e6, 3)),
-                    "dur": round(told.seconds * 1e6, 3),
+                    "ts": max(0.0, round((end - metrics.seconds - began) * 1e6, 3)),
+                    "dur": round(metrics.seconds * 1e6, 3),
                     "args": {
-                        "failed": told.failed,
-                        "rounds": told.rounds,
-                        "requests": told.num_requests,
-                        "bytes_read": told.bytes_read,
-                        "retries": told.retries,
+                        "failed": metrics.failed,
+                        "rounds": metrics.rounds,
+                        "requests": metrics.num_requests,
+                        "bytes_read": metrics.bytes_read,
+                        "retries": metrics.retries,
                     },
                 }
             )
 
-    stop_watching = on_call(note)
+    stop_watching = on_call(write_call)
 
     def finish() -> None:
         atexit.unregister(finish)
         stop_watching()
         with lock:
-            if not written.closed and os.getpid() == process:
-                written.write("\n]\n")
-                written.close()
+            if not trace_file.closed and os.getpid() == process:
+                trace_file.write("\n]\n")
+                trace_file.close()
 
     atexit.register(finish)
     return finish

@@ -1,4 +1,4 @@
-"""Extension types of the format, for those who make or test for such columns. See `format.extensions`."""
+"""Extension types of the format, for creating such columns and for type checks. See `format.extensions`."""
 
 from __future__ import annotations
 

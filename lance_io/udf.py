@@ -1,4 +1,4 @@
-"""Functions that compute new columns, under the module name that pylance gives them."""
+"""User-defined functions that compute new columns. Module and names are those of pylance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small helpers under the module name that pylance gives them."""
+"""Small helpers. Module and names are those of pylance."""
 
 from __future__ import annotations
 
@@ -13,10 +13,24 @@ __all__ = ["sanitize_ts", "td_to_micros"]
 
 
 def sanitize_ts(ts: Any) -> datetime:
-    """A `datetime` (naive, local time) from a `datetime`, a pandas `Timestamp` or ISO text."""
+    """Convert a time to a naive `datetime` in local time.
+
+    Args:
+        ts: A `datetime`, a pandas `Timestamp` or ISO text.
+
+    Returns:
+        The time as a naive `datetime` in local time.
+    """
     return local_time(moment(ts))
 
 
 def td_to_micros(td: timedelta) -> int:
-    """A duration in whole microseconds."""
+    """Convert a duration to whole microseconds.
+
+    Args:
+        td: The duration.
+
+    Returns:
+        The duration in microseconds, rounded.
+    """
     return round(td.total_seconds() * 1_000_000)

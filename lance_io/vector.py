@@ -1,4 +1,4 @@
-"""Tables of vectors, under the module name that pylance gives them."""
+"""Tables of vectors. Module and names are those of pylance."""
 
 from __future__ import annotations
 
@@ -15,15 +15,20 @@ __all__ = ["vec_to_table"]
 def vec_to_table(
     data: Any, names: str | list[str] | None = None, ndim: int | None = None, check_ndim: bool = True
 ) -> pa.Table:
-    """A table with a column of vectors, fixed-size lists of float32.
+    """Build a table with a column of vectors, which are fixed-size lists of float32.
 
-    data        vectors: a list of them, a 2-dimensional array, or a dict, whose keys become a column beside them
-    names       of the columns: "vector" by default; of a dict two, "id" and "vector"
-    ndim        numbers in a vector; that of the first one by default
-    check_ndim  whether each of them is looked at
+    Args:
+        data: The vectors: a list, a 2-dimensional array, or a dict from ids to vectors, whose keys become a column.
+        names: Names of the columns: "vector" by default; for a dict two, "id" and "vector" by default.
+        ndim: Number of dimensions of a vector; None for that of the first vector.
+        check_ndim: Whether to check the dimensions of all vectors.
 
-    Raises `ValueError` for vectors of several lengths, for no vectors and for too many or few names,
-    `NotImplementedError` for other data.
+    Returns:
+        The table, with one row for each vector.
+
+    Raises:
+        ValueError: The vectors have different lengths, there are none, or the number of names is wrong.
+        NotImplementedError: `data` has another type.
     """
     if isinstance(data, dict):
         vectors, wanted = list(data.values()), ["id", "vector"]
@@ -37,7 +42,7 @@ def vec_to_table(
     if not vectors:
         raise UsageError("expected at least one vector")
     size = len(vectors[0]) if ndim is None else ndim
-    wrong = next((one for one in vectors if len(one) != size), None) if check_ndim else None
+    wrong = next((vector for vector in vectors if len(vector) != size), None) if check_ndim else None
     if wrong is not None:
         raise UsageError(f"Expected {size} dimensions but got {len(wrong)} for {wrong}")
     numbers = np.asarray(vectors, dtype=np.float32).reshape(-1)

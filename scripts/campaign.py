@@ -1,14 +1,14 @@
-"""Run the campaigns, which are too long for every change, and write what they found to `docs/campaigns.md`.
+"""Run the campaigns, which are too long for every change, and write their findings to `docs/campaigns.md`.
 
     python scripts/campaign.py                         all of them, some hours
     python scripts/campaign.py orders mutants          some; the other sections of the page stay as they are
-    python scripts/campaign.py --seed 20261124 orders  what another run has drawn (or SEED=20261124)
+    python scripts/campaign.py --seed 20261124 orders  the cases that another run drew (or SEED=20261124)
     python scripts/campaign.py --share 0.1 orders      a tenth of the size, and the page says so
     python scripts/campaign.py memory --memory-mib 1024 4096 16384 --memory-results FILE
-                                                       tables of these sizes, but for what the file says already
+                                                       tables of these sizes, less the results already in the file
 
-Everything that is drawn comes from the seed, which is the date unless one is given. The exit status is 1 when anything
-was found. After Ctrl-C the sections of the campaigns that had ended are there.
+All random cases come from the seed, which defaults to the date. The exit status is 1 if a campaign has findings. After
+Ctrl-C the page has the sections of the campaigns that had ended.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Part:
     """One call of pytest.
 
     tests     files, folders and options
-    variable  says how much is tried
-    size      the value of it at full size; a word where there is nothing between little and all
-    cases     what is tried, with {size} and {tests}, the number of tests
-    workers   processes; one where the tests start processes themselves
+    variable  environment variable that sets the number of cases
+    size      its value at full size; a word if there is nothing between little and all
+    cases     describes the cases, with {size} and {tests}, the number of tests
+    workers   processes; 1 if the tests start processes themselves
     """
 
     tests: tuple[str, ...]
@@ -64,21 +64,21 @@ class Part:
     workers: int = 2
 
     def sized(self, share: float) -> int | str:
-        """The size of a run; not so small that the tests take it for the size of every day."""
+        """The size of a run: at least 1, because the tests take 0 for their everyday size."""
         return self.size if isinstance(self.size, str) else max(1, round(self.size * share))
 
     def command(self) -> list[str]:
-        """The call, but for the interpreter."""
+        """The call, without the interpreter."""
         spread = ["-n", str(self.workers), "--dist", "load"] if self.workers > 1 else []
         return ["-m", "pytest", *self.tests, "-o", "timeout=0", *spread]
 
 
 @dataclass(frozen=True)
 class Campaign:
-    """What is run under one name.
+    """The calls of pytest under one name.
 
-    about   what it tries, for the page
-    missed  what it did not find once, and why
+    about   describes its cases, for the page
+    missed  a fault that it did not find once, and the reason
     """
 
     name: str
@@ -90,9 +90,9 @@ class Campaign:
 CAMPAIGNS: Final = (
     Campaign(
         "damage",
-        "Data files, manifests and deletion files, of ours and of pylance's, with bytes changed at random places "
-        "or where the format has lengths, offsets and counts. Each must be read as data or refused with a named "
-        "error, in bounded time and memory.",
+        "Data files, manifests and deletion files, ours and pylance's, with bytes changed at random offsets or where "
+        "the format has lengths, offsets and counts. Each must be read as data or refused with an error of ours, in "
+        "bounded time and memory.",
         (
             Part(
                 ("tests/fuzz/test_campaign.py", "-k", "random"),
@@ -105,22 +105,22 @@ CAMPAIGNS: Final = (
     ),
     Campaign(
         "bombs",
-        "Small files of values that decode to much, of every codec and layout in each file version that has it, read "
-        "by a process that may map 512 MiB more than after its first scan. It gives right rows or an error by name, "
-        "and counts, takes a row and gives a first batch within seconds.",
+        "Small files whose values decode to many bytes, of every codec and layout in each file version that has it, "
+        "read by a process that may map 512 MiB more than after its first scan. It gives the right rows or an error "
+        "of ours, and counts, takes a row and gives a first batch within seconds.",
         (Part(("tests/fuzz/test_bombs.py", "-k", "bomb"), "LANCE_IO_BOMBS", "full", "{tests} kinds of files", 1),),
     ),
     Campaign(
         "decoded",
-        "What a fresh process takes above the opened table, of texts of 1 and of 100 MiB in files of some kilobytes, "
-        "and of blobs: scans of values of 1 MiB may take 320 MiB, with batches of the default size five of these and "
-        "128 MiB, one more with a filter; scans of larger values three of them and 128 MiB; takes what they give and "
-        "128 MiB; changes `memory_limit` (128 MiB here), 256 MiB and two values.",
+        "The memory that a fresh process needs beside the opened table, for texts of 1 and of 100 MiB in files of a "
+        "few kilobytes, and for blobs. The limits: a scan of values of 1 MiB 320 MiB, with batches of the default "
+        "size five batches and 128 MiB, one batch more with a filter; a scan of larger values three values and 128 "
+        "MiB; a take its result and 128 MiB; a change `memory_limit` (128 MiB here), 256 MiB and two values.",
         (Part(("tests/dataset/test_peaks.py",), "LANCE_IO_PEAKS", "full", "{tests} calls", 1),),
     ),
     Campaign(
         "cuts",
-        "Files of tables, cut at every length. None may be read as something else than it was.",
+        "Files of tables, cut at every length. No cut file may be read as other data.",
         (
             Part(
                 ("tests/fuzz/test_campaign.py", "-k", "cut"),
@@ -132,11 +132,11 @@ CAMPAIGNS: Final = (
     ),
     Campaign(
         "orders",
-        "Writers, deleters, cleanups, restores and tags beside each other, request by request in drawn orders; some "
-        "die. Every version must be whole, and every change that succeeded must be there once. And chains: each "
-        "call that changes a table loses 0 to 4 races in a row to drawn mixtures of all others, of rows of the same "
-        "fragment, of another one, or of nothing that it touches. Afterwards the rows are those of a plain model, "
-        "every file that a version names is there, and none that no version names.",
+        "Writers, deleters, cleanups, restores and tags run at the same time, request by request in random orders; "
+        "some die. Every version must be whole, and every change that succeeded must be in the table once. And chains: "
+        "each call that changes a table loses 0 to 4 races in a row to random mixtures of all other changes, of rows "
+        "of the same fragment, of another one, or of none that it touches. Afterwards the rows are those of a simple "
+        "model, every file that a version names exists, and no other file does.",
         (
             Part(
                 ("tests/simulate/test_orders.py", "tests/commit/test_turnstile.py"),
@@ -151,19 +151,19 @@ CAMPAIGNS: Final = (
                 "{tests} tests, {size} chains for each call and kind of table",
             ),
         ),
-        "Before there were chains, a delete, update or merge that was brought onto another version twice could "
-        "remove the deletion file that its manifest names, and leave a table that cannot be read. That takes one "
-        "commit that touches its fragment, other rows of it, and then one that does not. The orders drew deletes of "
-        "the same rows, which are made anew after a conflict and not merged, and the turnstile commits that know no "
-        "rows. The conflicts had one change of another between opening and committing, so that nothing was rebased "
-        "twice, and looked at what both libraries read, not at the files that a version names.",
+        "Before there were chains, a delete, update or merge that was rebased twice could remove the deletion file "
+        "that its manifest names, and leave a table that cannot be read. It happened after one commit that touched "
+        "other rows of its fragment, and then one that did not touch the fragment. The orders drew deletes of the "
+        "same rows, which run again after a conflict and are not merged, and the turnstile drew commits that know no "
+        "rows. The conflicts had one other change between opening and committing, so that nothing was rebased twice, "
+        "and compared the rows that both libraries read, not the files that a version names.",
     ),
     Campaign(
         "faults",
         "Every change of a table, stopped, cancelled or failing at any of its requests, or losing power at any of "
         "its system calls; and through a proxy before a real S3 server that cuts, delays and resets connections. "
-        "The table is the old one or the new one, and trying again makes it the new one. Every operation on a bucket "
-        "under every fault, and takes cancelled wherever they are: they leave nothing behind.",
+        "The table is the old one or the new one, and a repetition makes it the new one. Every operation on a bucket "
+        "under every fault, and takes that are cancelled at any time: they leave nothing behind.",
         (
             Part(
                 ("tests/simulate", "-k", "not test_orders and not test_chains"),
@@ -182,7 +182,7 @@ CAMPAIGNS: Final = (
                 ("tests/io/test_cancelled_takes.py", "tests/s3/test_faults.py", "-k", "cancelled"),
                 "LANCE_IO_CANCELLED_TAKES",
                 10_000,
-                "{size} takes cancelled, and a quarter as many of a table",
+                "{size} cancelled takes, and a quarter as many of a table",
                 1,
             ),
         ),
@@ -190,8 +190,8 @@ CAMPAIGNS: Final = (
     Campaign(
         "writers",
         "Many writers in four processes, one of them pylance's, append to one table on a real S3 server, beside "
-        "deletes and compactions; also through proxies that do harm, and with a database that decides. No row may "
-        "be lost or be there twice.",
+        "deletes and compactions; also through proxies that disturb them, and with a database for the commits. No row "
+        "may be lost or doubled.",
         (
             Part(
                 (
@@ -208,10 +208,10 @@ CAMPAIGNS: Final = (
     Campaign(
         "crowd",
         "Two processes that delete, two that update, two that merge, two that compact, two that append, one that "
-        "cleans up every 30 seconds what is older than ten minutes, and one of pylance's that appends and deletes, "
-        "all on one table, on local disk and on a real S3 server; every few seconds one is killed. Nothing may be "
-        "lost, doubled or unreadable beside the journals that they keep, every file that a version names must be "
-        "there, and old versions must be gone.",
+        "removes versions older than ten minutes every 30 seconds, and one of pylance's that appends and deletes, "
+        "all on one table, on local disk and on a real S3 server; every few seconds one is killed. By the journals "
+        "that they keep nothing may be lost, doubled or unreadable, every file that a version names must exist, and "
+        "old versions must be gone.",
         (
             Part(
                 ("tests/interop/test_crowd.py", "tests/s3/test_crowd.py"),
@@ -224,9 +224,9 @@ CAMPAIGNS: Final = (
     ),
     Campaign(
         "cache",
-        "Processes that read and write one disk cache much smaller than what they read, 48 at a time; every tenth is "
-        "killed. Once there is room on the disk, once others fill and empty it. No process may be given wrong "
-        "bytes, find damage, or see the bound exceeded.",
+        "Processes that read and write one disk cache, which is much smaller than the files that they read, 48 at a "
+        "time; every tenth is killed. Once there is room on the disk, once other processes fill and empty it. No "
+        "process may get wrong bytes, find damage, or see the bound exceeded.",
         (
             Part(
                 ("tests/store/test_disk_cache.py", "-k", "many_processes"),
@@ -240,8 +240,8 @@ CAMPAIGNS: Final = (
     Campaign(
         "conflicts",
         "Every pair of calls that change a table, commits of ready operations among them, the second on a handle that "
-        "missed the first, by ours and pylance in all combinations: the verdict, the beginning of its text and the "
-        "table that is left are those of pylance in the same role.",
+        "missed the first, by lance_io and pylance in all combinations: the result, the beginning of its text and the "
+        "table afterwards are those of pylance in the same role.",
         (
             Part(
                 ("tests/commit/test_stale_calls.py",),
@@ -253,8 +253,8 @@ CAMPAIGNS: Final = (
     ),
     Campaign(
         "alternation",
-        "Ours and pylance change one table in turn, its clones, branches and base paths, in drawn steps beside a "
-        "model, on local disk and on S3. After every step both read what the model says, and indices find it.",
+        "lance_io and pylance change one table in turn, its clones, branches and base paths, in random steps beside a "
+        "model, on local disk and on S3. After every step both read the rows of the model, and indices find them.",
         (
             Part(
                 ("tests/interop/test_alternation.py", "tests/s3/test_alternation.py"),
@@ -266,8 +266,8 @@ CAMPAIGNS: Final = (
     ),
     Campaign(
         "fidelity",
-        "Every type and encoding, alone and at its full size: what we write is read and changed by pylance, and "
-        "the other way round.",
+        "Every type and encoding, alone and at its full size: pylance reads and changes the tables that we write, and "
+        "we those of pylance.",
         (Part(("tests/dataset/write/test_fidelity.py",), "LANCE_IO_FIDELITY", "cases", "{tests} cases"),),
     ),
     Campaign(
@@ -284,7 +284,7 @@ CAMPAIGNS: Final = (
     ),
     Campaign(
         "filters",
-        "Random text filters and computed columns over random tables give what pylance gives.",
+        "Random text filters and computed columns over random tables give the results of pylance.",
         (
             Part(
                 ("tests/filters/test_sql_random.py", "tests/dataset/test_text_filters.py"),
@@ -298,34 +298,34 @@ CAMPAIGNS: Final = (
         "memory",
         "Changes of tables of rows of 100 B, of vectors of 4 KiB and of blobs of 1 MiB: an update of 1 % of the rows, "
         "a merge of 10 % from a reader, a compaction; and of texts of 1 MiB, which compress a hundredfold or a "
-        "thousandfold, an update and a new column of all rows and takes of them, which may have what they give and "
-        "128 MiB (no array of 32-bit offsets holds those of 4 GiB). The most memory that a fresh process has, less "
-        "what it has after import and opening, is at most `memory_limit` and 256 MiB, whatever the size of the table. "
-        "pylance, which knows no such limit, is beside it up to 4 GiB, stopped at 12 GiB of memory; tables larger than "
-        "that are of vectors alone.",
+        "thousandfold, an update and a new column of all rows and takes of them, which may need the size of their "
+        "result and 128 MiB (no array of 32-bit offsets holds those of 4 GiB). The peak memory of a fresh process, "
+        "less its memory after import and opening, is at most `memory_limit` and 256 MiB, for every size of the table. "
+        "pylance, which has no such limit, is measured up to 4 GiB and stopped at 12 GiB of memory; larger tables "
+        "are of vectors alone.",
     ),
     Campaign(
         "mutants",
-        "Machine-made changes of the package, drawn from all rooms: an operator, a constant, an argument, a "
-        "condition. Some test must notice. What no test can notice is named, with the reason, in "
-        "`scripts/invisible_mutants.toml`; everything else that survives is a finding.",
+        "Automatic changes of the package in all its folders: an operator, a constant, an argument, a condition. Some "
+        "test must notice. `scripts/invisible_mutants.toml` names the changes that no test can notice, with the "
+        "reason; every other change that survives is a finding.",
     ),
 )
 NAMES: Final = tuple(campaign.name for campaign in CAMPAIGNS)
 
 
-# -- what a run found ------------------------------------------------------------------------------------------------
+# -- the results of a run --------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Report:
-    """What one campaign came to.
+    """The results of one campaign.
 
-    cases     what was tried
+    cases     describes the cases
     findings  each with the command that shows it again
-    commands  what was called
+    commands  the calls
     details   more for the page, as Markdown
-    seconds   what it took, where that is more than this run
+    seconds   its time, if that is more than this run
     """
 
     cases: list[str] = field(default_factory=list)
@@ -337,7 +337,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Stamp:
-    """When and of what a run is."""
+    """Date, commit and seed of a run."""
 
     date: str
     commit: str
@@ -369,7 +369,7 @@ def run_tests(campaign: Campaign, seed: str, share: float) -> Report:
 
 
 def call(command: Sequence[str], environment: dict[str, str]) -> int:
-    """Run a command in the checkout; on Ctrl-C wait until it has ended, too."""
+    """Run a command in the checkout; on Ctrl-C wait for its end, too."""
     with subprocess.Popen(command, cwd=ROOT, env=environment) as process:
         try:
             return process.wait()
@@ -380,16 +380,16 @@ def call(command: Sequence[str], environment: dict[str, str]) -> int:
 
 
 def cases_text(part: Part, share: float, tests: int) -> str:
-    """What was tried, with the full size where it was less."""
+    """Describe the cases, with the full size if the run was smaller."""
     size = part.sized(share)
-    told = part.cases.format(size=f"{size:,}" if isinstance(size, int) else size, tests=tests)
+    text = part.cases.format(size=f"{size:,}" if isinstance(size, int) else size, tests=tests)
     if isinstance(size, int) and size != part.size:
-        told += f" (`{part.variable}={size}`; at full size {part.size:,})"
-    return told
+        text += f" (`{part.variable}={size}`; at full size {part.size:,})"
+    return text
 
 
 def read_results(path: Path, settings: str) -> tuple[int, list[str]]:
-    """How many tests ran, and for each that failed what it said and the command that runs it again."""
+    """The number of tests, and for each that failed its message and the command that runs it again."""
     findings: list[str] = []
     cases = list(ElementTree.parse(path).iter("testcase"))
     for case in cases:
@@ -406,17 +406,17 @@ def read_results(path: Path, settings: str) -> tuple[int, list[str]]:
 
 
 def read_measured(path: Path) -> list[str]:
-    """What tests have measured, the cells of a line each."""
+    """The measurements of the tests, the cells of a line each."""
     properties = ElementTree.parse(path).iter("property")
-    return [one.attrib["value"] for one in properties if one.attrib.get("name") == "measured"]
+    return [each.attrib["value"] for each in properties if each.attrib.get("name") == "measured"]
 
 
 # -- mutants ---------------------------------------------------------------------------------------------------------
 
 
 def run_mutants(seed: str, number: int, workers: int, *, believe: Believed, minutes: float | None) -> Report:
-    """Draw mutants, run the tests on each, and tell which survived."""
-    from scripts import mutants  # its libraries are needed for nothing else
+    """Draw mutants, run the tests on each, and report the survivors."""
+    from scripts import mutants  # only mutants need its libraries
 
     outcomes = mutants.run(number, seed, workers, believe=believe, minutes=minutes)
     shown = f"python scripts/campaign.py --seed {seed} --mutants {number} mutants"
@@ -428,7 +428,7 @@ def run_mutants(seed: str, number: int, workers: int, *, believe: Believed, minu
 
 
 def mutants_report(outcomes: Sequence[Outcome], command: str) -> Report:
-    """The numbers by room; survivors with their differences."""
+    """The numbers by folder of the package; survivors with their differences."""
     verdicts = Counter(outcome.verdict for outcome in outcomes)
     killed = verdicts["killed"] / max(1, len(outcomes))
     cases = f"{len(outcomes)} mutants" + ("" if len(outcomes) == MUTANTS else f" (at full size {MUTANTS})")
@@ -438,7 +438,7 @@ def mutants_report(outcomes: Sequence[Outcome], command: str) -> Report:
     )
     report.findings = [f"`{mutant.module}:{mutant.line}` survived; see below" for mutant in survivors]
     if killed < KILLED_MIN:
-        report.findings.append(f"only {killed:.0%} were killed, {KILLED_MIN:.0%} are wanted")
+        report.findings.append(f"only {killed:.0%} were killed, the goal is {KILLED_MIN:.0%}")
     lines = [
         f"{killed:.0%} were killed: {verdicts['killed']} by tests; {verdicts['invisible']} are named as invisible, "
         f"{verdicts['survived']} survived.",
@@ -460,8 +460,8 @@ def mutants_report(outcomes: Sequence[Outcome], command: str) -> Report:
 
 
 def run_memory(sizes_mib: Sequence[int], results: Path | None) -> Report:
-    """Measure what changes of tables of these sizes take, but for what the results have already."""
-    from scripts import measure_memory  # its libraries are needed for nothing else
+    """Measure changes of tables of these sizes, except those that the results have already."""
+    from scripts import measure_memory  # only the memory campaign needs its libraries
 
     with tempfile.TemporaryDirectory(prefix="lance-io-campaign-") as folder:
         path = results or Path(folder) / "results.jsonl"
@@ -474,7 +474,7 @@ def run_memory(sizes_mib: Sequence[int], results: Path | None) -> Report:
 
 
 def memory_report(lines: Sequence[dict[str, Any]], sizes: str) -> Report:
-    """All lines as a table; those of ours that took more than they may."""
+    """All lines as a table; as findings our lines above their limit."""
     from scripts import measure_memory
 
     report = Report(cases=[f"{len(lines)} changes"])
@@ -487,9 +487,9 @@ def memory_report(lines: Sequence[dict[str, Any]], sizes: str) -> Report:
             f"--limit-mib {line['limit']}"
         )
     commits = Counter(line["commit"] for line in lines)  # those of earlier runs are among them
-    told = ", ".join(f"{number} at `{commit}`" for commit, number in commits.items())
+    measured = ", ".join(f"{number} at `{commit}`" for commit, number in commits.items())
     report.seconds = sum(line.get("seconds", 0.0) for line in lines)
-    report.details = f"Measured: {told}.\n\n{measure_memory.table_of(lines)}"
+    report.details = f"Measured: {measured}.\n\n{measure_memory.table_of(lines)}"
     return report
 
 
@@ -499,18 +499,18 @@ INTRODUCTION = """# Campaigns
 
     make campaign                          # all of them; some hours on two cores
     make campaign ARGS="orders mutants"    # some; the other sections below stay as they are
-    make campaign SEED=20261124            # what another run has drawn; the date otherwise
+    make campaign SEED=20261124            # the cases that another run drew; the seed is the date otherwise
 
-`make test` tries a little of everything. What follows tries as much as a release is worth: the same tests at full size,
-and changes of the code that the tests must notice. Everything that is drawn is drawn by the seed (`LANCE_IO_SEED` for a
-test that is run by itself). `scripts/campaign.py` writes this page; each section tells of the last run of its campaign.
+`make test` runs a few cases of each kind. The campaigns run as many as a release needs: the same tests at full size,
+and changes of the code that the tests must notice. All random cases depend on the seed (`LANCE_IO_SEED` for a test that
+runs by itself). `scripts/campaign.py` writes this page; each section shows the last run of its campaign.
 """
 
 
 def section(campaign: Campaign, report: Report, stamp: Stamp) -> str:
-    """What the page says of a run."""
-    found = f"{len(report.findings)}, below" if report.findings else "none"
-    cells = (stamp.date, f"`{stamp.commit}`", stamp.seed, "; ".join(report.cases), time_text(report.seconds), found)
+    """The section of the page for a run."""
+    count = f"{len(report.findings)}, below" if report.findings else "none"
+    cells = (stamp.date, f"`{stamp.commit}`", stamp.seed, "; ".join(report.cases), time_text(report.seconds), count)
     lines = [
         f"## {campaign.name.capitalize()}",
         "",
@@ -539,7 +539,7 @@ def time_text(seconds: float) -> str:
 
 
 def page_with(page: str, name: str, text: str) -> str:
-    """The page with the section of a campaign replaced, the others as they were, all in their order."""
+    """The page with the section of a campaign replaced, the others unchanged, all in their order."""
     sections = {part.split("\n", 1)[0].lower(): f"## {part}" for part in re.split(r"^## ", page, flags=re.M)[1:]}
     sections[name] = text
     for campaign in CAMPAIGNS:
@@ -561,7 +561,7 @@ def write_page(path: Path, name: str, text: str) -> None:
 
 
 def commit_name() -> str:
-    """The commit that is tried; `+` where the checkout has changes."""
+    """The commit of the checkout; with `+` if the checkout has changes."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
@@ -575,18 +575,18 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     today = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("names", nargs="*", metavar="CAMPAIGN", help=f"of {', '.join(NAMES)}; all by default")
-    parser.add_argument("--seed", default=os.environ.get("SEED") or today, help="where every draw begins")
-    parser.add_argument("--share", type=float, default=1.0, help="of the full size of what is drawn")
-    parser.add_argument("--mutants", type=int, default=MUTANTS, help=f"how many ({MUTANTS})")
-    parser.add_argument("--workers", type=int, default=2, help="mutants that are tried at a time (2)")
+    parser.add_argument("--seed", default=os.environ.get("SEED") or today, help="of all random cases; the date")
+    parser.add_argument("--share", type=float, default=1.0, help="of the full number of random cases")
+    parser.add_argument("--mutants", type=int, default=MUTANTS, help=f"number of mutants ({MUTANTS})")
+    parser.add_argument("--workers", type=int, default=2, help="mutants to test at a time (2)")
     parser.add_argument(
         "--believe",
         choices=["nothing", "killed", "all"],
         default="nothing",
-        help="an earlier run of the same code about mutants: about those that it killed, or all that it judged",
+        help="take over results of mutants from an earlier run of the same code: of those that it killed, or all",
     )
     parser.add_argument(
-        "--minutes", type=float, help="after which no other mutant is begun with; the first ones are of all rooms"
+        "--minutes", type=float, help="time after which no other mutant starts; the first ones are of all folders"
     )
     parser.add_argument(
         "--memory-mib",
@@ -595,14 +595,14 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=[MEMORY_MIB],
         help=f"sizes of the tables of `memory` ({MEMORY_MIB})",
     )
-    parser.add_argument("--memory-results", type=Path, help="a file of lines that `memory` continues")
+    parser.add_argument("--memory-results", type=Path, help="a file of results that `memory` continues")
     parser.add_argument("--page", type=Path, default=PAGE, help="the file to write")
-    found = parser.parse_args(arguments)
-    if unknown := sorted({*found.names} - {*NAMES}):
+    options = parser.parse_args(arguments)
+    if unknown := sorted({*options.names} - {*NAMES}):
         parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(NAMES)}")
-    if not re.fullmatch(r"\d+", found.seed):
-        parser.error(f"a seed is a number, not {found.seed!r}")
-    return found
+    if not re.fullmatch(r"\d+", options.seed):
+        parser.error(f"a seed is a number, not {options.seed!r}")
+    return options
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -610,32 +610,34 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run campaigns; 1 when anything was found."""
-    told = parse(arguments)
+    """Run campaigns; 1 if there are findings."""
+    options = parse(arguments)
     signal.signal(signal.SIGTERM, _interrupt)
-    print(f"seed {told.seed}", flush=True)
-    found = 0
+    print(f"seed {options.seed}", flush=True)
+    num_findings = 0
     for campaign in CAMPAIGNS:
-        if told.names and campaign.name not in told.names:
+        if options.names and campaign.name not in options.names:
             continue
-        stamp = Stamp(datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"), commit_name(), told.seed)
+        stamp = Stamp(datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"), commit_name(), options.seed)
         started = time.monotonic()
         try:
             if campaign.parts:
-                report = run_tests(campaign, told.seed, told.share)
+                report = run_tests(campaign, options.seed, options.share)
             elif campaign.name == "memory":
-                report = run_memory(told.memory_mib, told.memory_results)
+                report = run_memory(options.memory_mib, options.memory_results)
             else:
-                report = run_mutants(told.seed, told.mutants, told.workers, believe=told.believe, minutes=told.minutes)
+                more = {"believe": options.believe, "minutes": options.minutes}
+                report = run_mutants(options.seed, options.mutants, options.workers, **more)
+
         except KeyboardInterrupt:
-            print(f"\ninterrupted; {campaign.name} has not ended, and its section stays as it was", file=sys.stderr)
+            print(f"\ninterrupted; {campaign.name} has not ended, and its section is unchanged", file=sys.stderr)
             return INTERRUPTED
         report.seconds = report.seconds or time.monotonic() - started
-        write_page(told.page, campaign.name, section(campaign, report, stamp))
-        found += len(report.findings)
+        write_page(options.page, campaign.name, section(campaign, report, stamp))
+        num_findings += len(report.findings)
         print(f"== {campaign.name}: {len(report.findings)} findings, {time_text(report.seconds)}", flush=True)
-    print(f"{found} findings; {told.page}")
-    return 1 if found else 0
+    print(f"{num_findings} findings; {options.page}")
+    return 1 if num_findings else 0
 
 
 if __name__ == "__main__":

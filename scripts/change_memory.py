@@ -1,15 +1,15 @@
-"""How much memory a change of a table takes: the peak of a fresh process, less what it has after import and opening.
+"""Measure the memory of a change of a table: the peak of a fresh process, less its memory after import and opening.
 
     python scripts/change_memory.py update rows --size-mib 1024 --limit-mib 128
     python scripts/change_memory.py merge vectors --size-mib 4096 --limit-mib 512 --library lance
 
     change  update (1 % of the rows), merge (10 %, of a reader, in no order), patch (the same, of two columns, as
             columns), compact (16 fragments or more, each of less than 500,000 rows); of all rows: rewrite (an update of
-            the widest column), column (a new one, computed of that), take and shuffle (of it, in order or in none)
+            the widest column), column (a new one, computed from it), take and shuffle (of it, in order or in none)
     kind    rows (100 B), vectors (4 KB), blobs (1 MB), sparse (vectors of which the table has none, but the source of a
             merge), texts (1 MB, which compress a hundredfold), zeros (the same, compressed a thousandfold by zstd)
 
-The table is made in `--folder`, a temporary one by default, and is gone afterwards. Prints JSON: sizes in MiB, seconds.
+Makes the table in `--folder`, a temporary one by default, and removes it. Prints JSON: sizes in MiB, seconds.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DURABILITY: Final = {"durability": "none"}
 
 
 class SourceNumbers:
-    """The rows that a merge brings, made as they are asked for: each tenth row of a table, scattered, and new ones."""
+    """The row numbers of a merge's source, made on demand: each tenth row of a table, scattered, and new ones."""
 
     def __init__(self, num_rows: int) -> None:
         self.num_rows = num_rows
@@ -53,15 +53,15 @@ class SourceNumbers:
     def __getitem__(self, part: slice) -> Any:
         import numpy as np
 
-        places = np.arange(*part.indices(len(self)))
+        indices = np.arange(*part.indices(len(self)))
         old = self.num_rows // 10
-        return np.where(places < old, places * SCATTER % self.num_rows, places - old + self.num_rows)
+        return np.where(indices < old, indices * SCATTER % self.num_rows, indices - old + self.num_rows)
 
 
 def batches(kind: str, numbers: Any, *, is_source: bool = True) -> Iterator[pa.RecordBatch]:
-    """Rows under these numbers; the content depends on the number and on nothing else.
+    """Rows of these numbers; the content depends only on the number.
 
-    is_source  of a merge, not the table before
+    is_source  whether they are the source of a merge, not the table
     """
     import numpy as np
     import pyarrow as pa
@@ -130,13 +130,13 @@ def make_table(kind: str, num_rows: int, path: str) -> None:
 
 
 def resident_mib(name: str) -> float:
-    """The memory that this process has (`VmRSS`), or the most that it has had (`VmHWM`)."""
+    """The memory of this process now (`VmRSS`), or its peak (`VmHWM`)."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith(name)) / 1024
 
 
 def change(what: str, kind: str, path: str, num_rows: int, limit_mib: int, library: str) -> dict[str, Any]:
-    """Make the change in this process, which has done nothing before."""
+    """Make the change in this process, which is fresh."""
     module = __import__(library)
     options = {"storage_options": DURABILITY} if library == "lance_io" else {}
     bounds: dict[str, Any] = {"memory_limit": limit_mib * MIB} if library == "lance_io" else {}
@@ -156,7 +156,7 @@ def change(what: str, kind: str, path: str, num_rows: int, limit_mib: int, libra
     elif what == "column":
         dataset.add_columns({"upper": "upper(text)"}, **bounds)
     elif what in TAKES:
-        order = range(num_rows) if what == "take" else [place * SCATTER % num_rows for place in range(num_rows)]
+        order = range(num_rows) if what == "take" else [number * SCATTER % num_rows for number in range(num_rows)]
         taken = dataset.take(order, columns=["text"])
         assert taken.num_rows == num_rows
         more["gives"] = round(taken.nbytes / MIB)
@@ -193,13 +193,13 @@ def measure(
 ) -> dict[str, Any]:
     """Make a table, and change it in a fresh process."""
     num_rows = size_mib * MIB // ROW_BYTES[kind]
-    with tempfile.TemporaryDirectory(dir=folder) as place:
-        path = f"{place}/table"
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        path = f"{scratch}/table"
         call = [sys.executable, __file__, "--run", what, kind, str(num_rows), str(limit_mib), library, path]
         subprocess.run([*call[:2], "--make", *call[3:]], check=True)
         done = subprocess.run(call, check=True, capture_output=True, text=True)
-        found: dict[str, Any] = json.loads(done.stdout)
-    return {"change": what, "kind": kind, "size": size_mib, "limit": limit_mib, "library": library, **found}
+        measured: dict[str, Any] = json.loads(done.stdout)
+    return {"change": what, "kind": kind, "size": size_mib, "limit": limit_mib, "library": library, **measured}
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -1,12 +1,12 @@
-"""What a fresh process grows by while it compacts a table: at most the memory limit and 256 MiB.
+"""Measure how much a fresh process grows while it compacts a table: at most by the memory limit and 256 MiB.
 
-Whatever the size of the table.
+The bound holds for every size of the table.
 
     python scripts/compaction_memory.py FOLDER --mib 1024 --rows vectors --limit 128 [--mode force_binary_copy] [--peer]
 
 The table has 16 fragments of rows of about 100 bytes (`narrow`), of vectors of 4 KiB (`vectors`) or of blobs of 1 MiB
-(`blobs`); one in 50 rows is deleted, but not where pages are copied. It is made if it is not there, and removed
-afterwards unless `--keep`. `--peer` compacts with pylance instead.
+(`blobs`); one in 50 rows is deleted, except if pages are copied. The script makes the table if it does not exist, and
+removes it afterwards, unless `--keep`. `--peer` compacts with pylance instead.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ print(json.dumps({"grown_bytes": status("VmHWM") - before, "before_bytes": befor
 
 
 def batches(rows: str, num_bytes: int) -> Iterator[pa.RecordBatch]:
-    """So many bytes of rows, a few MiB at a time."""
+    """Rows of `num_bytes` in all, a few MiB at a time."""
     numbers = np.random.default_rng(1)
     step = max(1, 4 * MIB // ROW_BYTES[rows])
     for start in range(0, max(1, num_bytes // ROW_BYTES[rows]), step):
@@ -74,37 +74,37 @@ def batch_of(rows: str, numbers: np.random.Generator, start: int, num_rows: int)
 
 
 def make_table(folder: str, rows: str, num_bytes: int, *, deletes: bool) -> None:
-    """A table of this kind."""
+    """Write a table of this kind."""
     first = batch_of(rows, np.random.default_rng(0), 0, 1)
     fields = [lance_io.blob_field("b") if field.name == "b" else field for field in first.schema]
     schema = pa.schema(fields)
     for number in range(FRAGMENTS):
-        made = (pa.record_batch(batch.columns, schema=schema) for batch in batches(rows, num_bytes // FRAGMENTS))
-        reader = pa.RecordBatchReader.from_batches(schema, made)
+        parts = (pa.record_batch(batch.columns, schema=schema) for batch in batches(rows, num_bytes // FRAGMENTS))
+        reader = pa.RecordBatchReader.from_batches(schema, parts)
         lance_io.write_dataset(reader, folder, mode="append" if number else "create", durability="none")
     if deletes:
         lance_io.dataset(folder).delete("id % 50 = 7")
 
 
 def measure(folder: str, limit_bytes: int, mode: str | None, *, peer: bool = False) -> dict[str, int]:
-    """Compact in a fresh process; gives what it grew by, in bytes."""
+    """Compact in a fresh process and return its growth, in bytes."""
     options = {"memory_limit": limit_bytes, "compaction_mode": mode or "reencode"}
     command = [sys.executable, "-c", WORK, folder, json.dumps(options), "peer" if peer else "ours"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    found: dict[str, int] = json.loads(done.stdout)
-    return found
+    sizes: dict[str, int] = json.loads(done.stdout)
+    return sizes
 
 
 def run(given: argparse.Namespace) -> int:
-    """Make the table, compact it, and say what that took; 1 if it was too much."""
+    """Make the table, compact it, and print the growth; 1 if it is above the bound."""
     folder = str(given.folder)
     if not given.folder.exists():
         make_table(folder, given.rows, given.mib * MIB, deletes=given.mode != "force_binary_copy")
-    found = measure(folder, given.limit * MIB, given.mode, peer=given.peer)
+    sizes = measure(folder, given.limit * MIB, given.mode, peer=given.peer)
     if not given.keep:
         shutil.rmtree(folder)
     who = "pylance" if given.peer else "lance_io"
-    grown_mib = found["grown_bytes"] / MIB
+    grown_mib = sizes["grown_bytes"] / MIB
     print(f"{who}, {given.rows}, {given.mib} MiB, limit {given.limit} MiB: grew by {grown_mib:.0f} MiB")
     return int(not given.peer and grown_mib > given.limit + ALLOWED_MIB)
 

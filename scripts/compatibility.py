@@ -1,10 +1,10 @@
-"""Try what is read and written of which version, release and feature, and write `docs/compatibility.md` from it.
+"""Read and write tables of each version, release and feature, and write `docs/compatibility.md` from the results.
 
     python scripts/compatibility.py                          write the page
-    python scripts/compatibility.py --check                  exit 1 when the page is not what was found now
-    python scripts/compatibility.py --peer-datasets FOLDER   where tables of old releases lie (`historical/` below it);
-                                                             by default beside the checkout, without them that part
-                                                             of the page stays as it is
+    python scripts/compatibility.py --check                  exit 1 if the page differs from the results
+    python scripts/compatibility.py --peer-datasets FOLDER   folder of tables of old releases (in `historical/`); by
+                                                             default beside the checkout; without them that part of
+                                                             the page does not change
 
 Nothing on the page is written by hand: each entry is the outcome of a call, compared with pylance's. A test makes the
 page again and compares.
@@ -44,7 +44,7 @@ RELEASES: Final = ROOT / "tests" / "interop" / "releases"
 PEER_DATASETS: Final = ROOT.parent / "shared" / "data" / "peer-datasets"
 VERSIONS: Final = ("0.1", "2.0", "2.1", "2.2")
 NUM_ROWS: Final = 20_000
-SMALL_BYTES: Final = 16 * 1024  # files below are read in one piece by anybody
+SMALL_BYTES: Final = 16 * 1024  # both libraries read smaller files in one piece
 REFUSED: Final = (LanceError, pa.ArrowException, NotImplementedError)
 
 
@@ -55,7 +55,7 @@ _NUMBERS: Final = np.sort(_RANDOM.integers(0, 1 << 40, NUM_ROWS))
 
 
 def _numbers(type_: pa.DataType) -> pa.Array:
-    """Ascending values of a type that whole numbers can be cast to."""
+    """Ascending values of a type to which whole numbers can be cast."""
     width = type_.bit_width if not pa.types.is_decimal(type_) else 64
     highest = 1 << min(width - 1, 40)
     return pa.array(np.sort(_NUMBERS % highest if width < 40 else _NUMBERS)).cast(type_)
@@ -77,7 +77,7 @@ def _with_nulls(array: pa.Array) -> pa.Array:
 
 
 def _lists(items: pa.Array, large: bool = False) -> pa.Array:
-    """Lists of two items, as many as there are rows."""
+    """A list of two items for each row."""
     items = pa.concat_arrays([items, items])
     offsets = pa.array(np.arange(0, 2 * NUM_ROWS + 1, 2), pa.int64() if large else pa.int32())
     return (pa.LargeListArray if large else pa.ListArray).from_arrays(offsets, items)
@@ -176,7 +176,7 @@ KINDS: Final[dict[str, Kind]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was found of a type in files of one version; `is_there` is False where pylance does not write it."""
+    """The results for a type in files of one version; `is_there` is False if pylance does not write it."""
 
     is_there: bool = True
     reads: bool = False
@@ -188,8 +188,8 @@ class Outcome:
         if not self.is_there:
             return "-"
         letters = "RPWS"
-        found = (self.reads, self.reads_parts, self.writes, self.uses_statistics)
-        return "".join(letter for letter, has in zip(letters, found, strict=True) if has) or "no"
+        results = (self.reads, self.reads_parts, self.writes, self.uses_statistics)
+        return "".join(letter for letter, has in zip(letters, results, strict=True) if has) or "no"
 
 
 def content(library: Any, uri: Path) -> pa.Table:
@@ -219,7 +219,7 @@ def try_type(kind: Kind, version: str, folder: Path) -> Outcome:
 
 
 def tried(call: Callable[[], bool]) -> bool:
-    """What a call finds; False where it is refused by name."""
+    """The result of a call; False if it raises an error of ours."""
     try:
         return call()
     except REFUSED:
@@ -237,7 +237,7 @@ def written(table: pa.Table, uri: Path, options: dict[str, Any], expected: pa.Ta
 
 
 def reads_part(uri: Path) -> bool:
-    """Whether a row costs less than a quarter of its file, once the file's metadata are known."""
+    """Whether reading a row takes less than a quarter of its file, after the file's metadata."""
     dataset = lance_io.dataset(str(uri))
     (fragment,) = dataset.get_fragments()
     file_bytes = sum((uri / "data" / file.path).stat().st_size for file in fragment.data_files())
@@ -249,20 +249,20 @@ def reads_part(uri: Path) -> bool:
 
 
 def skips_batches(uri: Path, expected: pa.Table) -> bool:
-    """Whether a filter on the last value reads fewer batches than there are, and finds what is there."""
+    """Whether a filter on the last value skips batches and finds the value."""
     value = expected["v"][-1]
     predicate = pc.field("v") == value
     seen: list[Any] = []
-    found = lance_io.dataset(str(uri)).scanner(filter=predicate, scan_stats_callback=seen.append).to_table()
+    result = lance_io.dataset(str(uri)).scanner(filter=predicate, scan_stats_callback=seen.append).to_table()
     counts = seen[-1].all_counts
-    return bool(found.num_rows >= 1 and counts.get("batches_skipped", 0) > 0)
+    return bool(result.num_rows >= 1 and counts.get("batches_skipped", 0) > 0)
 
 
 # -- releases ----------------------------------------------------------------------------------------------------------
 
 
 def verdicts(uri: Path, expected: pa.Table | None) -> list[str]:
-    """Whether pylance reads a table, and what opens, reads, takes, appends and deletes here. The table is changed."""
+    """Whether pylance reads a table, and whether we open, read, take, append and delete. This changes the table."""
 
     def read() -> bool:
         table = plain(lance_io.dataset(str(uri)).to_table())
@@ -297,7 +297,7 @@ def pylance_reads(uri: Path) -> str:
 
 
 def named(step: Callable[[], bool]) -> str:
-    """yes, or what was raised; `differs` where the outcome is another than pylance's."""
+    """yes, or the class of the error; `differs` if the outcome is not pylance's."""
     try:
         return "yes" if step() else "differs"
     except REFUSED as error:
@@ -305,7 +305,7 @@ def named(step: Callable[[], bool]) -> str:
 
 
 def plain(table: pa.Table) -> pa.Table:
-    """With values for dictionaries, and in one piece."""
+    """The table with values for dictionaries, and in one piece."""
     columns = [
         pa.chunked_array([column.combine_chunks().cast(column.type.value_type)])
         if pa.types.is_dictionary(column.type)
@@ -316,7 +316,7 @@ def plain(table: pa.Table) -> pa.Table:
 
 
 def release_rows(scratch: Path) -> Iterable[Sequence[str]]:
-    """Tables of wheels that were installed for it, see `release_tables.py`."""
+    """The tables that old wheels wrote, see `release_tables.py`."""
     for packed in sorted(RELEASES.glob("*.zip"), key=lambda path: [int(part) for part in path.stem.split(".")]):
         folder = scratch / packed.stem
         with zipfile.ZipFile(packed) as tables:
@@ -445,7 +445,7 @@ def member_rows(scratch: Path) -> Iterable[Sequence[str]]:
 
 
 def changed_members(library: Any, change: Callable[[Any], Any], uri: Path, version: str) -> str:
-    """What becomes of a table of two files, each with a deleted row, also after a commit of pylance's."""
+    """Change a table of two files, each with a deleted row, and compare its rows, also after a commit of pylance's."""
     inner = [{"p": i, "q": "q"} for i in range(8)]
     rows = [
         {"a": i, "st": {"x": i, "in": inner[i]}, "l": inner[: i % 3], "k": {"x": i, "y": -i}} for i in range(len(inner))
@@ -470,55 +470,55 @@ def changed_members(library: Any, change: Callable[[Any], Any], uri: Path, versi
 
 
 def members_read(library: Any, uri: Path) -> list[Any] | None:
-    """The rows in order; None where they cannot be read."""
+    """The rows in order; None if they are unreadable."""
     try:
-        found: list[Any] = library.dataset(str(uri)).to_table().sort_by("a").to_pylist()
+        rows: list[Any] = library.dataset(str(uri)).to_table().sort_by("a").to_pylist()
     except (*REFUSED, OSError, ValueError):
         return None
-    return found
+    return rows
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 INTRODUCTION: Final = """# Compatibility
 
-What is read and written of which file version, release of pylance and feature flag. The tables on this page are made by
-`scripts/compatibility.py` from what it tried, and a test tries again; pylance 14.0.2 decides what is right.
+The file versions, releases of pylance and feature flags that we read and write. `scripts/compatibility.py` makes the
+tables on this page from calls, and a test repeats the calls; the results of pylance 14.0.2 count as right.
 """
 
 TYPES_TEXT: Final = """## Types by file version
 
-R: what pylance writes is read as pylance reads it. P: a row is read without the rest, for less than a quarter of the
-bytes of its file. W: what we write is read by pylance as what it writes itself. S: filters skip batches by the
-statistics in the file, which only files of 0.1 have. "-": pylance 14 does not write this type in files of this version,
-or does not read it back; "no": it does, and we do neither.
+R: we read pylance's files as pylance reads them. P: we read a row without the rest, with less than a quarter of the
+bytes of its file. W: pylance reads our files as its own. S: filters skip batches by the statistics in the file, which
+only files of 0.1 have. "-": pylance 14 does not write this type in files of this version, or does not read it back;
+"no": it does, and we do neither.
 """
 
 MEMBERS_TEXT: Final = """## Members of structs by file version
 
-What changes of members make of a table with deleted rows. both: both libraries read the same rows, also after a commit
-of pylance's; here: lance_io does, and pylance fails or reads other values; refused: nothing changes. In brackets what
-the same call of pylance leads to, where that is something else. In files of 2.0, below lists and beside packed structs
-the whole column is written again, see [Writing](writing.md).
+The results of changes of members in a table with deleted rows. both: both libraries read the same rows, also after a
+commit of pylance's; here: lance_io does, and pylance fails or reads other values; refused: nothing changes. In brackets
+the result of the same call of pylance, where it is another one. In files of 2.0, below lists and beside packed structs
+we write the whole column again, see [Columns](changing.md#columns).
 """
 
 RELEASES_TEXT: Final = """## Tables of other releases
 
-Written by wheels of these releases (`scripts/release_tables.py`): two files, an append and a deletion, of ordinary
-types. Compared with what the release itself read. 0.30 wrote files of 2.1, and 1.0 files of 2.2, before these versions
-were settled; pylance 14 refuses them, too.
+Wheels of these releases wrote the tables (`scripts/release_tables.py`): two files, an append and a deletion, of
+ordinary types. The comparison is with the rows that the release itself read. 0.30 wrote files of 2.1, and 1.0 files of
+2.2, before these versions were final; pylance 14 refuses them, too.
 """
 
 HISTORICAL_TEXT: Final = """## Tables that old releases left
 
-From the test data of their project. Compared with what pylance 14 reads. Of the table of 0.5.9 there are only the
-manifests.
+The tables come from the test data of the Lance project. The comparison is with the rows that pylance 14 reads. Of the
+table of 0.5.9 only the manifests exist.
 """
 
 FLAGS_TEXT: Final = """## Feature flags
 
-A bit more in the words of an ordinary table: what the table is then. `tests/interop/test_feature_flags.py` compares
-with pylance, whose verdicts these are. [Findings](format.md) say what the flags mean for what is written.
+The effect of each additional bit in the flag words of an ordinary table. `tests/interop/test_feature_flags.py` compares
+the effects with pylance's, which are the same. [Findings](format.md) explain the duties of writers under each flag.
 """
 
 
@@ -531,8 +531,8 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def types_section(scratch: Path) -> str:
     rows = []
     for number, (name, kind) in enumerate(KINDS.items()):
-        found = [str(try_type(kind, version, scratch / f"{number} {version}")) for version in VERSIONS]
-        rows.append((name, *found))
+        cells = [str(try_type(kind, version, scratch / f"{number} {version}")) for version in VERSIONS]
+        rows.append((name, *cells))
     return TYPES_TEXT + "\n" + grid(("type", *VERSIONS), rows)
 
 
@@ -553,14 +553,14 @@ def flags_section(scratch: Path) -> str:
 
 
 def kept_section(page: str, text: str) -> str:
-    """A section of the page as it is."""
+    """A section of the present page."""
     start = page.index(text.splitlines()[0])
     end = page.find("\n## ", start + 1)
     return page[start:] if end < 0 else page[start : end + 1]
 
 
 def sections(scratch: Path, datasets: Path) -> Iterable[str]:
-    """All of the page, part by part."""
+    """The page, part by part."""
     yield INTRODUCTION
     yield types_section(scratch / "types")
     yield MEMBERS_TEXT + "\n" + grid(("change", *VERSIONS), member_rows(scratch / "members"))
@@ -573,7 +573,7 @@ def sections(scratch: Path, datasets: Path) -> Iterable[str]:
 
 
 def made_page(scratch: Path, datasets: Path) -> str:
-    """The page as it is when everything is tried now."""
+    """The page, from calls that run now."""
     return "\n".join(part.rstrip("\n") + "\n" for part in sections(scratch, datasets))
 
 
@@ -587,7 +587,7 @@ def main() -> None:
     if not arguments.check:
         PAGE.write_text(page)
     elif page != PAGE.read_text():
-        sys.exit(f"{PAGE} is not what was found: run scripts/compatibility.py, and look at what changed")
+        sys.exit(f"{PAGE} differs from the results: run scripts/compatibility.py, and look at the changes")
 
 
 if __name__ == "__main__":

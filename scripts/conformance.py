@@ -1,8 +1,8 @@
-"""Run the conformance suites and the fault table on all stores, and write `docs/conformance.md` from what came of it.
+"""Run the conformance suites and the fault table on all stores, and write `docs/conformance.md` from the outcomes.
 
-    python scripts/conformance.py     some minutes; servers are started as for the tests
+    python scripts/conformance.py     some minutes; starts servers as the tests do
 
-Nothing on the page is written by hand. Whenever the suite runs, each test compares its outcome with the page
+Nothing on the page is written by hand. In each run of the suite every test compares its outcome with the page
 (`tests/store/test_conformance.py`).
 """
 
@@ -40,31 +40,32 @@ FAULT_TABLES: Final = (
 INTRODUCTION: Final = """\
 # What every store does
 
-All stores pass one suite (`store/test_conformance.py`, `lance_io.testing.conformance`), each with a back door that
-does not go through the store. This page is written by `scripts/conformance.py` from a run of it, and every test
-compares its outcome with the page. [storage.md](storage.md) says what follows where a store does not make a promise.
+All stores pass one suite (`store/test_conformance.py`, `lance_io.testing.conformance`), each with access to its objects
+that does not go through the store. `scripts/conformance.py` writes this page from a run of the suite, and every test
+compares its outcome with the page. [Promises of stores](store-promises.md) says how a missing promise of a store
+matters.
 
-+ as asked, (+) the store does not promise a part of it, - it does not promise it
++ as promised, (+) the store does not promise a part of it, - the store does not promise it
 """
 ON_TABLES: Final = """\
 ## Tables in buckets
 
-What tables keep to on each of the servers, as tests try it (`store/table_conformance.py`): every change through a proxy
-that harms two of five requests; every kind of change by a process of which the store hears nothing after a request
-that writes, for each of these one by one; sixteen writers in four processes; opening, scans and takes that are
-cancelled while they wait for answers; a fork while a scan is under way. In brackets: ends of processes that were tried.
+Promises of tables that tests check on each of the servers (`store/table_conformance.py`): every change through a proxy
+that disturbs two of five requests; every kind of change by a process that ends after a request that writes, for each
+such request; sixteen writers in four processes; opening, scans and takes that are cancelled while they wait for
+answers; a fork during a scan. In brackets: the number of ended processes.
 """
 FAULTS: Final = """\
 ## Faults
 
-Each of {faults} kinds of faults (connections refused, reset, cut and silent at any place, wrong ranges and sizes,
-refusals) meets each operation on a table, at all of its requests and at one of them only. A read recovers or raises an
-error of ours; a write is there as a whole or not at all, and once (`s3/test_faults.py`). Faults injected:
+Each of {faults} kinds of faults (connections refused, reset, cut and silent at any byte, wrong ranges and sizes,
+refusals) meets each operation on a table, at all of its requests and at only one of them. A read recovers or raises an
+error of ours; a write happens completely and once, or not at all (`s3/test_faults.py`). Faults injected:
 """
 
 
 class Outcomes:
-    """A plugin of pytest's that keeps what tests told."""
+    """A pytest plugin that collects the properties that tests record."""
 
     def __init__(self) -> None:
         self.cells: dict[tuple[str, str], str] = {}  # by store and behaviour
@@ -77,27 +78,27 @@ class Outcomes:
         if report.when != "call":
             return
         names = report.nodeid.split("::")
-        for name, told in report.user_properties:
+        for name, value in report.user_properties:
             if name == "fault_trials":
-                scheme, number = str(told).split()
+                scheme, number = str(value).split()
                 self.trials[scheme, names[-1].partition("[")[2].removesuffix("]")] = int(number)
             if name == "process_ends":
-                self.ends[names[1]] += int(str(told))
-        if len(names) == 3:  # not what the page itself is asked, nor a fault
+                self.ends[names[1]] += int(str(value))
+        if len(names) == 3:  # no test of the page itself, nor of a fault
             cells = self.cells if names[0] == SUITE else self.tables
             cell = cell_of([name for name, _ in report.user_properties]) if report.passed else "failed"
-            place = names[1], names[2].partition("[")[0]
-            cells[place] = worst(cell, cells.get(place, "+"))
+            key = names[1], names[2].partition("[")[0]
+            cells[key] = worst(cell, cells.get(key, "+"))
 
 
 def cell_of(noted: Iterable[str]) -> str:
-    """What a test that passed says of its store, by the properties that it noted."""
+    """The cell of a test that passed, by the properties that it recorded."""
     names = set(noted)
     return "-" if "not promised" in names else "(+)" if "promised in part" in names else "+"
 
 
 def worst(*cells: str) -> str:
-    """Of the cases of one test."""
+    """The worst cell among the cases of one test."""
     return max(cells, key=("+", "(+)", "-", "failed").index)
 
 
@@ -112,15 +113,15 @@ def title_of(name: str) -> str:
 
 
 def table(head: list[str], rows: Iterable[list[str]]) -> str:
-    """As Markdown."""
+    """A table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def table_rows(outcomes: Outcomes, servers: Iterable[str]) -> list[list[str]]:
-    """What came of the tests of tables.
+    """The rows of the tests of tables.
 
-    servers  their classes
+    servers  the test classes of the servers
     """
     from tests.store.table_conformance import TableConformance
 
@@ -137,7 +138,7 @@ def made_page(outcomes: Outcomes, titles: dict[str, str], servers: dict[str, str
     """The page.
 
     titles   of the stores, by the classes of their tests
-    servers  the same of the tests of tables
+    servers  titles of the servers, by the classes of the tests of tables
     """
     rows = [
         [title_of(name), *(outcomes.cells.get((store, name), "not run") for store in titles)] for name in behaviours()
@@ -146,17 +147,17 @@ def made_page(outcomes: Outcomes, titles: dict[str, str], servers: dict[str, str
     operations = list(dict.fromkeys(operation for _, operation in outcomes.trials))
     schemes = list(dict.fromkeys(scheme for scheme, _ in outcomes.trials))
     faults = [
-        [f"`{scheme}://`", *(str(outcomes.trials.get((scheme, one), 0)) for one in operations),
+        [f"`{scheme}://`", *(str(outcomes.trials.get((scheme, operation), 0)) for operation in operations),
          str(sum(number for (where, _), number in outcomes.trials.items() if where == scheme))]
         for scheme in schemes
     ]  # fmt: skip
-    told = f"{len(titles)} stores x {len(rows)} behaviours: " + ", ".join(
+    counts = f"{len(titles)} stores x {len(rows)} behaviours: " + ", ".join(
         f"{counted[cell]} {cell}" for cell in ("+", "(+)", "-", "failed", "not run") if counted[cell]
     )
     return "\n".join(
         [
             INTRODUCTION,
-            f"{told}\n",
+            f"{counts}\n",
             table(["", *titles.values()], rows),
             ON_TABLES,
             table(["", *servers.values()], table_rows(outcomes, list(servers))),
@@ -167,16 +168,16 @@ def made_page(outcomes: Outcomes, titles: dict[str, str], servers: dict[str, str
 
 
 def page_cells() -> dict[tuple[str, str], str]:
-    """What the page says, by the titles of store and behaviour."""
-    found: dict[tuple[str, str], str] = {}
+    """The cells of the page, by the titles of store and behaviour."""
+    cells: dict[tuple[str, str], str] = {}
     lines = [line for line in PAGE.read_text().split("## ")[0].splitlines() if line.startswith("|")]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     if not rows:
-        return found
+        return cells
     _, *stores = rows[0]
-    for name, *cells in rows[2:]:
-        found |= {(store, name): cell for store, cell in zip(stores, cells, strict=True)}
-    return found
+    for name, *row in rows[2:]:
+        cells |= {(store, name): cell for store, cell in zip(stores, row, strict=True)}
+    return cells
 
 
 def main() -> None:
@@ -185,10 +186,10 @@ def main() -> None:
     from tests.s3.test_faults import FAULTS as FAULT_KINDS
     from tests.store import test_conformance as suite
 
-    titles = {name: one.TITLE for name, one in vars(suite).items() if name.startswith("Test")}
+    titles = {name: value.TITLE for name, value in vars(suite).items() if name.startswith("Test")}
     servers = {}
-    for place in TABLES:
-        module, _, name = place.partition("::")
+    for test_class in TABLES:
+        module, _, name = test_class.partition("::")
         servers[name] = getattr(import_module(module.removesuffix(".py").replace("/", ".")), name).TITLE
     PAGE.write_text(made_page(outcomes, titles, servers, len(FAULT_KINDS)))
     print(PAGE.read_text())

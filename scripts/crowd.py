@@ -1,17 +1,17 @@
-"""A crowd on one table: all kinds of changes at once, by processes that are killed now and then, beside a journal each.
+"""A crowd on one table: all kinds of changes at once, by processes with a journal each that are killed now and then.
 
     python scripts/crowd.py                              two minutes on local disk
-    python scripts/crowd.py --minutes 25                 what a release is worth
-    python scripts/crowd.py --minutes 25 --store minio   the same on an S3 server, which is started
-    python scripts/crowd.py --folder F                   the table and the journals stay there in any case
+    python scripts/crowd.py --minutes 25                 the length for a release
+    python scripts/crowd.py --minutes 25 --store minio   the same on an S3 server, which the script starts
+    python scripts/crowd.py --folder F                   table and journals stay in F in any case
 
 Two processes delete, two update, two merge, two compact, two append, one cleans up every 30 seconds, and one is
-pylance's, which appends and deletes. Rows of all of them are in the same fragments; each changes rows of its own. In
-the end nothing may be lost, doubled or unreadable: the rows are those that the journals say, where a call that was
-killed may have happened or not; every file that a version names is there; both libraries read the same; and in runs of
-a quarter of an hour old versions are gone.
+pylance's, which appends and deletes. Rows of all of them are in the same fragments; each process changes only its own
+rows. At the end nothing may be lost, doubled or unreadable: the rows are those of the journals, but a killed call may
+have happened or not; every file that a version names exists; both libraries read the same; and after a quarter of an
+hour old versions are gone.
 
-The exit status is 1 when anything was found; then table and journals stay.
+The exit status is 1 if there are findings; then table and journals stay.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 KINDS: Final = ("delete", "update", "merge", "compact", "append")
-OLDER_THAN_S: Final = 600.0  # younger versions no cleanup removes
-BEGIN_S: Final = 300.0  # within which every process has made its first call
+OLDER_THAN_S: Final = 600.0  # cleanups remove older versions
+BEGIN_S: Final = 300.0  # time for the first call of every process
 KILL_S: Final = 6.0  # on average, between two kills
 LOOK_S: Final = 10.0
-ENDING_S: Final = 300.0  # within which a process ends that was asked to
+ENDING_S: Final = 300.0  # time for a process to end on request
 ROWS_PER_FILE: Final = 1000
-VERSIONS_READ: Final = 20  # of those that are there, by both libraries
+VERSIONS_READ: Final = 20  # versions that both libraries read at the end
 
 
 @dataclass
@@ -55,9 +55,9 @@ class Crowd:
     """The processes of one run.
 
     names        of the processes
-    task         what each is given
-    must_remove  whether it is long enough for versions to be removed
-    kills        how many there were
+    task         settings for each process
+    must_remove  whether the run is long enough for a cleanup to remove versions
+    kills        number of killed processes
     """
 
     folder: Path
@@ -70,11 +70,11 @@ class Crowd:
 
     @property
     def journals(self) -> Path:
-        """Where they note what they do."""
+        """The folder of their journals."""
         return self.folder / "journals"
 
     def begin(self) -> None:
-        """The table with its first rows, and all processes."""
+        """Write the table with its first rows, and start all processes."""
         self.journals.mkdir()
         (self.folder / "task.json").write_text(json.dumps(self.task))
         owned = first_rows(self.names)
@@ -87,19 +87,19 @@ class Crowd:
             self.start(name)
 
     def start(self, name: str) -> None:
-        """A process, or another one in the place of one that was killed."""
+        """Start a process, the first or one after a kill."""
         command = [sys.executable, str(ROOT / "scripts" / "crowd_work.py"), str(self.folder / "task.json"), name]
         with open(self.folder / f"{name}.err", "ab") as errors:
             self.running[name] = subprocess.Popen(command, cwd=ROOT, stderr=errors, stdout=errors)
 
     def look_after(self) -> None:
-        """A process that has ended by itself did so with all that it had to do, or is a finding."""
+        """Remove processes that have ended; an end before the work is done is a finding."""
         for name, process in [*self.running.items()]:
             if process.poll() is not None:
                 del self.running[name]
                 if process.returncode not in (0, -signal.SIGTERM):
-                    told = (self.folder / f"{name}.err").read_text()[-1000:]
-                    self.findings.append(f"{name} ended with {process.returncode}: {told}")
+                    output = (self.folder / f"{name}.err").read_text()[-1000:]
+                    self.findings.append(f"{name} ended with {process.returncode}: {output}")
 
     def kill(self, name: str) -> None:
         """End a process at once, and start another one."""
@@ -124,13 +124,13 @@ class Crowd:
         self.look_after()
 
     def stop(self) -> None:
-        """Leave nobody behind."""
+        """Kill all processes that still run."""
         for process in self.running.values():
             process.kill()
             process.wait()
 
     def known(self) -> dict[str, Known]:
-        """What the journals say."""
+        """Read the journals."""
         owned = first_rows(self.names)
         return {name: read_journal(self.journals / f"{name}.jsonl", owned[name]) for name in self.names}
 
@@ -139,7 +139,7 @@ class Crowd:
 
 
 def run_for(crowd: Crowd, minutes: float, dice: random.Random) -> None:
-    """Kill now and then until the time is over, or the table cannot be read."""
+    """Kill a process now and then until the time is over, or there are findings."""
     wait_for_all(crowd)
     began = time.monotonic()
     until, looked = began + 60 * minutes, began
@@ -156,7 +156,7 @@ def run_for(crowd: Crowd, minutes: float, dice: random.Random) -> None:
 
 
 def wait_for_all(crowd: Crowd) -> None:
-    """Until every process has made a call: on a small machine they take their time."""
+    """Wait until every process has made a call, which takes long on a small machine."""
     until = time.monotonic() + BEGIN_S
     while not all(known.ended for known in crowd.known().values()) and not crowd.findings:
         crowd.look_after()
@@ -187,7 +187,7 @@ def newest(crowd: Crowd) -> int:
 
 
 def look_at(crowd: Crowd) -> None:
-    """The table can be read while all are at it."""
+    """Check that the table is readable while all processes work."""
     try:
         ids = lance_io.dataset(crowd.task["uri"], storage_options=crowd.task["options"]).to_table(columns=["id"])["id"]
     except Exception as error:
@@ -197,22 +197,22 @@ def look_at(crowd: Crowd) -> None:
         crowd.findings.append("while it was changed: rows were there twice")
 
 
-# -- what is left ----------------------------------------------------------------------------------------------------
+# -- the table at the end --------------------------------------------------------------------------------------------
 
 
-def compare(found: dict[int, int], journals: Sequence[Known]) -> list[str]:
-    """What rows are not what the journals say; a call of unknown end happened as a whole, or not at all."""
+def compare(actual: dict[int, int], journals: Sequence[Known]) -> list[str]:
+    """Compare rows with the journals; a call of unknown end must have happened completely, or not at all."""
     expected: dict[int, int | None] = {}
     findings = []
     for known in journals:
         expected.update(known.rows)
         for before, after in known.doubts:
-            there: Rows = {key: found.get(key) for key in after}
-            if there not in (before, after):
-                findings.append(f"neither before nor after: {there}, not {before} or {after}")
-            expected.update(there)
-    wrong = [key for key in {*expected, *found} if expected.get(key) != found.get(key)]
-    lost = sorted(key for key in wrong if key not in found)
+            now: Rows = {key: actual.get(key) for key in after}
+            if now not in (before, after):
+                findings.append(f"neither before nor after: {now}, not {before} or {after}")
+            expected.update(now)
+    wrong = [key for key in {*expected, *actual} if expected.get(key) != actual.get(key)]
+    lost = sorted(key for key in wrong if key not in actual)
     more = sorted(key for key in wrong if expected.get(key) is None)
     other = sorted({*wrong} - {*lost, *more})
     for what, keys in (("lost", lost), ("there and should not be", more), ("with another counter", other)):
@@ -222,7 +222,7 @@ def compare(found: dict[int, int], journals: Sequence[Known]) -> list[str]:
 
 
 def check(crowd: Crowd, dice: random.Random) -> list[str]:
-    """All that is wrong with the table, and what the processes have noted."""
+    """All faults of the table, and those that the processes have noted."""
     import lance
 
     uri, options = crowd.task["uri"], crowd.task["options"]
@@ -233,10 +233,10 @@ def check(crowd: Crowd, dice: random.Random) -> list[str]:
     theirs = lance.dataset(uri, storage_options=options).to_table(columns=["id", "n"])
     if not ours.sort_by("id").equals(theirs.sort_by("id")):
         findings.append("both libraries read different rows")
-    found = dict(zip(ours["id"].to_pylist(), ours["n"].to_pylist(), strict=True))
-    if len(found) != len(ours):
-        findings.append(f"{len(ours) - len(found)} rows are there twice")
-    findings += compare(found, [*journals.values()])
+    actual = dict(zip(ours["id"].to_pylist(), ours["n"].to_pylist(), strict=True))
+    if len(actual) != len(ours):
+        findings.append(f"{len(ours) - len(actual)} rows are there twice")
+    findings += compare(actual, [*journals.values()])
     findings += check_versions(table, uri, options, dice)
     if crowd.must_remove and not journals["clean"].removed:
         findings.append("no cleanup has removed a version")
@@ -244,14 +244,14 @@ def check(crowd: Crowd, dice: random.Random) -> list[str]:
 
 
 def check_versions(table: Any, uri: str, options: Any, dice: random.Random) -> list[str]:
-    """Files that versions name and that are gone; versions that cannot be read."""
+    """Find files that versions name but that are gone, and unreadable versions."""
     import lance
 
-    there = {*table.all_files().read_all()["path"].to_pylist()}
+    existing = {*table.all_files().read_all()["path"].to_pylist()}
     named = table.tracked_files().read_all().to_pylist()
-    gone = sorted({(one["version"], one["path"]) for one in named if one["path"] not in there})
+    gone = sorted({(file["version"], file["path"]) for file in named if file["path"] not in existing})
     findings = [f"{len(gone)} files are gone that versions name, such as {gone[:3]}"] if gone else []
-    numbers = [one["version"] for one in table.version_refs()]
+    numbers = [ref["version"] for ref in table.version_refs()]
     for number in sorted(dice.sample(numbers, min(VERSIONS_READ, len(numbers)))):
         try:
             ours = lance_io.dataset(uri, number, storage_options=options).to_table(columns=["id", "n"])
@@ -265,7 +265,7 @@ def check_versions(table: Any, uri: str, options: Any, dice: random.Random) -> l
 
 
 def summary(crowd: Crowd) -> str:
-    """What they did."""
+    """The calls of each process, as text."""
     journals = crowd.known()
     lines = [f"version {newest(crowd)}, {crowd.kills} kills, {journals['clean'].removed} versions removed"]
     for name, known in journals.items():
@@ -278,7 +278,7 @@ def summary(crowd: Crowd) -> str:
 
 
 def run_crowd(folder: Path, uri: str, options: dict[str, str] | None, given: argparse.Namespace) -> list[str]:
-    """One crowd on a table; gives what was found."""
+    """Run one crowd on a table and return its findings."""
     names = [f"{kind}{number}" for kind in KINDS for number in range(given.crew)] + ["clean", "pylance"]
     task = {"uri": uri, "options": options, "names": names, "journals": str(folder / "journals"), "seed": given.seed}
     task |= {"calls": given.calls, "older_than_s": OLDER_THAN_S, "clean_s": CLEAN_S}
@@ -301,15 +301,15 @@ def run_crowd(folder: Path, uri: str, options: dict[str, str] | None, given: arg
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """What is asked for."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=2.0, help="how long it lasts")
-    parser.add_argument("--store", choices=["local", "minio"], default="local", help="where the table is")
+    parser.add_argument("--minutes", type=float, default=2.0, help="length of the run")
+    parser.add_argument("--store", choices=["local", "minio"], default="local", help="store of the table")
     parser.add_argument("--crew", type=int, default=2, help="processes of each kind")
     parser.add_argument("--calls", type=int, help="calls of each process, instead of a time")
-    parser.add_argument("--kills", type=int, default=6, help="how many processes are killed, with --calls")
-    parser.add_argument("--seed", default="1", help="of what is drawn; processes are never the same twice")
-    parser.add_argument("--folder", type=Path, help="where table and journals go, and stay; it must not be there")
+    parser.add_argument("--kills", type=int, default=6, help="number of kills, with --calls")
+    parser.add_argument("--seed", default="1", help="of the random numbers; the order of calls differs in each run")
+    parser.add_argument("--folder", type=Path, help="a new folder in which table and journals stay")
     return parser.parse_args(arguments)
 
 
@@ -321,7 +321,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ExitStack() as stack:
         uri, options = str(folder / "t.lance"), None
         if given.store == "minio":
-            from tests.servers import s3_server  # which starts one
+            from tests.servers import s3_server  # starts a server
 
             server = stack.enter_context(s3_server())
             uri, options = server.uri(f"crowd-{os.getpid()}-{time.time_ns()}/t.lance"), server.options()

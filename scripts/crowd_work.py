@@ -1,10 +1,10 @@
-"""A process of the crowd (`scripts/crowd.py`): one kind of change after the other, each noted before and after.
+"""A process of the crowd (`scripts/crowd.py`): makes changes of one kind and notes each before and after.
 
-    {"i": 3, "sets": {"10000007": null}}        before: what the call makes of rows, by id: their counter, null for none
+    {"i": 3, "sets": {"10000007": null}}        before: counters of rows after the call, by id; null: the row goes
     {"i": 3, "ended": "done"}                   after: "done", "refused" (by a conflict: it did not happen), "unknown"
 
-A line is on disk before what follows it. A call without an end, and one of unknown end, may have happened or not, as a
-whole; its rows are left alone from then on. What should not be is a line `{"i": 3, "wrong": ...}`.
+A line is on disk before the next step. A call without an end, and a call of unknown end, happened completely or not at
+all; the process does not change its rows any more. A fault is a line `{"i": 3, "wrong": ...}`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Rows: TypeAlias = "dict[int, int | None]"
 IDS: Final = 10_000_000  # of each process
 SCHEMA: Final = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("who", pa.string())])
 ROWS_PER_OWNER: Final = {"delete": 3000, "update": 100, "merge": 100, "pylance": 1000}
-CONFLICTS: Final = ("onflict", "contention", "concurrent writers")  # in errors of pylance that say "not this time"
+CONFLICTS: Final = ("onflict", "contention", "concurrent writers")  # in pylance's errors after which it may try again
 PAUSE_S: Final = 0.2
 COMPACT_S: Final = 4.0
 CLEAN_S: Final = 30.0
@@ -47,15 +47,15 @@ def rows(ids: Iterable[int], counters: Iterable[int], who: str) -> pa.Table:
 
 
 def first_rows(names: Iterable[str]) -> dict[str, list[int]]:
-    """Ids of the rows that each process has in the beginning."""
+    """Ids of the rows that each process has at the beginning."""
     return {
-        name: [IDS * (1 + place) + number for number in range(ROWS_PER_OWNER.get(kind_of(name), 0))]
-        for place, name in enumerate(names)
+        name: [IDS * (1 + index) + number for number in range(ROWS_PER_OWNER.get(kind_of(name), 0))]
+        for index, name in enumerate(names)
     }
 
 
 def kind_of(name: str) -> str:
-    """What a process does: its name without its number."""
+    """The kind of a process: its name without its number."""
     return name.rstrip("0123456789")
 
 
@@ -64,12 +64,12 @@ def kind_of(name: str) -> str:
 
 @dataclass
 class Known:
-    """What a journal says of the rows of its process.
+    """The rows of a process, by its journal.
 
-    rows     those that are known, with their counters
+    rows     known rows, with their counters
     doubts   calls that may have happened or not: the rows before, and after
-    calls    intents so far; ended, by how
-    wrong    what should not be
+    calls    number of calls that began; ended: number of ends of each kind
+    wrong    faults
     removed  versions that cleanups have removed
     """
 
@@ -82,9 +82,9 @@ class Known:
     _open: tuple[int, Rows] | None = None
 
     def take(self, line: dict[str, Any]) -> None:
-        """The next line."""
+        """Take in the next line."""
         if "sets" in line:
-            self._doubt()  # one whose process was killed
+            self._doubt()  # the call before, if a kill ended its process
             self.calls += 1
             self._open = line["i"], {int(key): value for key, value in line["sets"].items()}
         if "wrong" in line:
@@ -103,7 +103,7 @@ class Known:
             self._open = None
 
     def close(self) -> None:
-        """Nothing follows."""
+        """End after the last line."""
         self._doubt()
 
     def _doubt(self) -> None:
@@ -114,7 +114,7 @@ class Known:
 
 
 def read_journal(path: Path, first: Iterable[int]) -> Known:
-    """What a journal says; the last line may be cut."""
+    """Read a journal; its last line may be cut."""
     known = Known(dict.fromkeys(first, 0))
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     for line in lines:
@@ -125,14 +125,14 @@ def read_journal(path: Path, first: Iterable[int]) -> Known:
 
 
 class Journal:
-    """Lines that are on disk when they are written."""
+    """A file of lines, each on disk when `write` returns."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.write(self._fd, b"\n")  # ends a line that was cut
 
     def write(self, **values: Any) -> None:
-        """One line."""
+        """Write one line."""
         os.write(self._fd, json.dumps(values).encode() + b"\n")
         os.fsync(self._fd)
 
@@ -141,15 +141,15 @@ class Journal:
 
 
 class Worker:
-    """One process; a new one goes on where the one before it was killed."""
+    """One process; a new one continues after a killed one."""
 
     def __init__(self, task: dict[str, Any], name: str) -> None:
         self.task, self.name, self.kind = task, name, kind_of(name)
         self.uri, self.options = task["uri"], task["options"]
-        place = Path(task["journals"]) / f"{name}.jsonl"
+        path = Path(task["journals"]) / f"{name}.jsonl"
         self.first_id = IDS * (1 + task["names"].index(name))
-        self.known = read_journal(place, first_rows(task["names"])[name])
-        self.journal = Journal(place)
+        self.known = read_journal(path, first_rows(task["names"])[name])
+        self.journal = Journal(path)
         self.dice = random.Random(f"{task['seed']} {name} {self.known.calls}")
         self.is_over = False
         signal.signal(signal.SIGTERM, self._end)
@@ -158,7 +158,7 @@ class Worker:
         self.is_over = True
 
     def run(self) -> None:
-        """Calls until somebody says that it is enough."""
+        """Make calls until SIGTERM, or until the number of calls is reached."""
         import lance_io
 
         self.library = lance_io
@@ -188,7 +188,7 @@ class Worker:
         return self.library.dataset(self.uri, storage_options=self.options)
 
     def call(self, sets: Rows, work: Callable[[], str | None]) -> None:
-        """Note, do it, note what came of it. `work` gives what is wrong with the result."""
+        """Note a call, run it, note its end. `work` returns a fault of the result, or None."""
         number = self.known.calls
         self._note(i=number, sets={str(key): value for key, value in sets.items()})
         try:
@@ -202,72 +202,72 @@ class Worker:
         self._note(i=number, ended=ended)
 
     def _ending(self, error: Exception) -> tuple[str, str | None]:
-        told = f"{type(error).__name__}: {error}"[:500]
+        text = f"{type(error).__name__}: {error}"[:500]
         if self.kind == "pylance":
             is_legal = isinstance(error, OSError) and any(word in str(error) for word in CONFLICTS)
-            return ("refused", None) if is_legal else ("unknown", told)
+            return ("refused", None) if is_legal else ("unknown", text)
         from lance_io.errors import CommitConflictError, CommitUnknownError
 
         if isinstance(error, CommitUnknownError):
             return "unknown", None
         if isinstance(error, CommitConflictError):
-            return "refused", None if error.retryable else told
-        return "unknown", told + "\n" + "".join(traceback.format_exception(error))[-1500:]
+            return "refused", None if error.retryable else text
+        return "unknown", text + "\n" + "".join(traceback.format_exception(error))[-1500:]
 
     def _note(self, **values: Any) -> None:
         self.journal.write(t=round(time.time(), 3), **values)
         self.known.take(values)
 
     def _some(self, count: int) -> list[int]:
-        """Some of the rows that are there."""
+        """Random known rows."""
         return self.dice.sample(sorted(self.known.rows), min(count, len(self.known.rows)))
 
     def _new(self, count: int) -> list[int]:
-        """Ids that were never used, also by those that were killed."""
+        """Unused ids, which no killed process has used either."""
         first = self.first_id + IDS // 2 + 10 * self.known.calls
         return [*range(first, first + count)]
 
     # -- kinds -------------------------------------------------------------------------------------------------------
 
     def delete(self) -> None:
-        """Rows of many fragments, or one."""
+        """Delete one row, or five of many fragments."""
         ids = self._some(self.dice.choice([1, 1, 5]))
         if not ids:
             self.is_over = True
             return
 
         def work() -> str | None:
-            found = self.open().delete(f"id in ({', '.join(map(str, ids))})")
-            return None if found["num_deleted_rows"] == len(ids) else f"delete of {ids}: {found}"
+            result = self.open().delete(f"id in ({', '.join(map(str, ids))})")
+            return None if result["num_deleted_rows"] == len(ids) else f"delete of {ids}: {result}"
 
         self.call(dict.fromkeys(ids), work)
 
     def update(self) -> None:
-        """A counter goes up."""
-        [one] = self._some(1)
+        """Increment a counter."""
+        [key] = self._some(1)
 
         def work() -> str | None:
-            found = self.open().update({"n": "n + 1"}, f"id = {one}")
-            return None if found["num_rows_updated"] == 1 else f"update of {one}: {found}"
+            result = self.open().update({"n": "n + 1"}, f"id = {key}")
+            return None if result["num_rows_updated"] == 1 else f"update of {key}: {result}"
 
-        self.call({one: self.known.rows[one] + 1}, work)
+        self.call({key: self.known.rows[key] + 1}, work)
 
     def merge(self) -> None:
-        """Two rows that are there, and a new one."""
+        """Merge two known rows and a new one."""
         old, new = self._some(2), self._new(1)
-        sets: Rows = {**{one: self.known.rows[one] + 1 for one in old}, **dict.fromkeys(new, 0)}
+        sets: Rows = {**{key: self.known.rows[key] + 1 for key in old}, **dict.fromkeys(new, 0)}
         given = rows(sets, [value or 0 for value in sets.values()], self.name)
 
         def work() -> str | None:
             builder = self.open().merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
-            found = builder.execute(given)
-            told = found["num_updated_rows"], found["num_inserted_rows"]
-            return None if told == (len(old), 1) else f"merge of {sets}: {found}"
+            result = builder.execute(given)
+            counts = result["num_updated_rows"], result["num_inserted_rows"]
+            return None if counts == (len(old), 1) else f"merge of {sets}: {result}"
 
         self.call(sets, work)
 
     def append(self) -> None:
-        """New rows."""
+        """Append new rows."""
         ids = self._new(3)
         given = rows(ids, [0] * 3, self.name)
 
@@ -277,9 +277,9 @@ class Worker:
         self.call(dict.fromkeys(ids, 0), work)
 
     def compact(self) -> None:
-        """No row changes."""
+        """Compact, which changes no row."""
 
-        limit = self.dice.choice([None, 20, 50])  # of all, it seldom comes to its end before others touch one
+        limit = self.dice.choice([None, 20, 50])  # a compaction of all fragments seldom ends before a conflict
 
         def work() -> None:
             self.open().optimize.compact_files(target_rows_per_fragment=1000, max_source_fragments=limit)
@@ -287,16 +287,16 @@ class Worker:
         self.call({}, work)
 
     def clean(self) -> None:
-        """No version that is younger than ten minutes goes."""
+        """Remove versions older than ten minutes."""
 
         def work() -> None:
-            found = self.open().cleanup_old_versions(timedelta(seconds=self.task["older_than_s"]))
-            self._note(removed=found.old_versions)
+            stats = self.open().cleanup_old_versions(timedelta(seconds=self.task["older_than_s"]))
+            self._note(removed=stats.old_versions)
 
         self.call({}, work)
 
     def of_pylance(self) -> None:
-        """New rows, or one goes."""
+        """Append rows or delete one, with pylance."""
         import lance
 
         uri, options = self.uri, self.options
@@ -309,12 +309,12 @@ class Worker:
 
             self.call(dict.fromkeys(ids, 0), work)
             return
-        [one] = self._some(1)
+        [key] = self._some(1)
 
         def remove() -> None:
-            lance.dataset(uri, storage_options=options).delete(f"id = {one}")
+            lance.dataset(uri, storage_options=options).delete(f"id = {key}")
 
-        self.call({one: None}, remove)
+        self.call({key: None}, remove)
 
 
 if __name__ == "__main__":

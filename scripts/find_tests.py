@@ -1,10 +1,10 @@
-"""Questions about the test files, answered from their text, before anything is installed.
+"""Answer questions about the test files from their text, before any installation.
 
     python scripts/find_tests.py needs tests/store -k range      tools of scripts/require that these tests need
     python scripts/find_tests.py of lance_io/io/pacing.py        test files of a module, nearest first
 
-A test needs a server when it is in the server's folder, asks for its fixture, by way of the conftest files above it, or
-imports a module that starts one. Runs with the standard library alone.
+A test needs a server if it is in the server's folder, asks for its fixture, also through the conftest files above it,
+or imports a module that starts one. The script needs only the standard library.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 ROOT = Path(__file__).resolve().parents[1]
-ALWAYS: Final = ("python", "cargo", "cc")  # what builds the kernels
+ALWAYS: Final = ("python", "cargo", "cc")  # to build the kernels
 EVERYTHING: Final = (*ALWAYS, "servers", "dynamodb", "java", "strace", "disk")
 SERVERS: Final = frozenset({"minio", "versity", "gcs", "azure", "dynamodb", "servers"})
 FIXTURES: Final = {"s3": "minio", "versity": "versity", "gcs": "gcs", "azure": "azure"}  # of tests/conftest.py
@@ -46,7 +46,7 @@ FOR_TYPES: Final = re.compile(r"^if TYPE_CHECKING:\n(?:[ \t]+.*\n|\n)*", re.MULT
 
 @dataclass
 class Source:
-    """What the text of a Python file says.
+    """The facts about a Python file that matter here.
 
     parameters  of all functions
     strings     constants
@@ -62,8 +62,8 @@ class Source:
 
 @cache
 def imports_of(path: Path) -> frozenset[str]:
-    """Modules that a file imports at run time, with the names taken from them; by a string, too, if that starts with
-    `lance_io.`. Works on the text, which is ten times as fast as parsing a thousand files."""
+    """Modules that a file imports at run time, with the names taken from them; also by a string that starts with
+    `lance_io.`. It searches the text, which is ten times as fast as parsing a thousand files."""
     text = FOR_TYPES.sub("", path.read_text(encoding="utf-8"))
     names = set(re.findall(r"^[ \t]*import[ \t]+([\w.]+)", text, re.MULTILINE))
     names.update(re.findall(r"[\"'](lance_io\.[\w.]+)[\"']", text))
@@ -76,7 +76,7 @@ def imports_of(path: Path) -> frozenset[str]:
 
 @cache
 def source_of(path: Path) -> Source:
-    """Parse a file; an absent one is empty."""
+    """Parse a file; a missing file is empty."""
     source = Source()
     if path.exists():
         _visit(ast.parse(path.read_text(encoding="utf-8")), source)
@@ -110,7 +110,7 @@ def _visit(node: ast.AST, source: Source) -> None:
 def _with_helpers(path: Path) -> frozenset[Path]:
     """The file, and the modules of `tests` that it imports, directly or not.
 
-    Of another test file only tests matter: what else it has needs no fixtures.
+    Another test file counts only if the file imports tests from it: its other definitions need no fixtures.
     """
     files, queue = {path}, [path]
     while queue:
@@ -127,7 +127,7 @@ def _with_helpers(path: Path) -> frozenset[Path]:
 
 
 def needs_beside_fixtures(path: Path) -> set[str]:
-    """Tools that every test of a file may need whatever its fixtures are: by its folder, by imports, by strings."""
+    """Tools that every test of a file may need with any fixtures: by its folder, by imports, by strings."""
     imports = {name for file in _with_helpers(path) for name in imports_of(file)}
     imports |= {".".join(name.split(".")[:size]) for name in imports for size in (1, 2)}
     needs = {tool for name, tool in IMPORTS.items() if name in imports}
@@ -146,7 +146,7 @@ def needs_of(path: Path) -> set[str]:
 
 
 def _tools_of_fixtures(path: Path, names: Iterable[str]) -> set[str]:
-    """The tools behind fixtures of these names, as pytest resolves them for tests of a file."""
+    """The tools behind fixtures of these names, resolved as pytest does for tests of a file."""
     folders = [folder for folder in path.parents if folder.is_relative_to(ROOT / "tests")]
     helpers = [source_of(file) for file in sorted(_with_helpers(path) - {path})]
     levels = [source_of(path), *helpers, *(source_of(folder / "conftest.py") for folder in folders)]
@@ -179,7 +179,7 @@ def test_files(words: Iterable[str]) -> Iterator[Path]:
 
 
 def tools_for(words: list[str]) -> list[str]:
-    """Tools for a run of pytest with these arguments; all of them when these name no test file."""
+    """Tools for a run of pytest with these arguments; all tools if the arguments name no test file."""
     files = [*test_files(word for word in words if not word.startswith("-"))]
     if not files or ROOT / "tests" in {(ROOT / word).resolve() for word in words}:
         return [*EVERYTHING, "proxy"]
@@ -207,8 +207,8 @@ def _importers() -> dict[str, set[str]]:
 
 def tests_of(path: Path) -> list[tuple[str, Path]]:
     """Test files of a module, nearest first, each with the reason: named after it, imports it, a helper of the file
-    imports it, or how many modules are between them. Ends with those one step further than the nearest. For a module
-    that is loaded by a computed name the tests of its room."""
+    imports it, or the number of modules between them. Ends with those one step further than the nearest. For a module
+    that is imported by a computed name, the tests of its folder."""
     importers = _importers()
     files = sorted((ROOT / "tests").rglob("test_*.py"))
     reasons = {file: "named after it" for file in files if file.stem == f"test_{path.stem}"}
@@ -219,7 +219,7 @@ def tests_of(path: Path) -> list[tuple[str, Path]]:
         for reason, helped in (("imports it", False), ("a helper imports it", True)):
             for file in files:
                 read = _with_helpers(file) if helped else {file}
-                if file not in reasons and any(imports_of(one) & ring for one in read):
+                if file not in reasons and any(imports_of(each) & ring for each in read):
                     reasons[file] = far or reason
         rings_left -= bool(reasons)
         ring = {importer for name in ring for importer in importers[name]} - known

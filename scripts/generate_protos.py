@@ -3,9 +3,9 @@
     python scripts/generate_protos.py            regenerate in place
     python scripts/generate_protos.py --check    exit 1 and name the files that differ
 
-The generated code is checked in, so that neither users nor builds need a protobuf compiler. The proto files lie at
-`protos/lance_io/proto/`, because that path becomes their name in the process-wide descriptor pool, where it must not
-meet anybody else's, and the import path of the generated modules.
+The repository contains the generated code, so that neither users nor builds need a protobuf compiler. The proto files
+are at `protos/lance_io/proto/`, because that path becomes their name in the process-wide descriptor pool, which must be
+unique, and the import path of the generated modules.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""How much memory changes of tables take, of every kind and size, ours under two limits and pylance beside it.
+"""Measure the memory of changes of tables, of every kind and size, of lance_io under two limits and of pylance.
 
     python scripts/measure_memory.py RESULTS.jsonl --sizes 1024 4096 [--kinds vectors] [--folder FOLDER]
 
-Each kind of table is made once, and is as it was before each change: an update of 1 % of the rows, a merge of 10 % from
-a reader, a compaction; of texts also updates and new columns of all rows, and takes, which may have what they give and
-128 MiB. What a fresh process had at most, less what it had after import and opening, goes to a line of
-the results, in MiB, with the commit of the code. What is there already is not measured again. pylance takes part up to
-4 GiB, and has failed where it needs more than 12 GiB or an hour. One table is on disk at a time, twice as large as its
-size at most.
+The script makes each kind of table once and restores it before each change: an update of 1 % of the rows, a merge of
+10 % from a reader, a compaction; of texts also updates and new columns of all rows, and takes, which may need the size
+of their result and 128 MiB. A line of the results has the peak of a fresh process, less its memory after import and
+opening, in MiB, and the commit of the code. The script does not repeat measurements that the results have. It measures
+pylance up to 4 GiB; pylance has failed if it needs more than 12 GiB or an hour. One table is on disk at a time, with
+twice its size at most.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 KINDS: Final = ("rows", "vectors", "blobs", "texts", "zeros")
 CHANGES: Final = ("update", "merge", "compact")
 WHOLE: Final = ("merge", "compact", "rewrite", "column", "take", "shuffle")
-"""Of texts, whose decoded bytes are what counts."""
+"""The changes of texts, whose decoded bytes count."""
 LIMITS_MIB: Final = (128, 512)
 ALLOWED_MIB: Final = 256  # beside the limit
-TAKEN_MIB: Final = 128  # beside what a take gives
+TAKEN_MIB: Final = 128  # beside the result of a take
 PEER: Final = "lance"
 PEER_SIZE_MIB: Final = 4096
 PEER_LIMIT_MIB: Final = 12 << 10
@@ -44,7 +44,7 @@ POLL_SECONDS: Final = 0.05
 
 
 def cases(size_mib: int, kind: str) -> Iterator[tuple[str, str, int]]:
-    """What is measured of a table: the change, the library and the limit in MiB."""
+    """The measurements of a table: the change, the library and the limit in MiB."""
     for change in WHOLE if kind in ("texts", "zeros") else CHANGES:
         for limit_mib in LIMITS_MIB:
             yield change, "lance_io", limit_mib
@@ -52,25 +52,25 @@ def cases(size_mib: int, kind: str) -> Iterator[tuple[str, str, int]]:
             yield change, PEER, PEER_LIMIT_MIB
 
 
-def key(found: dict[str, Any]) -> tuple[Any, ...]:
-    """What a line of the results is about."""
-    return tuple(found[name] for name in ("kind", "size", "change", "library", "limit"))
+def key(line: dict[str, Any]) -> tuple[Any, ...]:
+    """The case of a line of the results."""
+    return tuple(line[name] for name in ("kind", "size", "change", "library", "limit"))
 
 
 def read_results(path: Path) -> list[dict[str, Any]]:
-    """The lines of a file; none where there is no file."""
+    """The lines of a file; none if there is no file."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def measure(results: Path, sizes_mib: Sequence[int], kinds: Sequence[str] = KINDS, folder: str | None = None) -> None:
-    """Append to the results what they lack."""
+    """Append the missing measurements to the results."""
     for size_mib in sizes_mib:
         for kind in kinds:
-            there = {key(found) for found in read_results(results)}
-            wanted = [case for case in cases(size_mib, kind) if (kind, size_mib, *case) not in there]
+            measured = {key(line) for line in read_results(results)}
+            wanted = [case for case in cases(size_mib, kind) if (kind, size_mib, *case) not in measured]
             if wanted:
-                with tempfile.TemporaryDirectory(prefix="lance-io-memory-", dir=folder) as place:
-                    _measure_table(results, Path(place) / "table", kind, size_mib, wanted)
+                with tempfile.TemporaryDirectory(prefix="lance-io-memory-", dir=folder) as scratch:
+                    _measure_table(results, Path(scratch) / "table", kind, size_mib, wanted)
 
 
 def _measure_table(results: Path, table: Path, kind: str, size_mib: int, wanted: list[tuple[str, str, int]]) -> None:
@@ -80,8 +80,8 @@ def _measure_table(results: Path, table: Path, kind: str, size_mib: int, wanted:
     subprocess.run([*call, "--make", "all", kind, str(num_rows), "0", "lance_io", str(table)], check=True)
     files = {path for path in table.rglob("*") if path.is_file()}
     for change, library, limit_mib in wanted:
-        found = _run([*call, "--run", change, kind, str(num_rows), str(limit_mib), library, str(table)], library)
-        line = {"change": change, "kind": kind, "size": size_mib, "limit": limit_mib, "library": library, **found}
+        measured = _run([*call, "--run", change, kind, str(num_rows), str(limit_mib), library, str(table)], library)
+        line = {"change": change, "kind": kind, "size": size_mib, "limit": limit_mib, "library": library, **measured}
         line["commit"] = commit
         print(json.dumps(line), flush=True)
         with results.open("a") as out:
@@ -92,7 +92,7 @@ def _measure_table(results: Path, table: Path, kind: str, size_mib: int, wanted:
 
 
 def _run(command: list[str], library: str) -> dict[str, Any]:
-    """What the process says; why it failed where it has."""
+    """The output of the process, or the reason why it failed."""
     started = time.monotonic()
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
@@ -107,17 +107,17 @@ def _run(command: list[str], library: str) -> dict[str, Any]:
             process.kill()
             process.communicate()
             return {"failed": killed}
-        said = process.communicate()[0]
+        output = process.communicate()[0]
         if process.returncode:
             errors.seek(0)
             words = errors.read().strip().splitlines()
             return {"failed": (words[-1] if words else f"ended with {process.returncode}")[:200]}
-    found: dict[str, Any] = json.loads(said)
-    return found
+    measured: dict[str, Any] = json.loads(output)
+    return measured
 
 
 def _resident_mib(pid: int) -> float:
-    """What a process has; nothing when it has ended."""
+    """The memory of a process; 0 after its end."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -125,12 +125,12 @@ def _resident_mib(pid: int) -> float:
     return next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")), 0) / 1024
 
 
-def is_above(found: dict[str, Any]) -> bool:
-    """Whether a line of ours says that it failed, or took more than it may."""
-    if found["library"] == PEER or "failed" in found:
-        return bool(found["library"] != PEER)
-    allowed = found["gives"] + TAKEN_MIB if "gives" in found else found["limit"] + ALLOWED_MIB
-    return bool(found["grown"] > allowed)
+def is_above(line: dict[str, Any]) -> bool:
+    """Whether a line of ours has failed, or is above its limit."""
+    if line["library"] == PEER or "failed" in line:
+        return bool(line["library"] != PEER)
+    allowed = line["gives"] + TAKEN_MIB if "gives" in line else line["limit"] + ALLOWED_MIB
+    return bool(line["grown"] > allowed)
 
 
 def table_of(results: Sequence[dict[str, Any]]) -> str:
@@ -138,21 +138,21 @@ def table_of(results: Sequence[dict[str, Any]]) -> str:
     columns = [("lance_io", limit) for limit in LIMITS_MIB] + [(PEER, PEER_LIMIT_MIB)]
     heads = " | ".join(f"limit {limit} MiB, at most {limit + ALLOWED_MIB}" for limit in LIMITS_MIB)
     lines = [f"| Table | Change | {heads} | pylance |", "|---|---|---|---|---|"]
-    by_key = {key(found): found for found in results}
-    for kind, size, change in dict.fromkeys(key(found)[:3] for found in results):
+    by_key = {key(result): result for result in results}
+    for kind, size, change in dict.fromkeys(key(result)[:3] for result in results):
         cells = [_cell(by_key.get((kind, size, change, *column))) for column in columns]
         size_text = f"{size >> 10} GiB" if size >= 1024 else f"{size} MiB"
         lines.append(f"| {kind}, {size_text} | {change} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _cell(found: dict[str, Any] | None) -> str:
-    if found is None:
+def _cell(result: dict[str, Any] | None) -> str:
+    if result is None:
         return "-"
-    if "failed" in found:
-        return f"failed ({found['failed'].replace('|', '/')})"
-    gives = f" for {found['gives']:,}" if "gives" in found else ""
-    return f"{found['grown']:,} MiB{gives}, {found['seconds']:.0f} s"
+    if "failed" in result:
+        return f"failed ({result['failed'].replace('|', '/')})"
+    gives = f" for {result['gives']:,}" if "gives" in result else ""
+    return f"{result['grown']:,} MiB{gives}, {result['seconds']:.0f} s"
 
 
 def main() -> None:
@@ -161,12 +161,12 @@ def main() -> None:
     parser.add_argument("results", type=Path)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 4096], metavar="MIB")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
-    parser.add_argument("--folder", help="where the tables are made; a temporary one by default")
+    parser.add_argument("--folder", help="for the tables; a temporary one by default")
     given = parser.parse_args()
     measure(given.results, given.sizes, given.kinds, given.folder)
-    found = read_results(given.results)
-    print(table_of(found))
-    raise SystemExit(1 if any(is_above(line) for line in found) else 0)
+    results = read_results(given.results)
+    print(table_of(results))
+    raise SystemExit(1 if any(is_above(line) for line in results) else 0)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Machine-made mutants of `lance_io`: changes of one expression that some test must notice.
+"""Automatic mutants of `lance_io`: changes of one expression that some test must notice.
 
-`scripts/campaign.py` runs them. The operators are mutmut's; which of its mutants are made, where they are applied and
-which tests look at them is decided here:
+`scripts/campaign.py` runs them. The operators are mutmut's; this module chooses the mutants, the files in which it
+applies them, and the tests that it runs:
 
-- drawn by a seed, from every room in proportion to its lines, at most one of a line;
-- applied in copies of the checkout in the folder for temporary files, one for each worker, never in itself;
-- shown to the tests that name the mutated module or function, then to those of its room, then to some wider ones, each
-  time the fast ones first, until one fails. Whoever does not end in time is noticed, too.
+- a seed draws them, from every folder ("room") in proportion to its lines, at most one per line;
+- each is applied in a copy of the checkout in the folder for temporary files, one copy for each worker;
+- the tests that name the mutated module or function run first, then those of its room, then some wider ones, each time
+  the fast ones first, until one fails. A run that exceeds its time counts as a failure, too.
 
 `scripts/invisible_mutants.toml` names mutants that no test can notice, with the reason.
 """
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 INVISIBLE: Final = ROOT / "scripts" / "invisible_mutants.toml"
-RESULTS: Final = ROOT / ".cache" / "campaign"  # what a later run may believe
+RESULTS: Final = ROOT / ".cache" / "campaign"  # results for later runs
 
 TOP: Final = "(top)"  # the modules beside the rooms
 MINIMUM: Final = 3  # mutants of each room
-NAMED_MAX: Final = 6  # test files that are run first because they name what was changed
+NAMED_MAX: Final = 6  # number of test files that run first because they name the changed code
 EARLIER: Final = "an earlier run"
-EXTRA_S: Final = 120  # on top of four times what the tests take by themselves
-ADDRESS_SPACE_KB: Final = 16 << 20  # of each process: a mutant may ask for anything
+EXTRA_S: Final = 120  # time limit beside four times the time of the tests alone
+ADDRESS_SPACE_KB: Final = 16 << 20  # of each process: a mutant may allocate any amount
 
-# Left out: each takes long for what it alone would notice.
+# Left out: each takes too long for the few mutants that it alone would notice.
 SLOW: Final = (
     "tests/dataset/write/test_fidelity.py",
     "tests/dataset/write/test_fidelity_kinds.py",
@@ -77,7 +77,7 @@ _SPARK: Final = tuple(
         "worker_tuning",
     )
 )
-# Which tests know a room best, and which wider ones are asked where these notice nothing.
+# The tests nearest to a room, and wider ones for the mutants that these do not notice.
 TESTS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     TOP: (("tests/test_errors.py", "tests/test_types.py", "tests/io"), ("tests/dataset",)),
     "_dataset": (("tests/names/test_samplers.py",), ("tests/names",)),
@@ -111,7 +111,7 @@ TESTS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
 }
 
 
-# -- making them -----------------------------------------------------------------------------------------------------
+# -- making mutants --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -119,10 +119,10 @@ class Mutant:
     """A change of a module.
 
     module   its path in the checkout
-    line     where the change is
+    line     number of the changed line
     names    the functions and classes around it
-    removed  lines that go, without their indentation
-    added    lines that come instead
+    removed  removed lines, without their indentation
+    added    added lines, without their indentation
     code     the module with the change
     """
 
@@ -135,22 +135,22 @@ class Mutant:
 
     @property
     def room(self) -> str:
-        """The folder of `lance_io` that the module is in."""
+        """The folder of `lance_io` that contains the module."""
         return room_of(self.module)
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What is the same for the same change at another line."""
+        """The identity of the change, which does not depend on the line number."""
         return (self.module, *(f"-{line}" for line in self.removed), *(f"+{line}" for line in self.added))
 
     def diff(self) -> str:
-        """What a reader needs to see of it."""
+        """The change for a reader."""
         return "\n".join([f"{self.module}:{self.line}", *self.key[1:]])
 
 
 @dataclass(frozen=True)
 class Change:
-    """A node, and what comes in its place."""
+    """A node and its replacement."""
 
     node: cst.CSTNode
     instead: cst.CSTNode
@@ -159,12 +159,12 @@ class Change:
 
 _LOGGERS = {"_logger", "LOGGER", "logger", "logging"}
 _TYPES = {"cast", "TypeVar", "NewType", "ParamSpec", "TypeVarTuple"}
-_UNTOLD = {"isinstance", "len"}  # any other argument is an error at once
+_OBVIOUS = {"isinstance", "len"}  # any other argument is an error at once
 _FOR_READERS = {"__all__", "__slots__"}
 
 
 class _Finder(cst.CSTVisitor):
-    """Collects the changes of a module by line and operator; none of docstrings, types, decorators, words of errors."""
+    """Collects the changes of a module by line and operator; none of docstrings, types, decorators, error texts."""
 
     METADATA_DEPENDENCIES = (PositionProvider,)
 
@@ -175,7 +175,7 @@ class _Finder(cst.CSTVisitor):
         self._names: list[str] = []
 
     def on_visit(self, node: cst.CSTNode) -> bool:
-        """Make the changes of a node; say whether its children are looked at."""
+        """Make the changes of a node; return whether to visit its children."""
         position = self.get_metadata(PositionProvider, node, None)
         if position is not None:
             self._line = position.start.line
@@ -191,13 +191,13 @@ class _Finder(cst.CSTVisitor):
         return True
 
     def on_leave(self, original_node: cst.CSTNode) -> None:
-        """Step out of a function or class."""
+        """Leave a function or class."""
         if isinstance(original_node, cst.FunctionDef | cst.ClassDef) and not _is_silent(original_node):
             self._names.pop()
 
 
 def _is_silent(node: cst.CSTNode) -> bool:
-    """Whether a change in here is none of behaviour, or is seen at once."""
+    """Whether a change in this node does not affect behaviour, or is obvious at once."""
     match node:
         case cst.Annotation() | cst.Decorator() | cst.Import() | cst.ImportFrom() | cst.Raise():
             return True
@@ -207,7 +207,7 @@ def _is_silent(node: cst.CSTNode) -> bool:
             return True
         case cst.Call(func=cst.Attribute(value=cst.Name(name))) if name in _LOGGERS:
             return True
-        case cst.Call(func=cst.Name(name)) if name in _TYPES | _UNTOLD:
+        case cst.Call(func=cst.Name(name)) if name in _TYPES | _OBVIOUS:
             return True
         case cst.Subscript(value=cst.Name("Literal")):
             return True
@@ -220,7 +220,7 @@ def _is_silent(node: cst.CSTNode) -> bool:
 
 
 def _is_no_behaviour(node: cst.CSTNode) -> bool:
-    """Whether a statement of a module is about types or a log only, such as `Steps = Generator[...]`."""
+    """Whether a statement of a module only defines types or a logger, such as `Steps = Generator[...]`."""
     match node:
         case cst.Assign(value=cst.Subscript(value=cst.Name())):
             return True
@@ -240,7 +240,7 @@ def _last_name(node: cst.BaseExpression) -> str:
 
 
 class Source:
-    """A module, and all changes that can be made to it."""
+    """A module and all its possible changes."""
 
     def __init__(self, path: str, text: str) -> None:
         self.path, self._text = path, text
@@ -251,7 +251,7 @@ class Source:
         self.changes = dict(finder.changes)
 
     def mutant(self, line: int, change: Change) -> Mutant | None:
-        """The module with a change; None where that is no Python, or the same."""
+        """The module with a change; None if the result is not valid Python, or the same."""
         changed = self._module.deep_replace(change.node, change.instead)
         assert isinstance(changed, cst.Module)
         try:
@@ -275,30 +275,30 @@ def room_of(module: str) -> str:
 
 
 def modules(root: Path = ROOT) -> dict[str, list[str]]:
-    """The modules of each room, generated code apart."""
-    found: dict[str, list[str]] = defaultdict(list)
+    """The modules of each room, without generated code."""
+    by_room: dict[str, list[str]] = defaultdict(list)
     for path in sorted((root / "lance_io").rglob("*.py")):
         name = path.relative_to(root).as_posix()
         if room_of(name) != "proto" and path.stat().st_size:
-            found[room_of(name)].append(name)
-    return dict(found)
+            by_room[room_of(name)].append(name)
+    return dict(by_room)
 
 
 def shares(lines: dict[str, int], number: int) -> dict[str, int]:
-    """How many mutants each room gets: in proportion to its lines, and some at least."""
+    """The number of mutants of each room: in proportion to its lines, but with a minimum."""
     minimum = min(MINIMUM, number // len(lines))
     left, total = number - minimum * len(lines), sum(lines.values())
     exact = {room: left * count / total for room, count in lines.items()}
-    found = {room: minimum + int(share) for room, share in exact.items()}
-    for room in sorted(exact, key=lambda room: exact[room] % 1, reverse=True)[: number - sum(found.values())]:
-        found[room] += 1
-    return found
+    counts = {room: minimum + int(share) for room, share in exact.items()}
+    for room in sorted(exact, key=lambda room: exact[room] % 1, reverse=True)[: number - sum(counts.values())]:
+        counts[room] += 1
+    return counts
 
 
 def draw(number: int, seed: str, root: Path = ROOT) -> list[Mutant]:
-    """So many mutants of all rooms, the same for the same code and seed.
+    """`number` mutants of all rooms, the same for the same code and seed.
 
-    The first ones are, more or less, what a smaller number would have drawn.
+    The first ones are, more or less, those of a draw of a smaller number.
     """
     sizes = {
         room: {name: len((root / name).read_text().splitlines()) for name in names}
@@ -307,18 +307,18 @@ def draw(number: int, seed: str, root: Path = ROOT) -> list[Mutant]:
     drawn: list[tuple[float, Mutant]] = []
     for room, share in shares({room: sum(each.values()) for room, each in sizes.items()}, number).items():
         of_room = _drawn_from(sizes[room], share, random.Random(f"{seed} {room}"), root)
-        drawn += [((place + 0.5) / share, mutant) for place, mutant in enumerate(of_room)]
+        drawn += [((index + 0.5) / share, mutant) for index, mutant in enumerate(of_room)]
     return [mutant for _, mutant in sorted(drawn, key=lambda each: each[0])]
 
 
 def _drawn_from(sizes: dict[str, int], number: int, dice: random.Random, root: Path) -> Iterator[Mutant]:
-    """Mutants of the modules of a room, of as many lines."""
+    """Mutants of the modules of a room, each of another line."""
     sources: dict[str, Source] = {}
     seen: set[tuple[str, int]] = set()
     names = list(sizes)
-    made = 0
+    count = 0
     for _ in range(number * 100):
-        if made == number:
+        if count == number:
             return
         name = dice.choices(names, list(sizes.values()))[0]
         if name not in sources:
@@ -332,12 +332,12 @@ def _drawn_from(sizes: dict[str, int], number: int, dice: random.Random, root: P
         mutant = source.mutant(line, dice.choice(kinds[dice.choice(sorted(kinds))]))
         if (name, line) not in seen and mutant is not None:
             seen.add((name, line))
-            made += 1
+            count += 1
             yield mutant
 
 
 def invisible(path: Path = INVISIBLE) -> dict[tuple[str, ...], str]:
-    """Why mutants are not visible from outside, by their keys."""
+    """The reasons why mutants are not visible from outside, by their keys."""
     entries = tomllib.loads(path.read_text())["mutant"]
     return {
         (entry["module"], *(f"-{line}" for line in entry["removed"]), *(f"+{line}" for line in entry["added"])): entry[
@@ -347,16 +347,16 @@ def invisible(path: Path = INVISIBLE) -> dict[tuple[str, ...], str]:
     }
 
 
-# -- showing them to the tests ---------------------------------------------------------------------------------------
+# -- testing mutants -------------------------------------------------------------------------------------------------
 
 Verdict = Literal["killed", "survived", "invisible"]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a mutant.
+    """The result for a mutant.
 
-    by  the tests that noticed it, or why none can
+    by  the test that noticed it, or the reason why no test can
     """
 
     mutant: Mutant
@@ -370,7 +370,7 @@ class Stopped(Exception):
 
 
 class Copy:
-    """A copy of the checkout in which mutants are made, one after the other."""
+    """A copy of the checkout for mutants, one after the other."""
 
     def __init__(self, folder: Path, root: Path = ROOT) -> None:
         self.tree, self._temporary = folder / "checkout", folder / "tmp"
@@ -387,15 +387,15 @@ class Copy:
                 (self.tree / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(root / name, self.tree / name)
         if (beside := root.parent / "shared").is_dir():
-            (folder / "shared").symlink_to(beside)  # where tests look for specimens of other writers
-        # By its hash: a mutant may have the size of the module, and be made in the same second.
+            (folder / "shared").symlink_to(beside)  # tests look there for files of other writers
+        # Bytecode checked by hash: a mutant may have the size of the module and its time in seconds.
         command = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "lance_io"]
         subprocess.run(command, cwd=self.tree, check=True)
         self._process: subprocess.Popen[str] | None = None
         self._is_stopped = False
 
     def run(self, tests: Iterable[str], limit_s: float | None, *options: str) -> tuple[int | None, str]:
-        """Run tests until one fails: pytest's exit code, None when they did not end in time; and what it printed."""
+        """Run tests until one fails: pytest's exit code, None if the time is exceeded; and its output."""
         self._temporary.mkdir()
         pytest = [sys.executable, "-m", "pytest", "-n0", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", *options]
         command = ["bash", "-c", 'ulimit -v "$0"; exec "$@"', str(ADDRESS_SPACE_KB), *pytest, *tests]
@@ -421,7 +421,7 @@ class Copy:
                 self._process.communicate()
                 return None, output
             finally:
-                self.end()  # servers that were left behind, too
+                self.end()  # also servers that the tests did not stop
                 shutil.rmtree(self._temporary, ignore_errors=True)
         if self._is_stopped:
             raise Stopped
@@ -436,13 +436,13 @@ class Copy:
                 pass
 
     def stop(self) -> None:
-        """End what runs and start nothing else."""
+        """End the tests that run, and start no others."""
         self._is_stopped = True
         self.end()
 
 
 def test_file(name: str, root: Path) -> str:
-    """The file of a test by the dotted name of its class: the one that is run, wherever the class inherits the test."""
+    """The file of a test by the dotted name of its class: of the class that runs, even if it inherits the test."""
     parts = name.split(".")
     paths = ("/".join(parts[:end]) + ".py" for end in range(len(parts), 0, -1))
     return next(path for path in paths if (root / path).is_file())
@@ -453,9 +453,9 @@ Answer = TypeVar("Answer")
 
 
 class Campaign:
-    """Mutants, and the workers that show them to the tests.
+    """Tests mutants with several workers.
 
-    seconds  how long each test file takes without a mutant
+    seconds  time of each test file without a mutant
     """
 
     def __init__(self, folder: Path, workers: int) -> None:
@@ -464,12 +464,12 @@ class Campaign:
         self._texts: dict[str, str] = {}
 
     def _spread(self, work: Callable[[Copy, Work], Answer], over: Sequence[Work]) -> list[Answer]:
-        """Do it for each, in all copies at a time."""
+        """Do the work for each item, in all copies in parallel."""
         free: SimpleQueue[Copy] = SimpleQueue()
         for copy in self._copies:
             free.put(copy)
 
-        def one(each: Work) -> Answer:
+        def run_in_copy(each: Work) -> Answer:
             copy = free.get()
             try:
                 return work(copy, each)
@@ -477,7 +477,7 @@ class Campaign:
                 free.put(copy)
 
         with ThreadPoolExecutor(len(self._copies)) as pool:
-            jobs = [pool.submit(one, each) for each in over]
+            jobs = [pool.submit(run_in_copy, each) for each in over]
             try:
                 return [job.result() for job in jobs]
             except BaseException:
@@ -487,44 +487,44 @@ class Campaign:
                 raise
 
     def rehearse(self, rooms: Iterable[str], known: dict[str, dict[str, float]]) -> None:
-        """Run all tests that may be needed without a mutant; they must pass, and tell how long they take.
+        """Run the tests of the rooms without a mutant; they must pass, and their times are recorded.
 
-        known  what is known of that; comes to hold the rest
+        known  times that are known already; gets the others
         """
-        tests = sorted({place for room in rooms for group in TESTS[room] for place in group} - known.keys())
+        tests = sorted({path for room in rooms for group in TESTS[room] for path in group} - known.keys())
         known.update(zip(tests, self._spread(self._rehearsal, tests), strict=True))
         for each in known.values():
             self.seconds |= each
         self._texts = {file: (ROOT / file).read_text() for file in self.seconds}
 
-    def _rehearsal(self, copy: Copy, place: str) -> dict[str, float]:
+    def _rehearsal(self, copy: Copy, path: str) -> dict[str, float]:
         report = copy.tree.parent / "junit.xml"
         slow = [f"--ignore={file}" for file in SLOW]
-        code, output = copy.run([place], None, f"--junitxml={report}", "-o", "junit_family=xunit1", *slow)
+        code, output = copy.run([path], None, f"--junitxml={report}", "-o", "junit_family=xunit1", *slow)
         if code != 0:
-            raise RuntimeError(f"{place} fails without any mutant:\n{output[-3000:]}")
-        found: Counter[str] = Counter()
+            raise RuntimeError(f"{path} fails without any mutant:\n{output[-3000:]}")
+        times: Counter[str] = Counter()
         for case in ElementTree.parse(report).iter("testcase"):
-            found[test_file(case.attrib["classname"], copy.tree)] += float(case.attrib["time"])  # type: ignore[assignment]
-        print(f"without a mutant: {place} passes in {sum(found.values()):.0f} s", flush=True)
-        return dict(found)
+            times[test_file(case.attrib["classname"], copy.tree)] += float(case.attrib["time"])  # type: ignore[assignment]
+        print(f"without a mutant: {path} passes in {sum(times.values()):.0f} s", flush=True)
+        return dict(times)
 
     def stages(self, mutant: Mutant) -> list[list[str]]:
-        """The test files that look at a mutant, in the order in which they do."""
-        near, wide = ([file for place in group for file in self._below(place)] for group in TESTS[mutant.room])
+        """The test files for a mutant, in groups, in the order of their runs."""
+        near, wide = ([file for path in group for file in self._below(path)] for group in TESTS[mutant.room])
         wide = [file for file in wide if file not in near]
         named = sorted([*near, *wide], key=lambda file: (-self._nearness(mutant, file), self.seconds[file]))
         first = [file for file in named[:NAMED_MAX] if self._nearness(mutant, file)]
         rest = [[file for file in group if file not in first] for group in (near, wide)]
         return [stage for stage in (first, *rest) if stage]
 
-    def _below(self, place: str) -> list[str]:
+    def _below(self, path: str) -> list[str]:
         """The files of a folder, the fast ones first."""
-        found = [file for file in self.seconds if file == place or file.startswith(f"{place}/")]
-        return sorted({*found} - {*SLOW}, key=lambda file: self.seconds[file])
+        files = [file for file in self.seconds if file == path or file.startswith(f"{path}/")]
+        return sorted({*files} - {*SLOW}, key=lambda file: self.seconds[file])
 
     def _nearness(self, mutant: Mutant, file: str) -> int:
-        """How much a test file speaks of what was changed."""
+        """How closely a test file matches the changed code, by the names in it."""
         module = mutant.module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         text = self._texts[file]
         words = {name for name in mutant.names if len(name) > 5}
@@ -535,21 +535,21 @@ class Campaign:
         )
 
     def judge(
-        self, mutants: Sequence[Mutant], told: Callable[[Outcome], None], minutes: float | None = None
+        self, mutants: Sequence[Mutant], report: Callable[[Outcome], None], minutes: float | None = None
     ) -> list[Outcome]:
-        """Show mutants to their tests, and begin with none after so many minutes; each outcome is told as it comes."""
+        """Test mutants, and start none after `minutes`; report each outcome at once."""
         reasons, lock, started = invisible(), threading.Lock(), time.monotonic()
 
-        def one(copy: Copy, mutant: Mutant) -> Outcome | None:
+        def judge_one(copy: Copy, mutant: Mutant) -> Outcome | None:
             reason = reasons.get(mutant.key)
             if minutes is not None and not reason and time.monotonic() > started + 60 * minutes:
                 return None
             outcome = Outcome(mutant, "invisible", by=reason) if reason else self._judged(copy, mutant)
             with lock:
-                told(outcome)
+                report(outcome)
             return outcome
 
-        return [outcome for outcome in self._spread(one, mutants) if outcome is not None]
+        return [outcome for outcome in self._spread(judge_one, mutants) if outcome is not None]
 
     def _judged(self, copy: Copy, mutant: Mutant) -> Outcome:
         module, started = copy.tree / mutant.module, time.monotonic()
@@ -559,8 +559,8 @@ class Campaign:
             for stage in self.stages(mutant):
                 code, output = copy.run(stage, EXTRA_S + 4 * sum(self.seconds[file] for file in stage))
                 if code != 0:
-                    told = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
-                    by = "time" if code is None else told[0] if told else f"exit code {code}"
+                    failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
+                    by = "time" if code is None else failed[0] if failed else f"exit code {code}"
                     return Outcome(mutant, "killed", time.monotonic() - started, by)
         finally:
             module.write_text(whole)
@@ -575,9 +575,9 @@ def run(
 ) -> list[Outcome]:
     """Draw mutants and judge them.
 
-    believe  what an earlier run of the same code is believed about: how long tests take, and the mutants that it
+    believe  results to take over from an earlier run of the same code: the times of tests, and the mutants that it
              killed, or all that it judged; nothing by default
-    minutes  after which it begins with no other
+    minutes  time after which it starts no other mutant
     """
     mutants = draw(number, seed)
     verdicts, times = RESULTS / "mutants.jsonl", RESULTS / "tests.json"
@@ -595,11 +595,11 @@ def run(
     others = [mutant for mutant in mutants if mutant.key not in before or mutant.key in reasons]
     count = len(done)
 
-    def told(outcome: Outcome) -> None:
+    def report(outcome: Outcome) -> None:
         nonlocal count
         count += 1
-        place = f"{outcome.mutant.module}:{outcome.mutant.line}"
-        print(f"[{count}/{number}] {outcome.verdict:9} {place} ({outcome.seconds:.0f} s) {outcome.by}", flush=True)
+        where = f"{outcome.mutant.module}:{outcome.mutant.line}"
+        print(f"[{count}/{number}] {outcome.verdict:9} {where} ({outcome.seconds:.0f} s) {outcome.by}", flush=True)
         if outcome.verdict == "survived":
             print(outcome.mutant.diff(), flush=True)
         if outcome.verdict != "invisible":
@@ -611,12 +611,12 @@ def run(
         known = json.loads(times.read_text()) if times.exists() else {}
         campaign.rehearse({mutant.room for mutant in others if mutant.key not in reasons}, known)
         times.write_text(json.dumps(known, indent=1))
-        return done + campaign.judge(others, told, minutes)
+        return done + campaign.judge(others, report, minutes)
 
 
 def _before(verdicts: Path) -> Iterator[tuple[tuple[str, ...], Verdict]]:
     """Keys and verdicts of an earlier run."""
     if verdicts.exists():
         for line in verdicts.read_text().splitlines():
-            found = json.loads(line)
-            yield tuple(found["key"]), found["verdict"]
+            entry = json.loads(line)
+            yield tuple(entry["key"]), entry["verdict"]

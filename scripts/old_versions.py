@@ -1,10 +1,10 @@
-"""Make a table with very many old versions, as one has that is appended to every minute and compacted now and then.
+"""Make a table with very many old versions, like a table with an append every minute and a compaction now and then.
 
     python scripts/old_versions.py FOLDER --versions 340000 [--seconds 60] [--clean]
 
-Version n has one data file more than the one before; every tenth has only the first again, as after a compaction.
-Manifests, transactions and data files have the times of such a table. The data files of old versions hold no rows that
-could be read. `--clean` removes the old versions and tells how long that took.
+Version n has one data file more than version n - 1; every tenth has only the first again, as after a compaction.
+Manifests, transactions and data files have the times of such a table. The data files of old versions hold no readable
+rows. `--clean` removes the old versions and prints the time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FILES_OF_A_VERSION = 10
 
 
 def make_table(folder: Path, num_versions: int, seconds: float) -> None:
-    """Write it; version `num_versions + 2` is the newest, and can be read.
+    """Write the table; its newest version, `num_versions + 2`, is readable.
 
     seconds  between two versions
     """
@@ -69,7 +69,7 @@ def in_file(fragment: Fragment, path: str) -> Fragment:
 
 
 def clean(folder: Path) -> None:
-    """Remove the old versions, and say how long it took."""
+    """Remove the old versions and print the time."""
     ds = lance_io.dataset(folder)
     started = time.perf_counter()
     stats = ds.cleanup_old_versions(older_than=timedelta(seconds=1), error_if_tagged_old_versions=False)
@@ -82,7 +82,7 @@ if __name__ == "__main__":
     parser.add_argument("folder", type=Path)
     parser.add_argument("--versions", type=int, default=340_000)
     parser.add_argument("--seconds", type=float, default=60.0, help="between two versions")
-    parser.add_argument("--clean", action="store_true", help="remove the old versions, and tell how long that took")
+    parser.add_argument("--clean", action="store_true", help="remove the old versions and print the time")
     given = parser.parse_args()
     if not given.folder.exists():
         make_table(given.folder, given.versions, given.seconds)

@@ -1,17 +1,17 @@
-"""Calls of pylance's names, each with data, made in both packages: what `scripts/pylance_names.py` calls the same.
+"""Call pylance's names with data in both packages and compare, for the verdict "same" of `scripts/pylance_names.py`.
 
-A call is an expression. These names stand for something in it, each made when it is named:
+A call is an expression. It can use these names, each made when a call names it:
 
     L            the package
     data         twelve rows of numbers, text, vectors and structs
     ds           a table of these in two fragments, one row deleted, that no call changes; `frag`: its first fragment
-    new          such a table of this call's own; `indexed`: the same with a B-tree on `a`
-    tmp          a folder of this call's own
+    new          a table like `ds` for this call alone; `indexed`: the same with a B-tree on `a`
+    tmp          a folder for this call alone
     written      a file of such rows; `more`: other such rows; `blobs`: two blobs; `near`: a vector search
     built(m, v)  a builder of a scan of `ds` with its method `m` called, run
     pa, np       pyarrow, numpy
 
-Two answers are the same when they show the same rows and values; of an object that is neither, its class is compared.
+Two answers are the same if they show the same rows and values; of other objects the class is compared.
 """
 
 from __future__ import annotations
@@ -361,7 +361,7 @@ CALLS: Final[dict[str, str]] = {**_DATASET, **_SCANS, **_CHANGES, **_FRAGMENTS, 
 
 
 class World(dict[str, Any]):
-    """What names stand for in a call in one package; each is made when it is first named."""
+    """The names of a call in one package; each value is made at its first use."""
 
     def __init__(self, package: str, template: str, folder: str) -> None:
         super().__init__(pa=pa, np=np, plain=plain, near={"column": "v", "q": [1.0, 2.0], "k": 3})
@@ -434,14 +434,14 @@ def rows(first: int) -> pa.Table:
 
 @dataclass
 class Answer:
-    """What a call gave: `shown`, or the error that it raised."""
+    """The result of a call: `shown`, or the error that it raised."""
 
     shown: Any = None
     error: Exception | None = None
 
 
 class Caller:
-    """Makes calls in both packages over one table; close it by `with`."""
+    """Makes calls in both packages on one table; `with` closes it."""
 
     def __enter__(self) -> Caller:
         self._folder = tempfile.mkdtemp()
@@ -454,22 +454,22 @@ class Caller:
         shutil.rmtree(self._folder)
 
     def answers(self, name: str) -> tuple[Answer, Answer] | None:
-        """What pylance and we answer to the call of a name; None where there is no call."""
+        """The answers of pylance and lance_io to the call of a name; None if there is no call."""
         call = CALLS.get(name)
         return None if call is None else (self._answer("lance", call), self._answer("lance_io", call))
 
     def verdict(self, name: str) -> tuple[str, str]:
-        """Whether a name was called, "same", "different" or "not offered", and what is to be said of that."""
-        found = self.answers(name)
-        if found is None:
+        """The verdict on a name, "uncalled", "same", "different" or "not offered", and a remark."""
+        answers = self.answers(name)
+        if answers is None:
             return "uncalled", ""
-        theirs, ours = found
+        theirs, ours = answers
         if isinstance(ours.error, NotImplementedError):  # as `UnsupportedError` is, too
             if isinstance(theirs.error, NotImplementedError):
                 return "same", ""  # neither has it
             return "not offered", str(ours.error).partition("\n")[0]
         if ours.error is not None and theirs.error is not None:
-            return "uncalled", ""  # such a call says nothing
+            return "uncalled", ""  # such a call proves nothing
         if ours.error is not None:
             return "different", f"raises {type(ours.error).__name__}: {ours.error}".partition("\n")[0]
         if theirs.error is not None:
@@ -490,23 +490,23 @@ class Caller:
 
 
 def plain(value: Any) -> Any:
-    """A value as it is compared."""
+    """A value in a form that can be compared."""
     if isinstance(value, (pa.Table, pa.RecordBatch)):
         return [str(value.schema.remove_metadata()), value.to_pylist()]
-    if isinstance(value, list) and value and all(isinstance(one, pa.RecordBatch) for one in value):
-        return [row for one in value for row in one.to_pylist()]
+    if isinstance(value, list) and value and all(isinstance(item, pa.RecordBatch) for item in value):
+        return [row for batch in value for row in batch.to_pylist()]
     if isinstance(value, (pa.Array, pa.ChunkedArray)):
-        return [str(one) for one in value.to_pylist()]
+        return [str(item) for item in value.to_pylist()]
     if isinstance(value, pa.Schema):
-        return [str(one) for one in value]
+        return [str(item) for item in value]
     if isinstance(value, np.ndarray):
         return value.tolist()
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
         return value
     if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set)) or (isinstance(value, Iterable) and hasattr(value, "__next__")):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     return "a moment" if isinstance(value, datetime) else type(value).__name__
 
 

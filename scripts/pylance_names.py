@@ -1,10 +1,10 @@
 """Compare every public name of pylance with ours, and write `docs/from-pylance.md` from it.
 
     python scripts/pylance_names.py            write the page
-    python scripts/pylance_names.py --check    exit 1 when the page is not what was found now
+    python scripts/pylance_names.py --check    exit 1 if the page differs from the packages
 
-Both packages are walked: modules, what they define or list in `__all__`, and the public members of classes. Nothing
-on the page is written by hand but the remarks below. A test makes the page again and compares.
+The script walks both packages: modules, the names that they define or list in `__all__`, and the public members of
+classes. Only the remarks below are written by hand. A test makes the page again and compares.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "from-pylance.md"
 _THEIRS: Final = "lance"
 _OURS: Final = "lance_io"
-_GONE: Final = object()  # stands for what is not here
+_GONE: Final = object()  # stands for a name that we do not have
 
 # modules of pylance that no program imports by name: its native part, its own tools
 PRIVATE: Final = re.compile(r"lance\.(lance|conftest|dependencies|_\w+)(\.|$)")
@@ -70,7 +70,7 @@ ABSENT: Final = (  # why names are not here: a pattern, from the start of the fu
     (r"lance\.io\b", "`lance_io.IoScheduler` and `storage_options` say how much is read at once"),
 )
 
-REMARKS: Final = {  # what differs although names and parameters are the same
+REMARKS: Final = {  # differences of names with the same parameters
     "lance.dataset.SqlQueryBuilder": "the dialect is DuckDB's: [Coming from pylance](pylance.md)",
     "lance.dataset": "more ways to name a version; `timeout=`: [Coming from pylance](pylance.md)",
     "lance.arrow.BFloat16": "is a `float`, with which one can compute",
@@ -89,7 +89,7 @@ REMARKS: Final = {  # what differs although names and parameters are the same
 }
 
 
-MADE_BY_OTHERS: Final = frozenset(  # classes whose objects users get and do not make
+MADE_BY_OTHERS: Final = frozenset(  # classes whose objects users get but do not construct
     (
         *("BlobFile", "Branches", "BufferDescriptor", "CleanupExplanation", "CleanupStats", "ColumnMetadata"),
         *("CommitConflictError", "DatasetDelta", "FileMetadata", "FileStatistics", "FragmentSession"),
@@ -101,11 +101,11 @@ MADE_BY_OTHERS: Final = frozenset(  # classes whose objects users get and do not
 
 @dataclass
 class Found:
-    """What became of the names of one module, or of one class.
+    """The results for the names of one module, or of one class.
 
-    same      names with the same parameters, whose call gave the same
-    uncalled  names with the same parameters that are not called
-    rest      others, with what is to be said of them
+    same      names with the same parameters and the same answer to a call
+    uncalled  names with the same parameters that the script does not call
+    rest      other names, each with a verdict and a remark
     """
 
     same: list[str] = field(default_factory=list)
@@ -116,11 +116,11 @@ class Found:
 def modules() -> list[str]:
     """The public modules of pylance."""
     walked = pkgutil.walk_packages(lance.__path__, f"{_THEIRS}.", onerror=lambda _: None)
-    return [_THEIRS, *(one.name for one in walked if one.name in SHOWN or not PRIVATE.match(one.name))]
+    return [_THEIRS, *(info.name for info in walked if info.name in SHOWN or not PRIVATE.match(info.name))]
 
 
 def load(name: str) -> Any:
-    """A module; None where it cannot be imported, or need not be, as for PyTorch, which may be installed or not."""
+    """A module; None if its import fails, or if it is one for PyTorch, which may be installed or not."""
     if name.startswith("lance.torch."):
         return None
     try:
@@ -132,7 +132,7 @@ def load(name: str) -> Any:
 
 
 def public_names(module: Any) -> list[str]:
-    """What a module offers: its `__all__`, and what it defines."""
+    """The public names of a module: its `__all__`, and its own definitions."""
     listed = {*getattr(module, "__all__", ())}
     for name, value in vars(module).items():
         home = getattr(value, "__module__", None)
@@ -145,22 +145,22 @@ def public_names(module: Any) -> list[str]:
 
 
 def members(cls: type) -> list[str]:
-    """Public members of a class, those that it inherits from classes of pylance among them."""
-    found: set[str] = set()
+    """Public members of a class, with those that it inherits from classes of pylance."""
+    names: set[str] = set()
     for base in cls.__mro__:
         if base.__module__.partition(".")[0] == _THEIRS:
-            found |= {name for name in vars(base) if not name.startswith("_")}
-    return sorted(found)
+            names |= {name for name in vars(base) if not name.startswith("_")}
+    return sorted(names)
 
 
 def member_of(cls: Any, name: str) -> Any:
-    """A member as the class has it; a text for a field that only objects have."""
+    """A member of the class itself; a text for a field that only objects have."""
     fields = getattr(cls, "__dataclass_fields__", {})
     return inspect.getattr_static(cls, name, "a field" if name in fields else _GONE)
 
 
 def compare(full_name: str, theirs: Any, ours: Any) -> tuple[str, str]:
-    """Whether two things of a name are the "same", "different" or not offered, and what is to be said of that."""
+    """The verdict on two values of one name, "same", "different" or "not offered", and a remark."""
     refusal = refusal_of(ours)
     if refusal is not None:
         return "not offered", refusal
@@ -172,7 +172,7 @@ def compare(full_name: str, theirs: Any, ours: Any) -> tuple[str, str]:
 
 
 def refusal_of(ours: Any) -> str | None:
-    """What a name that is not offered tells whoever uses it."""
+    """The advice of a name that is not offered; None for other names."""
     text = getattr(ours, "__doc__", None) or ""
     if not text.startswith("Not offered: "):
         return None
@@ -180,29 +180,29 @@ def refusal_of(ours: Any) -> str | None:
 
 
 def parameters(value: Any) -> dict[str, inspect.Parameter] | None:
-    """The parameters of something that can be called, but for the object; None where nobody knows."""
+    """The parameters of a callable, without the object; None if they are unknown."""
     if isinstance(value, property) or not callable(value) or getattr(value, "__name__", "") in MADE_BY_OTHERS:
         return None
     try:
-        found = dict(inspect.signature(value).parameters)
+        signature = inspect.signature(value)
     except (TypeError, ValueError):
         return None
-    return {name: one for name, one in found.items() if name not in ("self", "cls")}
+    return {name: each for name, each in signature.parameters.items() if name not in ("self", "cls")}
 
 
 def differing_parameters(theirs: Any, ours: Any) -> str:
-    """Parameters that only one of them has, and other defaults."""
-    expected, found = parameters(theirs), parameters(ours)
-    if expected is None or found is None:
+    """Parameters that only one of the two has, and other defaults."""
+    expected, actual = parameters(theirs), parameters(ours)
+    if expected is None or actual is None:
         return ""
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     mine_takes_any, theirs_takes_any = (
-        any(one.kind is inspect.Parameter.VAR_KEYWORD for one in each.values()) for each in (found, expected)
+        any(p.kind is inspect.Parameter.VAR_KEYWORD for p in each.values()) for each in (actual, expected)
     )
-    missing = [name for name, one in expected.items() if one.kind not in kinds and name not in found]
+    missing = [name for name, p in expected.items() if p.kind not in kinds and name not in actual]
     missing = [] if mine_takes_any else [name for name in missing if not name.startswith("_")]
-    added = [] if theirs_takes_any else [n for n, one in found.items() if one.kind not in kinds and n not in expected]
-    both = {name: (one.default, found[name].default) for name, one in expected.items() if name in found}
+    added = [] if theirs_takes_any else [n for n, p in actual.items() if p.kind not in kinds and n not in expected]
+    both = {name: (p.default, actual[name].default) for name, p in expected.items() if name in actual}
     other = [name for name, defaults in both.items() if is_other_default(*defaults)]
     parts = []
     if missing:
@@ -215,7 +215,7 @@ def differing_parameters(theirs: Any, ours: Any) -> str:
 
 
 def is_other_default(theirs: Any, ours: Any) -> bool:
-    """Whether two defaults differ, of those that can be told apart."""
+    """Whether two defaults differ, if they are of types that can be compared."""
     plain = (bool, int, float, str, bytes, type(None))
     return isinstance(theirs, plain) and isinstance(ours, plain) and theirs != ours
 
@@ -226,99 +226,100 @@ def quoted(names: list[str]) -> str:
 
 
 def reason(full_name: str) -> str | None:
-    """Why a name is not here."""
+    """The reason why we do not have a name."""
     return next((text for pattern, text in ABSENT if re.match(pattern, full_name)), None)
 
 
 def compare_module(name: str, caller: Caller) -> Iterator[tuple[str, Found]]:
-    """What became of a module, and of each of its classes."""
+    """The results for a module, and for each of its classes."""
     theirs, ours = load(name), load(name.replace(_THEIRS, _OURS, 1))
     if theirs is None:
         yield name, Found(rest=[("*", "absent", reason(name) or missing_reason(name))])
         return
-    found = Found()
+    results = Found()
     classes: list[tuple[str, type, Any]] = []
     for each in public_names(theirs):
         full_name, value = f"{name}.{each}", getattr(theirs, each)
         mine = _GONE if ours is None else getattr(ours, each, _GONE)
-        note(found, full_name, each, value, mine, caller)
+        note(results, full_name, each, value, mine, caller)
         if inspect.isclass(value) and mine is not _GONE and refusal_of(mine) is None and name != _THEIRS:
             classes.append((each, value, mine))
-    yield name, found
+    yield name, results
     for each, value, mine in classes:
         inner = Found()
         for member in members(value):
             theirs_member, mine_member = member_of(value, member), member_of(mine, member)
-            theirs_bound, mine_bound = (getattr(one, "__func__", one) for one in (theirs_member, mine_member))
+            theirs_bound, mine_bound = (getattr(each, "__func__", each) for each in (theirs_member, mine_member))
             note(inner, f"{name}.{each}.{member}", member, theirs_bound, mine_bound, caller)
         yield f"{name}.{each}", inner
 
 
-def note(found: Found, full_name: str, shown: str, theirs: Any, ours: Any, caller: Caller) -> None:
-    """Note what became of a name: the same is what was called, with the same answer."""
+def note(results: Found, full_name: str, shown: str, theirs: Any, ours: Any, caller: Caller) -> None:
+    """Add the result for a name: "same" requires a call with the same answer."""
     if ours is _GONE:
-        found.rest.append((shown, "absent", reason(full_name) or missing_reason(full_name)))
+        results.rest.append((shown, "absent", reason(full_name) or missing_reason(full_name)))
         return
     verdict, text = compare(full_name, theirs, ours)
     if verdict == "same":
         verdict, text = caller.verdict(full_name)
     if verdict == "same":
-        found.same.append(shown)
+        results.same.append(shown)
     elif verdict == "uncalled":
-        found.uncalled.append(shown)
+        results.uncalled.append(shown)
     else:
-        found.rest.append((shown, verdict, text))
+        results.rest.append((shown, verdict, text))
 
 
 def missing_reason(full_name: str) -> str:
-    """What stands for a reason that nobody has given; the test finds it."""
+    """A text in place of a reason that is missing; a test finds it."""
     return f"NO REASON GIVEN for {full_name}"
 
 
 INTRODUCTION: Final = """# Every name of pylance
 
-What became of each public name of pylance {version}, as `scripts/pylance_names.py` found it by walking both packages; a
-test walks them again. How behaviour differs, and tables are exchanged, is in [Coming from pylance](pylance.md).
+This page compares each public name of pylance {version} with lance_io. `scripts/pylance_names.py` writes it from both
+packages, and a test compares again. [Coming from pylance](pylance.md) describes how behaviour differs, and how to
+exchange tables.
 
-A name is the **same** when it is here with the same parameters, names and defaults, and a call of it with data
-gave the same in both packages (`scripts/pylance_calls.py` has the calls; the test makes them again). An **uncalled**
-one has the same parameters. **Different** says how; one that is **not offered** raises an error, which says what to do
-meanwhile; an **absent** one is not here.
+A name is the **same** if lance_io has it with the same parameters, names and defaults, and a call of it with data
+gives the same in both packages (`scripts/pylance_calls.py` has the calls; the test repeats them). An **uncalled**
+name has the same parameters. **Different** says how; a name that is **not offered** raises an error with an
+alternative; lance_io does not have an **absent** name.
 Asynchronous twins have the same names and parameters as the methods of `LanceDataset`, `LanceFragment`, scanners and
 files.
 """
 
 
-def section(title: str, found: Found) -> str:
+def section(title: str, results: Found) -> str:
     """A module or class on the page."""
     lines = [f"{'###' if title.rpartition('.')[2][:1].isupper() else '##'} {title}", ""]
-    if found.same:
-        lines += [f"Same: {quoted(found.same)}.", ""]
-    if found.uncalled:
-        lines += [f"Uncalled: {quoted(found.uncalled)}.", ""]
-    if found.rest:
+    if results.same:
+        lines += [f"Same: {quoted(results.same)}.", ""]
+    if results.uncalled:
+        lines += [f"Uncalled: {quoted(results.uncalled)}.", ""]
+    if results.rest:
         lines += ["| name | here | |", "| --- | --- | --- |"]
         lines += [
-            f"| `{name}` | {verdict} | {text.replace('|', chr(92) + '|')} |" for name, verdict, text in found.rest
+            f"| `{name}` | {verdict} | {text.replace('|', chr(92) + '|')} |" for name, verdict, text in results.rest
         ]
         lines.append("")
     return "\n".join(lines)
 
 
 def made_page() -> str:
-    """The page as both packages are now."""
+    """The page for the present packages."""
     parts = [INTRODUCTION.format(version=lance.__version__)]
     total = {"same": 0, "uncalled": 0, "different": 0, "not offered": 0, "absent": 0}
     sections = []
     with Caller() as caller:
-        compared = [one for name in modules() for one in compare_module(name, caller)]
-    for title, found in compared:
-        total["same"] += len(found.same)
-        total["uncalled"] += len(found.uncalled)
-        for _, verdict, _ in found.rest:
+        compared = [each for name in modules() for each in compare_module(name, caller)]
+    for title, results in compared:
+        total["same"] += len(results.same)
+        total["uncalled"] += len(results.uncalled)
+        for _, verdict, _ in results.rest:
             total[verdict] += 1
-        if found.same or found.uncalled or found.rest:
-            sections.append(section(title, found))
+        if results.same or results.uncalled or results.rest:
+            sections.append(section(title, results))
     parts.append("".join(f"- {verdict}: {count}\n" for verdict, count in total.items()))
     return "\n".join([*parts, *sections]).rstrip("\n") + "\n"
 
@@ -331,7 +332,7 @@ def main() -> None:
     if not arguments.check:
         PAGE.write_text(page)
     elif page != PAGE.read_text():
-        sys.exit(f"{PAGE} is not what was found: run scripts/pylance_names.py, and look at what changed")
+        sys.exit(f"{PAGE} differs from the packages: run scripts/pylance_names.py, and look at the changes")
 
 
 if __name__ == "__main__":

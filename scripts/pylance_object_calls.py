@@ -1,4 +1,4 @@
-"""Calls of classes and of small objects, for `scripts/pylance_calls.py`, which says what their names stand for."""
+"""Calls of classes and of small objects, for `scripts/pylance_calls.py`, which explains their names."""
 
 from __future__ import annotations
 

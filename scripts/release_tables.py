@@ -4,8 +4,8 @@
     python scripts/release_tables.py FOLDER 0.30.0 12.0.0      these
 
 Needs `uv` and a package index. Makes `FOLDER/<release>.zip`: a table for each file version that the release writes,
-with two files, an append and a deletion, and beside each what the release itself reads of it. They are checked in below
-`tests/interop/releases/`; `scripts/compatibility.py` reads them.
+with two files, an append and a deletion, and beside each the rows that the release itself reads. The repository has
+them below `tests/interop/releases/`; `scripts/compatibility.py` reads them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 RELEASES = ("0.30.0", "1.0.1", "4.0.0", "6.0.0", "12.0.0")
 VERSIONS = ("legacy", "2.0", "2.1", "2.2")
-ZIP_TIME = (2000, 1, 1, 0, 0, 0)  # so that the same content is the same file
+ZIP_TIME = (2000, 1, 1, 0, 0, 0)  # the same content gives the same file
 IN_ENVIRONMENT = "--in-environment"
 
 
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def write_with(release: str, scratch: Path) -> Path:
-    """The folder of the tables that a release writes."""
+    """Let a release write its tables; returns their folder."""
     environment, tables = scratch / "environment", scratch / "tables"
     tables.mkdir()
     python = environment / "bin" / "python"
@@ -58,7 +58,7 @@ def pack(folder: Path, target: Path) -> None:
     print(target, target.stat().st_size, "bytes")
 
 
-# -- in the environment of a release, where there is nothing but pylance and what it needs -----------------------------
+# -- in the environment of a release, which has only pylance and its dependencies --------------------------------------
 
 
 def write_tables(folder: Path) -> None:
@@ -86,7 +86,7 @@ def write(table: Any, uri: str, version: str) -> None:
 
 
 def is_kept(table: Any, version: str) -> bool:
-    """Whether a column comes back; early writers of a version end in panics of all kinds."""
+    """Whether the release reads a column back; early writers of a version end in panics of all kinds."""
     import lance
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -100,7 +100,7 @@ def is_kept(table: Any, version: str) -> bool:
 
 
 def rows(start: int, end: int, version: str) -> Any:
-    """Rows of ordinary types; nulls only where files of 0.1 hold them."""
+    """Rows of ordinary types; for files of 0.1 only texts have nulls, the others cannot."""
     import pyarrow as pa
 
     has_nulls = version != "legacy"
@@ -121,7 +121,7 @@ def rows(start: int, end: int, version: str) -> Any:
 
 
 def write_expected(table: Any, path: Path) -> None:
-    """What the release reads, with plain values for dictionaries, whose order does not matter."""
+    """Write the rows that the release reads, with plain values for dictionaries, whose order does not matter."""
     import pyarrow as pa
 
     if "word" in table.column_names:

@@ -1,4 +1,4 @@
-"""Measures the tests of `make unit` and writes those over a second to tests/slow_tests.json, which marks them `slow`.
+"""Measure the tests of `make unit` and write those over a second to tests/slow_tests.json, which marks them `slow`.
 
     make slow-tests        some minutes; one process, so that tests do not slow each other down
 
@@ -22,7 +22,7 @@ MOST: Final = 0.02  # of the cases
 
 
 class Stopwatch:
-    """A plugin that notes what each test takes; `seconds` by the test's id."""
+    """A plugin that records the time of each test; `seconds` by the test's id."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).resolve().parents[1] / "lance_io"
 LEFT_OUT = ("proto", "testing")  # generated code, and helpers of tests
-LAZY = ("later", "later_plans")
+LAZY = ("lazy_module", "lazy_plans")
 Graph = dict[str, set[str]]
 
 
@@ -70,7 +70,7 @@ class Imports(ast.NodeVisitor):
         self._add([f"{node.module}.{alias.name}" for alias in node.names])
 
     def visit_Call(self, node: ast.Call) -> None:
-        """`later("a.b")`."""
+        """`lazy_module("a.b")`."""
         if isinstance(node.func, ast.Name) and node.func.id in LAZY:
             self.lazy |= {ast.literal_eval(argument) for argument in node.args} & self._known.keys()
         self.generic_visit(node)

@@ -76,7 +76,7 @@ def test_demo_runs_without_a_terminal(tmp_path: Path) -> None:
     command = [sys.executable, EXAMPLES / "demo.py", "--rows", "3000", "--keep", uri]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "What was read" in done.stdout
+    assert "Read and written" in done.stdout
     assert "Every answer equals pylance's" in done.stdout
     assert lance.dataset(str(uri)).count_rows() == 3000
 

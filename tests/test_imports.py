@@ -174,8 +174,8 @@ def test_reading_from_s3_needs_no_client_library_where_a_profile_has_the_keys(tm
     ("opening", "options"),
     [
         ("AsyncDataset.open('s3://bucket/t', storage_options=OPTIONS)", "options"),
-        ("AsyncDataset.open('s3://bucket/t', storage_options=OPTIONS)", "{**options, **keys, 'fast_get': 'aiohttp'}"),
-        ("AsyncFileReader('s3://bucket/t', OPTIONS).open()", "{**options, 'fast_get': 'false'}"),
+        ("AsyncDataset.open('s3://bucket/t', storage_options=OPTIONS)", "{**options, **keys, 's3_express': 'true'}"),
+        ("AsyncFileReader('s3://bucket/t', OPTIONS).open()", "{**options, 's3_express': 'true'}"),
         ("open_store('s3://bucket/t', OPTIONS).store.put('t', b'')", "{**options, **keys}"),
     ],
 )

@@ -16,7 +16,7 @@ from pathlib import Path
 import lance_io
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-LATER = ("later", "later_plans")
+LAZY = ("lazy_module", "lazy_plans")
 
 
 def lint_imports(config: Path) -> subprocess.CompletedProcess[str]:
@@ -57,7 +57,7 @@ def test_inner_modules_take_no_public_name_from_the_root() -> None:
 
 
 def imported(path: Path, modules: set[str]) -> set[str]:
-    """Modules that a file imports, wherever: at the top, in functions, by `LATER`; but not for type checkers only."""
+    """Modules that a file imports, wherever: at the top, in functions, by `LAZY`; but not for type checkers only."""
     names = []
 
     def visit(node: ast.AST) -> None:
@@ -69,7 +69,7 @@ def imported(path: Path, modules: set[str]) -> set[str]:
             names.extend(one.name for one in node.names)
         elif isinstance(node, ast.ImportFrom):
             names.extend(f"{node.module}.{one.name}" for one in node.names)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in LATER:
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in LAZY:
             names.extend(ast.literal_eval(one) for one in node.args)
         for child in ast.iter_child_nodes(node):
             visit(child)

@@ -13,7 +13,7 @@ import pytest
 import lance_io
 from lance_io.errors import FormatError, LanceError, NotFound
 from lance_io.redaction import get_logger, hide_secrets, url_secrets
-from lance_io.store.failures import Transient, name_bucket
+from lance_io.store.failures import Transient, note_bucket
 
 PACKAGE = Path(lance_io.__file__).parent
 
@@ -97,7 +97,7 @@ def test_errors_hold_none_however_they_are_set() -> None:
     ]
     later = Transient("x")
     later.path, later.message = uri, f"about {uri}"
-    name_bucket(later, uri)
+    note_bucket(later, uri)
     for error in (*made, later):
         error.add_note(f"also {uri}")
         copy = pickle.loads(pickle.dumps(error))

@@ -81,7 +81,7 @@ def test_an_error_comes_to_all_threads(pool: ThreadPoolExecutor) -> None:
     assert next(items) == 0
     with pytest.raises(OSError, match="the disk is gone"):
         next(items)
-    with pytest.raises(UsageError, match="ended early, by an error in another call; iterate anew: OSError: the disk"):
+    with pytest.raises(UsageError, match="ended early, by an error in another call; iterate again: OSError: the disk"):
         pool.submit(next, items).result(SECONDS_MAX)
     assert [*items] == []
 
@@ -233,7 +233,7 @@ async def test_a_cancelled_call_ends_the_items_for_all() -> None:
     third.cancel()
     await asyncio.wait({third})
     assert third.cancelled() and source.is_closed
-    with pytest.raises(UsageError, match="ended early, by an error in another call; iterate anew: CancelledError"):
+    with pytest.raises(UsageError, match="ended early, by an error in another call; iterate again: CancelledError"):
         await anext(items)
 
 

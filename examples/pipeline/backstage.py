@@ -1,4 +1,4 @@
-"""The other processes of the pipeline, each for the time of a `with` block: a bucket on MinIO, and the service."""
+"""The other processes of the pipeline, each running during a `with` block: a MinIO server and the service."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ AGAIN_S = 0.05
 
 
 def keep_interrupts() -> None:
-    """See to it that no Ctrl-C is lost.
+    """Make sure that no Ctrl-C is lost.
 
-    Python raises `KeyboardInterrupt` wherever it is, and drops the ones that come up in a destructor or in the
-    callback of a weak reference: these are raised again a moment later, from wherever it is then.
+    Python drops a `KeyboardInterrupt` that it raises in a destructor or in the callback of a weak reference. This hook
+    raises it again a moment later.
     """
 
     def report(dropped: sys.UnraisableHookArgs) -> None:
@@ -43,9 +43,9 @@ def keep_interrupts() -> None:
 
 @contextmanager
 def bucket() -> Iterator[tuple[str, str]]:
-    """Endpoint and URI of a bucket, which every process that is started from here on finds through its environment.
+    """Endpoint and URI of a bucket; the environment of later processes gets its address and credentials.
 
-    The server is one of our own, unless `LANCE_IO_TEST_S3_ENDPOINT` names one that runs already.
+    Starts a server, unless `LANCE_IO_TEST_S3_ENDPOINT` names a running one.
     """
     with ExitStack() as stack:
         endpoint = os.environ.get("LANCE_IO_TEST_S3_ENDPOINT")
@@ -54,31 +54,31 @@ def bucket() -> Iterator[tuple[str, str]]:
         else:
             endpoint = stack.enter_context(minio.MinioServer()).endpoint
         for name in [name for name in os.environ if name.startswith("AWS_")]:
-            del os.environ[name]  # who the user is elsewhere is nothing to this server
+            del os.environ[name]  # the user's own credentials must not reach this server
         os.environ |= {**minio.environment(endpoint), "AWS_EC2_METADATA_DISABLED": "true"}
         yield endpoint, f"s3://{minio.BUCKET}"
 
 
 class Service:
-    """The service of `service.py`, in a process of its own."""
+    """The service of `service.py`, in a separate process."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
     def ask(self, path: str) -> Any:
-        """What it answers to a GET. Raises `OSError` when it does not, or not well."""
+        """The service's answer to a GET. Raises `OSError` if the request fails."""
         with urllib.request.urlopen(f"{self.url}{path}", timeout=READY_S) as answer:
             return json.load(answer)
 
     def wait_for(self, version: int) -> dict[str, Any]:
-        """Its `/table`, once that is of this version or a newer one. Raises `TimeoutError`."""
+        """Wait until the service has this version or a newer one; returns its `/table`. Raises `TimeoutError`."""
         deadline = time.monotonic() + READY_S
         while True:
-            told: dict[str, Any] = self.ask("/table")
-            if told["version"] >= version:
-                return told
+            answer: dict[str, Any] = self.ask("/table")
+            if answer["version"] >= version:
+                return answer
             if time.monotonic() > deadline:
-                raise TimeoutError(f"the service is still at version {told['version']}, not at {version}")
+                raise TimeoutError(f"the service is still at version {answer['version']}, not at {version}")
             time.sleep(0.05)
 
 

@@ -1,4 +1,4 @@
-"""Callers of the service: each asks for a row at random, checks the answer, pauses a moment, and asks again."""
+"""Callers of the service: each requests a random row, checks the answer, pauses, and repeats."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ PATIENCE_S = 60.0
 
 
 class Callers:
-    """So many callers in a thread of their own, for as long as a `with` block lasts.
+    """Callers in a separate thread, during a `with` block.
 
-    latencies  seconds that each request took
-    failures   what was wrong with answers, one text each
+    latencies  of requests, in seconds
+    failures   errors and wrong answers, one text each
     """
 
     def __init__(self, url: str, number: int) -> None:
@@ -30,7 +30,7 @@ class Callers:
         self.failures: list[str] = []
         self._url = url
         self._number = number
-        self._ids: dict[int, int] = {}  # which row is at a position: rows are only appended, so that never changes
+        self._ids: dict[int, int] = {}  # row id by position; it never changes, because rows are only appended
         self._is_over = threading.Event()
         self._pool = ThreadPoolExecutor(1, "callers")
         self._done: Future[None] | None = None
@@ -46,13 +46,13 @@ class Callers:
         self._done.result()
 
     def percentile_ms(self, percent: float) -> float:
-        """How long at most so many percent of the requests took."""
+        """A percentile of the latencies, in milliseconds."""
         return float(np.percentile(self.latencies or [np.nan], percent)) * 1e3
 
     def problems(self) -> list[str]:
-        """What went wrong, in a sentence; nothing when every request was answered well."""
+        """The problems, as sentences; none if every answer was right."""
         if not self.failures:
-            return [] if self.latencies else ["nobody got an answer"]
+            return [] if self.latencies else ["no request was answered"]
         return [f"{len(self.failures):,} requests failed, or their answers were wrong; the first: {self.failures[0]}"]
 
     async def _call(self) -> None:
@@ -67,20 +67,20 @@ class Callers:
             try:
                 async with http.get(f"/rows/{position}") as answer:
                     answer.raise_for_status()
-                    told = await answer.json()
+                    content = await answer.json()
             except (aiohttp.ClientError, TimeoutError) as error:
                 self.failures.append(repr(error))
             else:
                 self.latencies.append(time.perf_counter() - started)
-                if problem := self._mistake(position, told, known["version"]):
-                    self.failures.append(f"position {position}, version {told['version']}: {problem}")
-                known = told
+                if problem := self._mistake(position, content, known["version"]):
+                    self.failures.append(f"position {position}, version {content['version']}: {problem}")
+                known = content
             await asyncio.sleep(PAUSE_S)
 
-    def _mistake(self, position: int, told: dict[str, Any], version: int) -> str | None:
-        row = told["row"]
-        if told["version"] < version:
+    def _mistake(self, position: int, content: dict[str, Any], version: int) -> str | None:
+        row = content["row"]
+        if content["version"] < version:
             return f"version {version} was served before"
         if self._ids.setdefault(position, row["id"]) != row["id"]:
-            return f"row {row['id']}, where row {self._ids[position]} was"
+            return f"row {row['id']}, but row {self._ids[position]} was at this position before"
         return corpus.mistake(row)

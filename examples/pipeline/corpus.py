@@ -1,6 +1,6 @@
-"""The texts that go through the pipeline: made up, and the same for everybody who asks for the same id.
+"""The texts of the pipeline: generated, and always the same for the same id.
 
-So whoever is given a row knows whether it is the right one: `mistake` says what is wrong with it.
+So any process can check a row: `mistake` returns its error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SCHEMA = pa.schema({"id": pa.int64(), "text": pa.string(), "vector": pa.list_(pa
 
 
 def language_of(row_id: int) -> str:
-    """Which language the text of a row is in."""
+    """The language of a row's text."""
     return list(LANGUAGES)[row_id % len(LANGUAGES)]
 
 
@@ -35,7 +35,7 @@ def text_of(row_id: int) -> str:
 
 
 def make_rows(ids: Sequence[int], *, with_language: bool = False) -> pa.Table:
-    """The rows of some ids, as they come from elsewhere: what the job derives is not in them."""
+    """The input rows with these ids, without the column that the job derives."""
     numbers = np.random.default_rng(seed=[ids[0], len(ids)]).standard_normal((len(ids), WIDTH), dtype=np.float32)
     offsets = np.arange(0, numbers.size + 1, WIDTH, dtype=np.int32)
     vectors = pa.ListArray.from_arrays(offsets, numbers.reshape(-1))
@@ -44,14 +44,14 @@ def make_rows(ids: Sequence[int], *, with_language: bool = False) -> pa.Table:
 
 
 def write_parquet(rows: pa.Table, folder: Path, name: str) -> None:
-    """A Parquet file that appears in the folder when it is complete: Spark passes over names with a dot in front."""
+    """Write a Parquet file, which appears in the folder when complete: Spark skips names that begin with a dot."""
     unfinished = folder / f".{name}"
     pq.write_table(rows, unfinished)
     unfinished.rename(folder / name)
 
 
 def mistake(row: dict[str, Any]) -> str | None:
-    """What is wrong with a row of the table as somebody got it (its vector is not looked at); None when nothing is."""
+    """The error in a row of the table (its vector is not checked); None if it is right."""
     expected = text_of(row["id"])
     if row["text"] != expected:
         return f"row {row['id']} has another text"

@@ -1,7 +1,7 @@
-"""What the PySpark job does: Parquet in, one more column in flight, a Lance table out.
+"""The PySpark job: reads Parquet, adds a column, writes a Lance table.
 
-Where the table's bucket is, and who may write to it, is in the environment (`AWS_ENDPOINT_URL` and so on), which the
-processes of Spark inherit; so no credential is among the options.
+The bucket's address and credentials are in the environment (`AWS_ENDPOINT_URL` and so on), which Spark's processes
+inherit. So no option has credentials.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from pyspark.sql.streaming.query import StreamingQuery
 from corpus import WIDTH
 
 COLUMNS = "id LONG, text STRING, vector ARRAY<FLOAT>"
-STREAM_ID = "texts"  # what the sink knows this stream by, as long as its checkpoint lives
+STREAM_ID = "texts"  # identifies this stream in the sink, as long as its checkpoint exists
 EXIT_S = 30.0
 
 
 def with_words(texts: DataFrame) -> DataFrame:
-    """The texts, and how many words each has."""
+    """The texts, with the number of words of each."""
     return texts.selectExpr("*", "size(split(text, ' ')) AS words")
 
 
 def write_batch(spark: SparkSession, parquet: Path, uri: str) -> None:
-    """Write all Parquet files of a folder to a new table: one version, whatever becomes of single tasks."""
+    """Write all Parquet files of a folder to a new table, as one version even if tasks fail and run again."""
     texts = spark.read.parquet(str(parquet))
     (
         with_words(texts)
         .write.format("lance_io")
         .mode("append")
-        .option("vector.arrow.fixed-size-list.size", WIDTH)  # vectors rather than lists of any length
+        .option("vector.arrow.fixed-size-list.size", WIDTH)  # vectors instead of lists of any length
         .save(uri)
     )
 
@@ -48,7 +48,7 @@ def write_batch(spark: SparkSession, parquet: Path, uri: str) -> None:
 def start_stream(
     spark: SparkSession, parquet: Path, uri: str, checkpoint: Path, *, columns: str = COLUMNS, **options: str
 ) -> StreamingQuery:
-    """Append every Parquet file that appears in a folder, each in a version of its own and exactly once."""
+    """Append every Parquet file that appears in a folder, each as a separate version and exactly once."""
     increments = spark.readStream.schema(columns).option("maxFilesPerTrigger", 1).parquet(str(parquet))
     return (
         with_words(increments)
@@ -62,14 +62,14 @@ def start_stream(
 
 
 def rows_by_language(spark: SparkSession, uri: str) -> dict[str | None, int]:
-    """Read the table with Spark: how many rows there are of each language."""
-    found = spark.read.format("lance_io").option("columns", "language").load(uri)
-    return {row["language"]: row["count"] for row in found.groupBy("language").count().collect()}
+    """Read the table with Spark, and count the rows of each language."""
+    languages = spark.read.format("lance_io").option("columns", "language").load(uri)
+    return {row["language"]: row["count"] for row in languages.groupBy("language").count().collect()}
 
 
 @contextmanager
 def spark_session(master: str, folder: Path, log: IO[str]) -> Iterator[SparkSession]:
-    """A Spark of our own on 127.0.0.1, whose files are in `folder` and whose words go to `log`."""
+    """A Spark session on 127.0.0.1, with its files in `folder` and its output in `log`."""
     os.environ |= {
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -87,20 +87,20 @@ def spark_session(master: str, folder: Path, log: IO[str]) -> Iterator[SparkSess
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)  # none is used here
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)  # no pandas here
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-    launch: Any = launch_gateway  # which has no types
+    launch: Any = launch_gateway  # has no type hints
     gateway = launch(conf, popen_kwargs={"stdout": log, "stderr": log})
     try:
         context = SparkContext(gateway=gateway, conf=conf)
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's own asks a JVM that is about to be ended
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's handler calls the JVM, which may be ending
         yield SparkSession(context)
     finally:
         _end(gateway.proc)
 
 
 def _end(jvm: subprocess.Popen[bytes]) -> None:
-    """End the JVM: it stops Spark, and goes, when nobody is at the other end of its input."""
+    """End the JVM: it stops Spark and exits when its standard input is closed."""
     assert jvm.stdin is not None
     jvm.stdin.close()
     try:

@@ -1,4 +1,4 @@
-"""What the pipeline tells while it runs, and in the end."""
+"""The output of the pipeline: progress, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ SOON_S = 1.0
 
 @dataclass(frozen=True)
 class Increment:
-    """What the table was after something was written, and how soon the service had it.
+    """The table after a write, and the delay until the service had opened it.
 
-    delay_s   from the moment in the version's manifest to the moment when the service had opened it; None without one
-    requests  that the callers had made by then
+    source    label of the write, such as "file 1"
+
+    delay_s   from the timestamp of the version until the service had opened it; None without a service
+    requests  made by the callers until then
     """
 
-    what: str
+    source: str
     version: int
     rows: int
     files: int
@@ -37,37 +39,37 @@ class Increment:
 
 
 class Story:
-    """Tells the steps, one after the other, and keeps what the last table shows."""
+    """Prints the steps, and keeps the numbers for the summary table."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self.increments: list[Increment] = []
 
     def title(self, text: str, code: str = "") -> None:
-        """What comes next, and the code that does it."""
+        """Print the title of the next step, and its code."""
         self._console.print()
         self._console.print(f"[bold cyan]{text}[/]")
         if code:
             self._console.print(Syntax(code, "python", theme="ansi_dark", background_color="default"))
 
     @contextmanager
-    def waiting(self, what: str) -> Iterator[None]:
-        """Something is under way; a terminal shows that."""
-        with self._console.status(what):
+    def waiting(self, text: str) -> Iterator[None]:
+        """Show a status line in a terminal during the block."""
+        with self._console.status(text):
             yield
 
     def answer(self, text: str, seconds: float | None = None) -> None:
-        """What came of it."""
+        """Print the result of a step."""
         took = "" if seconds is None else f"  [dim]{seconds:,.1f} s[/]"
         self._console.print(f"  [green]->[/] {text}{took}", soft_wrap=True)
 
     def answer_of(self, service: Service, path: str) -> None:
-        """A request to the service, and its answer as it is."""
+        """Send a request to the service, and print its answer."""
         self._console.print(f"  [dim]GET {path}[/] ", end="")
         self._console.print_json(json.dumps(service.ask(path), ensure_ascii=False), indent=None)
 
-    def increment(self, what: str, uri: str, service: Service | None = None, callers: Callers | None = None) -> None:
-        """Look at the newest version of the table, and wait until the service has it."""
+    def increment(self, source: str, uri: str, service: Service | None = None, callers: Callers | None = None) -> None:
+        """Open the newest version of the table, and wait until the service has it."""
         started = time.perf_counter()
         table = lance_io.dataset(uri)
         delay_s = None
@@ -76,7 +78,7 @@ class Story:
             delay_s = max(0.0, service.wait_for(table.version)["since"] - moment)
         files = sum(len(fragment.data_files()) for fragment in table.get_fragments())
         requests = 0 if callers is None else len(callers.latencies)
-        now = Increment(what, table.version, table.count_rows(), files, delay_s, requests)
+        now = Increment(source, table.version, table.count_rows(), files, delay_s, requests)
         before = self.increments[-1].rows if self.increments else 0
         seen = "" if delay_s is None else f"; the service had it {_delay(delay_s)} later"
         new = f", {now.rows - before:,} of them new" if before else ""
@@ -84,24 +86,31 @@ class Story:
         self.increments.append(now)
 
     def summary(self, callers: Callers, number: int) -> None:
-        """All that was written, and what the callers saw of it."""
-        grid = Table(title="What came into the table", box=box.ROUNDED, title_style="bold")
+        """Print all writes, and the callers' latencies."""
+        grid = Table(title="Writes to the table", box=box.ROUNDED, title_style="bold")
         grid.add_column("from")
         for name in ("version", "rows", "files", "served after", "requests by then"):
             grid.add_column(name, justify="right")
-        for one in self.increments:
-            served = "" if one.delay_s is None else _delay(one.delay_s)
-            grid.add_row(one.what, str(one.version), f"{one.rows:,}", str(one.files), served, f"{one.requests:,}")
+        for write in self.increments:
+            served = "" if write.delay_s is None else _delay(write.delay_s)
+            grid.add_row(
+                write.source,
+                str(write.version),
+                f"{write.rows:,}",
+                str(write.files),
+                served,
+                f"{write.requests:,}",
+            )
         self._console.print()
         self._console.print(grid)
         self._console.print(
-            f"{number} callers made {len(callers.latencies):,} requests meanwhile: half of them took less than "
-            f"{callers.percentile_ms(50):.1f} ms, 99 of 100 less than {callers.percentile_ms(99):.1f} ms.",
+            f"{number} callers made {len(callers.latencies):,} requests meanwhile: p50 {callers.percentile_ms(50):.1f} "
+            f"ms, p99 {callers.percentile_ms(99):.1f} ms.",
             soft_wrap=True,
         )
 
     def verdict(self, problems: Sequence[str], num_rows: int) -> None:
-        """Whether all is well."""
+        """Print the problems, or that there are none."""
         if problems:
             for problem in problems:
                 self._console.print(f"[bold red]wrong:[/] {problem}", soft_wrap=True)
@@ -109,8 +118,8 @@ class Story:
             self._console.print(f"[bold green]All {num_rows:,} rows are there once, and no request failed.[/]")
 
     def log(self, lines: Sequence[str]) -> None:
-        """What the other processes wrote last, before something failed."""
-        self._console.print("\nWhat Spark and the service said last:")
+        """Print the last log lines of the other processes, after a failure."""
+        self._console.print("\nLast log lines of Spark and the service:")
         for line in lines:
             self._console.print(line, markup=False, style="dim", soft_wrap=True)
 

@@ -1,11 +1,11 @@
-"""An HTTP service that answers from the newest version of a table.
+"""An HTTP service that serves the newest version of a table.
 
-    python examples/pipeline/service.py s3://bucket/texts.lance        prints its address, which has a free port
+    python examples/pipeline/service.py s3://bucket/texts.lance        prints its address, with a free port
 
     GET /rows/17    {"version": 3, "rows": 24000, "row": {"id": 17, "text": ...}}
     GET /table      {"version": 3, "rows": 24000, "since": 1795276800.25}
 
-An answer is of one version: every request reads from the version that is the newest when it begins.
+Every request reads from a single version: the newest one when the request begins.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ LOOK_EVERY_S = 0.2
 
 
 class Newest:
-    """The newest version of a table as far as is known; `since` is when that came to be known."""
+    """The newest known version of a table, and the time `since` it is known."""
 
     def __init__(self, table: lance_io.AsyncDataset) -> None:
         self.table = table
         self.since = time.time()
 
     async def follow(self) -> None:
-        """Look for a new version, again and again: one request each time, which lists the newest."""
+        """Poll for a new version: one request each time, which lists the newest."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             version = await self.table.latest_version()
-            if version != self.table.version:  # whoever reads from the older one goes on with that
+            if version != self.table.version:  # running requests keep reading the older version
                 self.table, self.since = await self.table.checkout_version(version), time.time()
 
 
@@ -51,14 +51,14 @@ async def answer_row(request: web.Request) -> web.Response:
     if position >= rows:
         raise web.HTTPNotFound(text=f"version {version} has {rows} rows\n")
     columns = [name for name in table.schema.names if name != "vector"]
-    found = await table.take([position], columns=columns)
-    return web.json_response({"version": version, "rows": rows, "row": found.to_pylist()[0]})
+    taken = await table.take([position], columns=columns)
+    return web.json_response({"version": version, "rows": rows, "row": taken.to_pylist()[0]})
 
 
 async def answer_table(request: web.Request) -> web.Response:
-    """Which version is served."""
+    """The served version."""
     if request.app[FOLLOWING].done():
-        request.app[FOLLOWING].result()  # raises what ended it
+        request.app[FOLLOWING].result()  # raises the error that ended it
     newest = request.app[NEWEST]
     table = newest.table
     return web.json_response({"version": table.version, "rows": await table.count_rows(), "since": newest.since})

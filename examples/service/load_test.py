@@ -1,10 +1,9 @@
-"""Many clients at once ask a `table_service.py`, and count what they get.
+"""Load test: many concurrent clients send requests to a `table_service.py`, and check the answers.
 
     python examples/service/load_test.py http://127.0.0.1:8080 --clients 64 --seconds 10
 
-Seven of ten requests look up a row, one searches, two append a row. Prints how many were answered each second and how
-long they took. Fails where an answer is wrong, or where the service, its metrics and its callers do not agree on how
-many rows were added.
+Of ten requests, seven look up a row, one searches, two append a row. Prints throughput and latencies. Fails if an
+answer is wrong, or if the table, the metrics and the clients disagree on the number of added rows.
 """
 
 import argparse
@@ -24,27 +23,27 @@ SEARCHED_ROWS = 5
 
 @dataclass
 class Answers:
-    """What the clients got.
+    """The answers to all clients.
 
-    seconds  how long each request took, by its kind
-    added    rows that were acknowledged
-    wrong    answers that are not what they should be
+    seconds  latencies by kind of request
+    added    number of acknowledged rows
+    wrong    wrong answers
     """
 
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     added: int = 0
     wrong: list[str] = field(default_factory=list)
 
-    def note(self, kind: str, started: float, is_right: bool, told: object) -> None:
-        """Note an answer."""
+    def note(self, kind: str, started: float, is_right: bool, text: object) -> None:
+        """Record an answer."""
         self.seconds[kind].append(time.perf_counter() - started)
         self.added += is_right and kind == "append"
         if not is_right:
-            self.wrong.append(f"{kind}: {told}")
+            self.wrong.append(f"{kind}: {text}")
 
 
 class Client:
-    """One of many that ask, each with ids of its own for the rows that it adds."""
+    """A client, with its own ids for the rows that it adds."""
 
     def __init__(self, session: aiohttp.ClientSession, ids: list[int], first_id: int, seed: int) -> None:
         self.session = session
@@ -53,37 +52,37 @@ class Client:
         self.random = random.Random(seed)
 
     async def ask(self, answers: Answers) -> None:
-        """Make one request, and note what came of it."""
+        """Send a random request, and record the answer."""
         kind = self.random.choices(["lookup", "search", "append"], [7, 1, 2])[0]
         started = time.perf_counter()
-        is_right, told = await getattr(self, kind)()
-        answers.note(kind, started, is_right, told)
+        is_right, text = await getattr(self, kind)()
+        answers.note(kind, started, is_right, text)
 
     async def lookup(self) -> tuple[bool, object]:
-        """A row by its id."""
+        """Look up a row by its id."""
         wanted = self.random.choice(self.ids)
         async with self.session.get(f"/rows/{wanted}") as answer:
-            told = await answer.text()
-            return answer.status == 200 and json.loads(told)["row"]["id"] == wanted, told
+            text = await answer.text()
+            return answer.status == 200 and json.loads(text)["row"]["id"] == wanted, text
 
     async def search(self) -> tuple[bool, object]:
-        """A few rows that pass a filter."""
+        """Search a few rows by a filter."""
         query = {"filter": f"id >= {self.random.choice(self.ids)}", "limit": str(SEARCHED_ROWS), "columns": "id"}
         async with self.session.get("/rows", params=query) as answer:
-            told = await answer.text()
-            return answer.status == 200 and 0 < len(json.loads(told)["rows"]) <= SEARCHED_ROWS, told
+            text = await answer.text()
+            return answer.status == 200 and 0 < len(json.loads(text)["rows"]) <= SEARCHED_ROWS, text
 
     async def append(self) -> tuple[bool, object]:
-        """One row more; it is looked up from then on."""
+        """Append a row; later lookups include it."""
         added, self.next_id = self.next_id, self.next_id + 1
         async with self.session.post("/rows", data=json.dumps({"id": added})) as answer:
-            told = await answer.text()
+            text = await answer.text()
             self.ids.append(added)
-            return answer.status == 201, told
+            return answer.status == 201, text
 
 
 async def look(session: aiohttp.ClientSession) -> tuple[int, int, int]:
-    """Rows of the table, and the appends and versions of the group commits that the service has counted."""
+    """Rows of the table, and the service's counts of appends and versions of group commits."""
     async with session.get("/health") as answer:
         rows = (await answer.json())["rows"]
     async with session.get("/metrics") as answer:
@@ -95,7 +94,7 @@ async def look(session: aiohttp.ClientSession) -> tuple[int, int, int]:
 
 
 async def run(url: str, num_clients: int, seconds: float, num_requests: int | None) -> int:
-    """Ask from all clients, print what came of it; gives the exit code."""
+    """Run all clients and print the report; returns the exit code."""
     connector = aiohttp.TCPConnector(limit=num_clients)
     async with aiohttp.ClientSession(url, connector=connector) as session:
         async with session.get("/rows", params={"columns": "id", "limit": "1000"}) as answer:
@@ -119,7 +118,7 @@ async def run(url: str, num_clients: int, seconds: float, num_requests: int | No
 
 
 def report(answers: Answers, took: float, before: tuple[int, int, int], after: tuple[int, int, int]) -> int:
-    """Print throughput, times and counts; 1 where these do not agree."""
+    """Print throughput, latencies and counts; returns 1 if counts disagree or answers are wrong, else 0."""
     for kind, times in sorted(answers.seconds.items()):
         times.sort()
         p50, p99 = (1000 * times[min(int(share * len(times)), len(times) - 1)] for share in (0.5, 0.99))
@@ -128,8 +127,8 @@ def report(answers: Answers, took: float, before: tuple[int, int, int], after: t
     print(
         f"rows added: {answers.added} acknowledged, {rows} in the table, {appends} by /metrics, in {commits} versions"
     )
-    for told in answers.wrong[:5]:
-        print(f"wrong: {told}")
+    for text in answers.wrong[:5]:
+        print(f"wrong: {text}")
     agree = answers.added == rows == appends and not answers.wrong
     print("all answers are right" if agree else f"{len(answers.wrong)} answers are wrong, or counts differ")
     return 0 if agree else 1
@@ -140,6 +139,6 @@ if __name__ == "__main__":
     parser.add_argument("url")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--requests", type=int, help="of each client at most")
+    parser.add_argument("--requests", type=int, help="the most requests of each client")
     asked = parser.parse_args()
     sys.exit(asyncio.run(run(asked.url, asked.clients, asked.seconds, asked.requests)))

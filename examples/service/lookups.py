@@ -1,8 +1,8 @@
-"""An HTTP service that answers key lookups from a Lance table in a bucket: `GET /orders/<token>` gives the row.
+"""An HTTP service for key lookups in a Lance table in a bucket: `GET /orders/<token>` returns the row.
 
-    ORDERS_URI=s3://bucket/orders.lance python examples/service/lookups.py        (examples/README.md makes the table)
+    ORDERS_URI=s3://bucket/orders.lance python examples/service/lookups.py        (examples/README.md creates the table)
 
-The key column is read once; a lookup is one `take`, and any number of them are under way at a time.
+The key column is read once. A lookup is one `take`, and any number of lookups run concurrently.
 """
 
 import json
@@ -19,7 +19,7 @@ ROWS = web.AppKey("rows", dict[str, int])
 
 
 async def open_table(app: web.Application) -> AsyncIterator[None]:
-    """Open the table when the service starts, close it when it ends."""
+    """Open the table when the service starts, close it when the service ends."""
     async with lance_io.AsyncDataset.open(os.environ["ORDERS_URI"]) as table:
         tokens = (await table.to_table(columns=["token"]))["token"].to_pylist()
         app[TABLE], app[ROWS] = table, {token: row for row, token in enumerate(tokens)}
@@ -27,12 +27,12 @@ async def open_table(app: web.Application) -> AsyncIterator[None]:
 
 
 async def lookup(request: web.Request) -> web.Response:
-    """The row of one key as JSON, or 404."""
+    """The row with this key as JSON, or 404."""
     row = request.app[ROWS].get(request.match_info["token"])
     if row is None:
         raise web.HTTPNotFound(text="no such order\n")
-    found = await request.app[TABLE].take([row], columns=["id", "drink", "price", "quantity", "ordered", "tags"])
-    text = json.dumps(finite(found.to_pylist()[0]), default=str, allow_nan=False) + "\n"
+    rows = await request.app[TABLE].take([row], columns=["id", "drink", "price", "quantity", "ordered", "tags"])
+    text = json.dumps(finite(rows.to_pylist()[0]), default=str, allow_nan=False) + "\n"
     return web.Response(text=text, content_type="application/json")
 
 
@@ -41,8 +41,8 @@ def finite(value: object) -> object:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
-        return {name: finite(one) for name, one in value.items()}
-    return [finite(one) for one in value] if isinstance(value, (list, tuple)) else value
+        return {name: finite(member) for name, member in value.items()}
+    return [finite(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 app = web.Application()

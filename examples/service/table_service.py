@@ -1,19 +1,19 @@
-"""An HTTP service that answers from a table with a column `id`, and takes rows for it.
+"""An HTTP service that reads and appends rows of a table with a column `id`.
 
     python examples/service/table_service.py s3://bucket/orders.lance --port 8080
 
     GET  /rows/17                                    the row with this id: one `take`
     GET  /rows?filter=price > 40&columns=id&limit=5  rows that pass a filter
     POST /rows                                       rows as lines of JSON; answers when they are committed
-    GET  /metrics                                    for Prometheus
+    GET  /metrics                                    metrics for Prometheus
     GET  /health                                     200 while answers are up to date, 503 otherwise
 
-Filters may call the functions of `FUNCTIONS`, whose results are no longer than what they are made of. Numbers that
-JSON does not have are texts: "NaN", "Infinity", "-Infinity".
+Filters may call only the functions in `FUNCTIONS`, whose results are no longer than their arguments. Numbers that JSON
+does not have are texts: "NaN", "Infinity", "-Infinity".
 
-Every answer is of one version. Appends that come together are one commit, and can be read by whoever got their answer.
-Versions of other writers are seen within a second. SIGTERM: no new connections, requests under way are answered, and
-rows that were acknowledged are there.
+Every answer is from a single version. Concurrent appends share a commit; once a client has its answer, reads find the
+rows. The service sees versions of other writers within a second. On SIGTERM it accepts no new connections and answers
+running requests; acknowledged rows are in the table.
 """
 
 import argparse
@@ -36,11 +36,11 @@ from lance_io.errors import BindError, EvaluationError, NotFound, SchemaError, U
 
 LOOK_EVERY_S = 1.0
 ANSWER_WITHIN_S = 10.0
-STALE_AFTER_S = 30.0  # without a look at the newest version
+STALE_AFTER_S = 30.0  # since the last successful check for a newer version
 ROWS_MAX = 1000
 BODY_BYTES_MAX = 8 << 20
 DEPTH_MAX = 64
-DIGITS_MAX = 20  # of an id that is a number
+DIGITS_MAX = 20  # of a numeric id
 FILTER_LENGTH_MAX = 2000
 FUNCTIONS = {"abs", "cast", "ceil", "coalesce", "floor", "length", "lower", "round", "starts_with", "trim", "upper"}
 BEFORE_PARENTHESES = {"and", "between", "case", "decimal", "else", "in", "like", "not", "or", "then", "when"}
@@ -49,16 +49,16 @@ QUOTED_JSON = re.compile(rb'"(?:[^"\\]|\\.)*"')
 TOKEN = re.compile(rb"[\[\]{}]|[^\s\[\]{}]+")
 CALLED = re.compile(r"(\w+)\s*\(")
 REFUSED_BY_ARROW = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
-THEIR_FAULT = (BindError, EvaluationError, SchemaError, UsageError, UnicodeDecodeError, *REFUSED_BY_ARROW)
+CLIENT_ERRORS = (BindError, EvaluationError, SchemaError, UsageError, UnicodeDecodeError, *REFUSED_BY_ARROW)
 
 
 class Newest:
-    """The newest version that is known, with where its rows are.
+    """The newest known version, with an index of its rows.
 
     table    the version
-    row_ids  the row id of each `id`
-    seen_at  when somebody last looked whether there is a newer one
-    is_gone  the table was not there any more at that look
+    row_ids  row id by `id`
+    seen_at  time of the last successful check for a newer version
+    is_gone  whether the table did not exist at the last check
     """
 
     def __init__(self, table: lance_io.AsyncDataset) -> None:
@@ -70,38 +70,38 @@ class Newest:
         self._moving = asyncio.Lock()
 
     async def move(self, table: lance_io.AsyncDataset) -> None:
-        """Go on with another version, if that is newer; reads the ids of fragments that are new in it."""
+        """Switch to another version if it is newer; reads the ids of its new fragments."""
         async with self._moving:
             if self._known and table.version <= self.table.version:
                 return
             fragments = {fragment.data_files()[0].path: fragment for fragment in table.get_fragments()}
             new = [fragment for path, fragment in fragments.items() if path not in self._known]
             added = await table.to_table(columns=["id"], with_row_id=True, fragments=new) if new else None
-            if added is not None:  # from here on nobody else runs until both are there
+            if added is not None:  # no `await` from here on: other tasks see both changes or none
                 self.row_ids.update(zip(added["id"].to_pylist(), added["_rowid"].to_pylist(), strict=True))
             self._known = {*fragments}
             self.table, self.seen_at = table, time.monotonic()
 
     async def look(self) -> None:
-        """Go to the newest version. One request, and more where there is a newer one. Raises `OSError`."""
+        """Switch to the newest version. One request, and more if there is a newer version. Raises `OSError`."""
         try:
             newest = await self.table.latest_version()
         except NotFound:
             self.is_gone = True
             raise
-        self.is_gone = newest < self.table.version  # another table is in its place
+        self.is_gone = newest < self.table.version  # another table has replaced it
         if newest > self.table.version:
             await self.move(await self.table.checkout_version(None))
         self.seen_at = time.monotonic()
 
     async def follow(self) -> None:
-        """Look for versions of other writers, again and again: one request each time, which lists the newest."""
+        """Poll for versions of other writers: one request each time, which lists the newest."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             try:
                 await self.look()
-            except OSError as error:  # the store's: the next look may succeed, and until then /health tells
-                print(f"no look at the newest version: {error}", flush=True)
+            except OSError as error:  # of the store: the next check may succeed, and /health shows the failure
+                print(f"cannot check for a newer version: {error}", flush=True)
 
 
 NEWEST = web.AppKey("newest", Newest)
@@ -109,7 +109,7 @@ CALLS = web.AppKey("calls", metrics.CallRecorder)
 
 
 def json_answer(value: object, status: int = 200) -> web.Response:
-    """A value as JSON; what JSON lacks, such as times and infinite numbers, as text."""
+    """A value as JSON; values that JSON lacks, such as times and infinite numbers, as text."""
     text = json.dumps(finite(value), default=str, allow_nan=False) + "\n"
     return web.Response(text=text, status=status, content_type="application/json")
 
@@ -119,8 +119,8 @@ def finite(value: object) -> object:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
-        return {name: finite(one) for name, one in value.items()}
-    return [finite(one) for one in value] if isinstance(value, (list, tuple)) else value
+        return {name: finite(member) for name, member in value.items()}
+    return [finite(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 async def get_row(request: web.Request) -> web.Response:
@@ -131,12 +131,12 @@ async def get_row(request: web.Request) -> web.Response:
     if row_id is None and asked.isdecimal() and len(asked) <= DIGITS_MAX:
         row_id = newest.row_ids.get(int(asked))
     try:
-        found = [] if row_id is None else (await table._take_rows([row_id], table.schema.names)).to_pylist()
+        rows = [] if row_id is None else (await table._take_rows([row_id], table.schema.names)).to_pylist()
     except UsageError:  # all rows of its fragment were deleted
-        found = []
-    if not found or str(found[0]["id"]) != asked:  # it was deleted, or its place is another row's now
+        rows = []
+    if not rows or str(rows[0]["id"]) != asked:  # the row was deleted, or another row has its row id now
         raise web.HTTPNotFound(text=f"no row has the id {asked}\n")
-    return json_answer({"version": table.version, "row": found[0]})
+    return json_answer({"version": table.version, "row": rows[0]})
 
 
 async def search_rows(request: web.Request) -> web.Response:
@@ -147,12 +147,12 @@ async def search_rows(request: web.Request) -> web.Response:
     if not limit.isdecimal() or len(limit) > DIGITS_MAX or int(limit) > ROWS_MAX:
         raise web.HTTPBadRequest(text=f"limit is a number up to {ROWS_MAX}, not {limit[:DIGITS_MAX]!r}\n")
     check_filter(query.get("filter", ""))
-    found = await table.to_table(columns, query.get("filter"), limit=int(limit))
-    return json_answer({"version": table.version, "rows": found.to_pylist()})
+    matches = await table.to_table(columns, query.get("filter"), limit=int(limit))
+    return json_answer({"version": table.version, "rows": matches.to_pylist()})
 
 
 def check_filter(text: str) -> None:
-    """Refuse what could take far more time and memory than its rows, such as `repeat(name, 100000000)`."""
+    """Refuse filters that could take far more time and memory than their rows, such as `repeat(name, 100000000)`."""
     if len(text) > FILTER_LENGTH_MAX:
         raise web.HTTPBadRequest(text=f"a filter has at most {FILTER_LENGTH_MAX} characters, not {len(text)}\n")
     outside = QUOTED.sub("quoted", text)
@@ -164,16 +164,16 @@ def check_filter(text: str) -> None:
 
 
 async def add_rows(request: web.Request) -> web.Response:
-    """Append rows; answers when they are in a version, and lookups find them."""
+    """Append rows; answers when they are committed and lookups find them."""
     newest, body = request.app[NEWEST], await request.read()
     rows = await asyncio.to_thread(parse_rows, body, newest.table.schema)
-    made = await lance_io.AsyncDataset.write(rows, newest.table, mode="append", group_commit=True)
-    await newest.move(made)
-    return json_answer({"version": made.version, "added": rows.num_rows}, status=201)
+    written = await lance_io.AsyncDataset.write(rows, newest.table, mode="append", group_commit=True)
+    await newest.move(written)
+    return json_answer({"version": written.version, "added": rows.num_rows}, status=201)
 
 
 def check_nesting(body: bytes) -> None:
-    """Refuse rows that are no objects, and values more than `DEPTH_MAX` levels deep: Arrow's parser crashes on both."""
+    """Refuse rows that are not objects, and values nested deeper than `DEPTH_MAX`: Arrow's parser crashes on both."""
     depth = 0
     for match in TOKEN.finditer(QUOTED_JSON.sub(b"0", body)):
         token = match[0]
@@ -181,14 +181,14 @@ def check_nesting(body: bytes) -> None:
             raise pa.ArrowInvalid("each row is an object: {...}")
         depth += (token in (b"[", b"{")) - (token in (b"]", b"}"))
         if depth > DEPTH_MAX:
-            raise pa.ArrowInvalid(f"values lie more than {DEPTH_MAX} levels deep")
+            raise pa.ArrowInvalid(f"values are nested more than {DEPTH_MAX} levels deep")
 
 
 def parse_rows(body: bytes, schema: pa.Schema) -> pa.Table:
-    """Lines of JSON as a table.
+    """Parse lines of JSON to a table.
 
-    Raises `pa.ArrowInvalid` for what the schema does not have, and `UnicodeDecodeError` for what is not UTF-8: in a
-    commit with others it would be found too late for those.
+    Raises `pa.ArrowInvalid` for values that do not fit the schema, and `UnicodeDecodeError` for bytes that are not
+    UTF-8. Later, in a shared commit, the error would fail other appends, too.
     """
     body.decode()
     check_nesting(body)
@@ -201,33 +201,33 @@ def parse_rows(body: bytes, schema: pa.Schema) -> pa.Table:
 
 
 async def show_metrics(request: web.Request) -> web.Response:
-    """The numbers of this process."""
+    """The metrics of this process."""
     return web.Response(text=metrics.prometheus_text(request.app[CALLS]))
 
 
 async def show_health(request: web.Request) -> web.Response:
-    """Which version is served; 503 where the table is gone, or nobody could look for a newer version for a while."""
+    """The served version; 503 if the table is gone, or if checks for a newer version have failed for a while."""
     newest = request.app[NEWEST]
     is_fresh = not newest.is_gone and time.monotonic() - newest.seen_at < STALE_AFTER_S
-    told = {"version": newest.table.version, "rows": await newest.table.count_rows(), "fresh": is_fresh}
-    return json_answer(told, status=200 if is_fresh else 503)
+    health = {"version": newest.table.version, "rows": await newest.table.count_rows(), "fresh": is_fresh}
+    return json_answer(health, status=200 if is_fresh else 503)
 
 
 @web.middleware
-async def tell_whose_fault(
+async def answer_errors(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Errors as answers: 400 where the request is wrong, 503 where the table is gone, 504 where there was no time.
+    """Turn errors into answers: 400 for an invalid request, 503 if the table is gone, 504 after a timeout.
 
-    The rest is logged, and 500.
+    Other errors are logged, and answered with 500.
     """
     try:
         async with asyncio.timeout(ANSWER_WITHIN_S):
             return await handler(request)
-    except THEIR_FAULT as error:
+    except CLIENT_ERRORS as error:
         raise web.HTTPBadRequest(text=f"{error}\n") from error
     except NotFound as error:
-        raise web.HTTPServiceUnavailable(text="the table is not there\n") from error
+        raise web.HTTPServiceUnavailable(text="the table does not exist\n") from error
     except TimeoutError as error:
         raise web.HTTPGatewayTimeout(text=f"no answer within {ANSWER_WITHIN_S:g} s\n") from error
 
@@ -246,7 +246,7 @@ def make_app(uri: str) -> web.Application:
             await asyncio.wait([following])
         app[CALLS].stop()
 
-    app = web.Application(middlewares=[tell_whose_fault], client_max_size=BODY_BYTES_MAX)
+    app = web.Application(middlewares=[answer_errors], client_max_size=BODY_BYTES_MAX)
     app.cleanup_ctx.append(open_table)
     app.add_routes([web.get("/rows/{id}", get_row), web.get("/rows", search_rows), web.post("/rows", add_rows)])
     app.add_routes([web.get("/metrics", show_metrics), web.get("/health", show_health)])
@@ -256,8 +256,8 @@ def make_app(uri: str) -> web.Application:
 def main() -> None:
     """Serve until SIGTERM or Ctrl-C."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("uri", help="of a table with a column `id`")
-    parser.add_argument("--port", type=int, default=8080, help="0 takes a free one")
+    parser.add_argument("uri", help="URI of a table with a column `id`")
+    parser.add_argument("--port", type=int, default=8080, help="0 uses a free port (default: 8080)")
     arguments = parser.parse_args()
     listener = socket.create_server(("127.0.0.1", arguments.port))
     print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)

@@ -14,9 +14,9 @@ use std::mem::MaybeUninit;
 use std::os::raw::{c_int, c_void};
 use std::ptr;
 
-/// Bytes that Python owns and keeps alive, and does not change, while a kernel runs.
+/// Bytes that Python owns, keeps alive, and does not change while a kernel runs.
 ///
-/// The contract with callers is numpy's and pyarrow's own: nobody writes into a buffer that was handed to a kernel.
+/// The contract is the same as numpy's and pyarrow's: callers do not write into a buffer that a kernel is using.
 pub struct Input(PyUntypedBuffer);
 
 impl Input {
@@ -62,7 +62,7 @@ impl Input {
     }
 }
 
-/// Writable memory that Python owns; nobody else touches it while the kernel fills it.
+/// Writable memory that Python owns; only the kernel accesses it while filling it.
 pub struct Output(PyUntypedBuffer);
 
 impl Output {
@@ -84,7 +84,7 @@ impl Output {
     }
 }
 
-/// Where the memory of an `OwnedBuffer` comes from; the vector keeps the alignment of its item type.
+/// The memory of an `OwnedBuffer`; the vector keeps the alignment of its item type.
 enum Memory {
     Bytes(Vec<u8>),
     Words(Vec<u64>),
@@ -93,7 +93,7 @@ enum Memory {
     Longs(Vec<i64>),
 }
 
-/// Memory made by a kernel, handed to Python without a copy.
+/// Memory of a kernel, passed to Python zero-copy.
 #[pyclass(frozen, module = "lance_io._kernels")]
 pub struct OwnedBuffer {
     memory: Memory,
@@ -103,7 +103,7 @@ pub struct OwnedBuffer {
 }
 
 impl OwnedBuffer {
-    /// The bytes, for kernels that put buffers together.
+    /// The bytes, for kernels that concatenate buffers.
     pub fn bytes(&self) -> &[u8] {
         let whole: &[u8] = match &self.memory {
             Memory::Bytes(v) => v,
@@ -198,7 +198,7 @@ pub fn borrow_fd(fd: &RawFd) -> PyResult<BorrowedFd<'_>> {
     Ok(unsafe { BorrowedFd::borrow_raw(*fd) })
 }
 
-/// Memory to be filled, which nobody can read before that: neither zeroed first nor read too early.
+/// Uninitialised memory: it is not zeroed first, and cannot be read before it is filled.
 pub struct Slot<'a>(&'a mut [MaybeUninit<u8>]);
 
 /// Proof that a slot, or several adjacent ones, were filled to the last byte.
@@ -223,12 +223,12 @@ impl<'a> Slot<'a> {
         (Slot(left), Slot(right))
     }
 
-    /// The slot with the proof that none of it is filled yet, to join others to.
+    /// Split the slot into an empty `Filled` proof, to which others can be joined, and the rest.
     pub fn begin(self) -> (Filled<'a>, Slot<'a>) {
         (Filled { address: self.0.as_ptr() as usize, length: 0, memory: PhantomData }, self)
     }
 
-    /// Fill the slot from byte `start` of a file on.
+    /// Fill the slot from byte `start` of a file.
     pub fn read_at(self, fd: BorrowedFd, start: u64) -> Result<Filled<'a>, ReadFailure> {
         let (mut filled, mut slot) = self.begin();
         while slot.len() > 0 {
@@ -245,7 +245,7 @@ impl<'a> Slot<'a> {
     }
 }
 
-/// Why a read did not fill its slot.
+/// Reason why a read did not fill its slot.
 pub enum ReadFailure {
     /// The file ends at this byte.
     EndsAt(u64),
@@ -253,27 +253,28 @@ pub enum ReadFailure {
 }
 
 impl Filled<'_> {
-    /// Both in one; they must lie next to each other.
+    /// Join two proofs; their memory must be adjacent.
     pub fn join(self, next: Self) -> Self {
         assert_eq!(self.address + self.length, next.address, "slots are joined in their order");
         Filled { length: self.length + next.length, ..self }
     }
 }
 
-/// A line of the processor's caches.
+/// A cache line of the processor.
 pub const LINE_BYTES: usize = 64;
 
-/// Bytes to skip from `address` on so that memory lies as the file does, relative to lines of 64 bytes.
+/// Bytes to skip from `address` on so that memory has the same position in 64-byte lines as the file.
 ///
-/// Values keep the alignment they have in the file. And the kernel's copy loop never meets a target that lies 1 to 31
-/// bytes behind its source modulo the page size: there, copying is eight times slower on some processors (AMD Zen).
+/// Values keep the alignment that they have in the file. This also prevents the operating system's copy loop from
+/// meeting a target 1 to 31 bytes after its source modulo the page size, where copying is eight times slower on AMD
+/// Zen.
 pub fn bytes_to_skip(address: *const u8, file_offset: u64) -> usize {
     (file_offset as usize).wrapping_sub(address as usize) % LINE_BYTES
 }
 
-/// A new buffer of `length` bytes, filled by `work`; `None` when there is not enough memory.
+/// A new buffer of `length` bytes, filled by `work`; `None` if memory is exhausted.
 ///
-/// `file_offset` is where the first of the bytes comes from, see `bytes_to_skip`.
+/// `file_offset` is the file offset of the first byte, see `bytes_to_skip`.
 pub fn filled_buffer<E>(
     length: usize,
     file_offset: u64,
@@ -291,12 +292,12 @@ pub fn filled_buffer<E>(
     };
     assert_eq!(filled, (address, length), "the whole slot is filled");
     // SAFETY: `start` bytes are zeros; a `Filled` exists only for bytes that were returned as initialised, and this
-    // one spans the `length` bytes behind them.
+    // one spans the next `length` bytes.
     unsafe { memory.set_len(start + length) };
     Some(Ok(OwnedBuffer { memory: Memory::Bytes(memory), start, length }))
 }
 
-/// `count` items of 0; `None` when there is not enough memory. The system zeroes fresh pages when they are first used.
+/// `count` zero items; `None` if memory is exhausted. The system zeroes fresh pages on first use.
 pub fn zeroed<T: bytemuck::Zeroable>(count: usize) -> Option<Vec<T>> {
     let layout = Layout::array::<T>(count).ok()?;
     if layout.size() == 0 {
@@ -307,11 +308,11 @@ pub fn zeroed<T: bytemuck::Zeroable>(count: usize) -> Option<Vec<T>> {
     if memory.is_null() {
         return None;
     }
-    // SAFETY: allocated for just so many items, which zeros are.
+    // SAFETY: allocated for `count` items, and zeros are valid items.
     Some(unsafe { Vec::from_raw_parts(memory.cast(), count, count) })
 }
 
-/// An array, or a batch, that is handed to Arrow without a copy: its buffers and what lies below it.
+/// An array or batch that is passed to Arrow zero-copy: its buffers and children.
 pub struct ArrowNode {
     pub length: usize,
     pub null_count: i64,
@@ -334,7 +335,7 @@ struct ArrowArray {
     private_data: *mut c_void,
 }
 
-/// What the pointers of an `ArrowArray` point into.
+/// Owns the memory that an `ArrowArray` points to.
 struct Holder {
     _buffers: Vec<Option<OwnedBuffer>>,
     addresses: Vec<*const c_void>,
@@ -365,35 +366,35 @@ impl From<ArrowNode> for ArrowArray {
     }
 }
 
-/// Called once by whoever holds the array, on any thread.
+/// The release callback of Arrow's protocol: called once by the holder of the array, on any thread.
 unsafe extern "C" fn release_array(array: *mut ArrowArray) {
-    // SAFETY: the protocol's promise: `array` was made above, or moved from there, and has not been released.
+    // SAFETY: guaranteed by the protocol: `array` was created by `from`, possibly moved, and not released yet.
     let array = unsafe { &mut *array };
-    // SAFETY: the box that `from` made; nobody else frees it.
+    // SAFETY: the box that `from` created; only this function frees it.
     let holder = unsafe { Box::from_raw(array.private_data.cast::<Holder>()) };
     for &child in &holder.children {
-        // SAFETY: `from` made it; a consumer may have moved or released what it holds, never the structure itself.
+        // SAFETY: `from` created it; a consumer may move or release its content, never the structure itself.
         let mut child = unsafe { Box::from_raw(child) };
         release_held(&mut child);
     }
     array.release = None;
 }
 
-/// Free what an array holds, unless somebody has taken that over.
+/// Free the content of an array, unless a consumer has taken it over.
 fn release_held(array: &mut ArrowArray) {
     if let Some(release) = array.release {
-        // SAFETY: not released yet, or it would say so.
+        // SAFETY: not released yet, because `release` is still set.
         unsafe { release(array) };
     }
 }
 
-/// A batch that waits for Arrow to take it over; `ArrowBatch` of the contract.
+/// A batch that Arrow can import once; `ArrowBatch` of `_kernels.pyi`.
 #[pyclass(frozen, module = "lance_io._kernels")]
 pub struct ArrowBatch(*mut ArrowArray);
 
-// SAFETY: the pointer owns the array, all of whose memory may be used and freed on any thread; nothing here reads it.
+// SAFETY: the pointer owns the array, whose memory may be used and freed on any thread; nothing here reads it.
 unsafe impl Send for ArrowBatch {}
-// SAFETY: as above; who imports the array through its address holds the GIL, or is the only one that does.
+// SAFETY: as above; an importer of the array's address holds the GIL, or is the only one.
 unsafe impl Sync for ArrowBatch {}
 
 impl From<ArrowNode> for ArrowBatch {
@@ -412,7 +413,7 @@ impl ArrowBatch {
 
 impl Drop for ArrowBatch {
     fn drop(&mut self) {
-        // SAFETY: made by `Box::into_raw`; dropped once.
+        // SAFETY: created by `Box::into_raw`; dropped once.
         let mut array = unsafe { Box::from_raw(self.0) };
         release_held(&mut array);
     }

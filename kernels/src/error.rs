@@ -1,4 +1,5 @@
-//! Kinds of failure: the bytes are wrong (`Damaged`), memory is short (`NoMemory`), or the caller is wrong (`ValueError`).
+//! Kinds of failure: the bytes are damaged (`Damaged`), memory is exhausted (`NoMemory`), or the caller is wrong
+//! (`ValueError`).
 
 use crate::room::NoMemory;
 use pyo3::create_exception;
@@ -8,14 +9,14 @@ use pyo3::prelude::*;
 create_exception!(_kernels, DamagedError, PyValueError, "The bytes contradict the format.");
 create_exception!(_kernels, TooLargeError, DamagedError, "The bytes decode to more than the program allows.");
 
-/// Why bytes are not decoded.
+/// Reason why bytes cannot be decoded.
 #[derive(Debug)]
 pub enum Fault {
-    /// The bytes contradict the format; the text says how.
+    /// The bytes contradict the format; the text explains the contradiction.
     Damaged(String),
-    /// The bytes may be right, but there is no memory for so many as they decode to; 0 where their number is not known.
+    /// The bytes may be valid, but there is not enough memory to decode them; 0 if the size is unknown.
     NoMemory(usize),
-    /// The bytes may be right, but decode to more than the program of their page allows.
+    /// The bytes may be valid, but decode to more than the program of their page allows.
     TooLarge { bytes: u64, bytes_max: usize },
 }
 
@@ -24,7 +25,7 @@ pub use Fault::Damaged;
 pub type Checked<T> = Result<T, Fault>;
 
 impl Fault {
-    /// The same finding, told where it was made: `chunk 17: ...`.
+    /// Add the location to the error: `chunk 17: ...`.
     pub fn within(self, place: &str) -> Self {
         match self {
             Damaged(text) => Damaged(format!("{place}: {text}")),
@@ -49,13 +50,13 @@ impl From<Fault> for PyErr {
     }
 }
 
-/// What to say about a frame that decodes to too much; `u64::MAX` bytes where it does not say how much.
+/// Message for a frame that decodes to too much; `u64::MAX` bytes if it does not announce its size.
 pub fn too_large(bytes: u64, bytes_max: usize) -> String {
     let size = if bytes == u64::MAX { "more".into() } else { format!("{bytes} bytes") };
     format!("a compressed frame of {size}; max_decoded_bytes is {bytes_max}")
 }
 
-/// The error for memory that is not to be had, 0 as in `Fault::NoMemory`.
+/// The error for exhausted memory; 0 as in `Fault::NoMemory`.
 pub fn no_memory(bytes: usize) -> PyErr {
     PyMemoryError::new_err(match bytes {
         0 => "no memory to compress or decompress a frame".into(),
@@ -69,7 +70,7 @@ macro_rules! damaged {
     ($($arg:tt)*) => { Err($crate::error::Fault::Damaged(format!($($arg)*))) };
 }
 
-/// A finding about the bytes carries the place of the page as its second argument.
+/// Add the index of the page as the second argument of an error about the bytes.
 pub fn at_page<P>(error: PyErr, place: P) -> PyErr
 where
     (String, P): for<'py> IntoPyObject<'py> + Send + Sync + 'static,
@@ -83,12 +84,12 @@ where
     })
 }
 
-/// The error for what the caller gave.
+/// The error for invalid arguments of the caller.
 pub fn invalid(text: impl Into<String>) -> PyErr {
     PyValueError::new_err(text.into())
 }
 
-/// What the caller passed does not fit together.
+/// The caller's arguments do not fit together.
 #[derive(Debug)]
 pub enum Refused {
     Sizes(String),

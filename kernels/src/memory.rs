@@ -1,17 +1,17 @@
-//! Where the memory of kernels comes from. With `buffer.rs` the only file with `unsafe`.
+//! The memory allocator of kernels. With `buffer.rs` the only file with `unsafe`.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
 
-/// The system's allocator; large blocks are mappings of their own, in large pages where the system has them.
+/// The system's allocator, except that large blocks are separate mappings, in huge pages if the system has them.
 ///
-/// The system's allocator keeps what was freed between blocks that are in use: with blocks of some MiB that several
-/// threads make and free, a process holds twice what it uses. A mapping is given back as a whole.
+/// The system's allocator keeps freed memory between blocks that are in use: if several threads allocate and free
+/// blocks of some MiB, a process holds twice the memory that it uses. A mapping is returned as a whole.
 struct LargeBlocks;
 
-/// From here on a block is a mapping of its own. Pages have up to 8 MiB: what is freed of these is soon used again, and a
-/// new mapping would cost its page faults, a fifth of the time of reading a table.
+/// Minimum size of a block with its own mapping. Pages have up to 8 MiB: their memory is soon reused, and a new mapping
+/// would cost its page faults, a fifth of the time of reading a table.
 const OWN_BYTES_MIN: usize = 8 << 20;
 
 #[global_allocator]
@@ -21,12 +21,12 @@ fn is_own(size: usize, alignment: usize) -> bool {
     cfg!(target_os = "linux") && size >= OWN_BYTES_MIN && alignment <= mappings::ALIGNMENT
 }
 
-// SAFETY: memory is the system allocator's, or a mapping: its size says which, and it is given back in that way.
+// SAFETY: memory is the system allocator's, or a mapping: its size decides which, and it is freed accordingly.
 unsafe impl GlobalAlloc for LargeBlocks {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match is_own(layout.size(), layout.align()) {
             true => mappings::take(layout.size(), false),
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             false => mappings::in_large_pages(unsafe { System.alloc(layout) }, layout.size()),
         }
     }
@@ -34,7 +34,7 @@ unsafe impl GlobalAlloc for LargeBlocks {
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         match is_own(layout.size(), layout.align()) {
             true => mappings::take(layout.size(), true),
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             false => mappings::in_large_pages(unsafe { System.alloc_zeroed(layout) }, layout.size()),
         }
     }
@@ -42,17 +42,17 @@ unsafe impl GlobalAlloc for LargeBlocks {
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let (was_own, will_be) = (is_own(layout.size(), layout.align()), is_own(size, layout.align()));
         if was_own && will_be {
-            // SAFETY: a mapping for so many bytes.
+            // SAFETY: a mapping of this size.
             return unsafe { mappings::resize(memory, layout.size(), size) };
         }
         if !was_own && !will_be {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             return mappings::in_large_pages(unsafe { System.realloc(memory, layout, size) }, size);
         }
-        // SAFETY: the caller's promise: the size is not 0, and fits the alignment.
+        // SAFETY: guaranteed by the caller: the size is not 0, and fits the alignment.
         let moved = unsafe { self.alloc(Layout::from_size_align_unchecked(size, layout.align())) };
         if !moved.is_null() {
-            // SAFETY: both have so many bytes and do not overlap; nobody uses the old ones any more.
+            // SAFETY: both have at least this size and do not overlap; the old block is not used any more.
             unsafe {
                 ptr::copy_nonoverlapping(memory, moved, layout.size().min(size));
                 self.dealloc(memory, layout);
@@ -63,16 +63,16 @@ unsafe impl GlobalAlloc for LargeBlocks {
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         match is_own(layout.size(), layout.align()) {
-            // SAFETY: a mapping for so many bytes, which nobody uses any more.
+            // SAFETY: a mapping of this size that is not used any more.
             true => unsafe { mappings::give_back(memory, layout.size()) },
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             false => unsafe { System.dealloc(memory, layout) },
         }
     }
 }
 
-/// Blocks that are mappings, each as long as was asked for, in whole pages. Filling fresh memory costs a page fault for
-/// every page, so a few that were given back stay for the next that want about as much.
+/// Blocks that are mappings, each of the requested size in whole pages. Filling fresh memory costs a page fault per
+/// page, so a few freed blocks are kept for the next requests of about the same size.
 #[cfg(target_os = "linux")]
 mod mappings {
     use rustix::mm::{madvise, mmap_anonymous, mremap, munmap, Advice, MapFlags, MremapFlags, ProtFlags};
@@ -80,14 +80,14 @@ mod mappings {
     use std::ptr;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// The smallest page of any system.
+    /// The smallest page size of any system.
     pub const ALIGNMENT: usize = 4096;
-    /// As numpy has it: below this large pages gain little, and memory that stays empty would count as resident.
+    /// As in numpy: below this, huge pages gain little, and unused memory would count as resident.
     const LARGE_BYTES_MIN: usize = 4 << 20;
     const NUM_SPARES: usize = 8;
     const SPARE_BYTES_MAX: usize = 32 << 20;
 
-    /// A mapping; of length 0 where there is none.
+    /// A mapping; of length 0 if there is none.
     #[derive(Clone, Copy)]
     struct Block {
         memory: *mut u8,
@@ -96,14 +96,14 @@ mod mappings {
 
     const NO_BLOCK: Block = Block { memory: ptr::null_mut(), length: 0 };
 
-    /// Blocks that nobody uses, the oldest first, behind the places that are empty. Nobody waits for them: whoever finds them taken does without, as does
-    /// a process that was forked meanwhile.
+    /// Unused blocks, the oldest first, after the empty slots. No thread waits for them: if the lock is taken, callers
+    /// allocate without them, as does a process that was forked meanwhile.
     struct Spares {
         is_taken: AtomicBool,
         blocks: UnsafeCell<[Block; NUM_SPARES]>,
     }
 
-    // SAFETY: `with` lets in one thread at a time, and the blocks are nobody's.
+    // SAFETY: `with` admits one thread at a time, and the blocks have no other owner.
     unsafe impl Sync for Spares {}
 
     static SPARES: Spares =
@@ -114,7 +114,7 @@ mod mappings {
             if self.is_taken.swap(true, Ordering::Acquire) {
                 return None;
             }
-            // SAFETY: this thread alone has them until the end, and `work` neither allocates nor panics.
+            // SAFETY: only this thread accesses them until the end, and `work` neither allocates nor panics.
             let found = work(unsafe { &mut *self.blocks.get() });
             self.is_taken.store(false, Ordering::Release);
             Some(found)
@@ -126,7 +126,7 @@ mod mappings {
         size.saturating_add(page - 1) & !(page - 1)
     }
 
-    /// A block for so many bytes; null where there is no memory.
+    /// A block of this size; null if memory is exhausted.
     pub fn take(size: usize, is_zeroed: bool) -> *mut u8 {
         let length = whole_pages(size);
         let close = length - length / 4..=length.saturating_add(length / 4);
@@ -136,12 +136,12 @@ mod mappings {
             Some(std::mem::replace(&mut blocks[0], NO_BLOCK))
         });
         let Some(Some(block)) = spare else { return fresh(length) };
-        // SAFETY: the block is this call's now.
+        // SAFETY: the block now belongs to this call.
         let memory = unsafe { remapped(block, length) };
         if memory.is_null() {
             unmap(block);
         } else if is_zeroed {
-            // SAFETY: the mapping has so many bytes.
+            // SAFETY: the mapping has at least this size.
             unsafe { ptr::write_bytes(memory, 0, size) };
         }
         memory
@@ -156,34 +156,35 @@ mod mappings {
         }
     }
 
-    /// A block with another length, perhaps elsewhere; null, and it stays as it is, where that is not possible.
+    /// Resize a block, possibly moving it; null, and the block is unchanged, if that is not possible.
     ///
     /// # Safety
-    /// Nobody else uses it.
+    /// The caller is the only user of the block.
     unsafe fn remapped(block: Block, length: usize) -> *mut u8 {
         if block.length == length {
             return block.memory;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         match unsafe { mremap(block.memory.cast(), block.length, length, MremapFlags::MAYMOVE) } {
             Ok(memory) => in_large_pages(memory.cast(), length),
             Err(_) => ptr::null_mut(),
         }
     }
 
-    /// The block of so many bytes with another size, and what was in it; null, and it stays, where there is no memory.
+    /// Resize the block from `before` to `size` bytes, keeping its content; null, and it is unchanged, if memory is
+    /// exhausted.
     ///
     /// # Safety
-    /// `take` has given it, and nobody else uses it.
+    /// `take` returned the block, and the caller is its only user.
     pub unsafe fn resize(memory: *mut u8, before: usize, size: usize) -> *mut u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { remapped(Block { memory, length: whole_pages(before) }, whole_pages(size)) }
     }
 
-    /// Take back a block of so many bytes.
+    /// Free a block of this size.
     ///
     /// # Safety
-    /// `take` or `resize` has given it, and nobody uses it any more.
+    /// `take` or `resize` returned the block, and it is not used any more.
     pub unsafe fn give_back(memory: *mut u8, size: usize) {
         let block = Block { memory, length: whole_pages(size) };
         if block.length > SPARE_BYTES_MAX / 2 || SPARES.with(|blocks| keep(blocks, block)).is_none() {
@@ -191,7 +192,7 @@ mod mappings {
         }
     }
 
-    /// Keep a block, in the place of the oldest ones if need be.
+    /// Keep a block; it replaces the oldest ones if necessary.
     fn keep(blocks: &mut [Block; NUM_SPARES], block: Block) {
         let mut total: usize = blocks.iter().map(|one| one.length).sum();
         for oldest in blocks.iter_mut() {
@@ -208,25 +209,25 @@ mod mappings {
 
     fn unmap(block: Block) {
         if block.length > 0 {
-            // SAFETY: a mapping of that length that nobody uses any more.
+            // SAFETY: a mapping of that length that is not used any more.
             let _ = unsafe { munmap(block.memory.cast(), block.length) };
         }
     }
 
-    /// Advise the system to back the whole pages of large memory by large ones. It may decline: then they are small.
+    /// Advise the system to back the whole pages of a large block by huge pages. It may ignore the advice.
     pub fn in_large_pages(memory: *mut u8, size: usize) -> *mut u8 {
         if size >= LARGE_BYTES_MIN && !memory.is_null() {
             let page = rustix::param::page_size();
             let skipped = memory.align_offset(page);
             let length = (size - skipped) & !(page - 1);
-            // SAFETY: whole pages inside of memory that was just allocated; the advice leaves what is in them.
+            // SAFETY: whole pages inside memory that was just allocated; the advice does not change their content.
             let _ = unsafe { madvise(memory.wrapping_add(skipped).cast(), length, Advice::LinuxHugepage) };
         }
         memory
     }
 }
 
-/// No block is a mapping of its own here.
+/// On this system no block has its own mapping.
 #[cfg(not(target_os = "linux"))]
 mod mappings {
     pub const ALIGNMENT: usize = 0;

@@ -1,15 +1,14 @@
-//! Room for what a kernel makes: where memory is short, it is an error that a caller can handle, never the end of the
-//! process.
+//! Fallible memory allocation: exhausted memory becomes an error that callers can handle, and never ends the process.
 //!
-//! Rust's own `push`, `collect`, `vec!` and so on end the process. Where a size is not a small constant, kernels use what
-//! is here; `tests/kernels/test_room.py` looks at every line.
+//! Rust's own `push`, `collect`, `vec!` and so on abort the process. For sizes other than small constants, kernels use
+//! this module; `tests/kernels/test_room.py` checks every line.
 
 use crate::buffer::zeroed;
 use crate::error::no_memory;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-/// There is no memory for so many bytes.
+/// An allocation of this many bytes failed.
 #[derive(Debug)]
 pub struct NoMemory(pub usize);
 
@@ -21,7 +20,7 @@ impl From<NoMemory> for PyErr {
     }
 }
 
-/// Room for `count` more items of a vector that grows.
+/// Reserve memory for `count` more items of a growing vector.
 #[inline]
 pub fn reserve<T>(vector: &mut Vec<T>, count: usize) -> Roomy<()> {
     match vector.try_reserve(count) {
@@ -35,7 +34,7 @@ fn no_room<T>(count: usize) -> NoMemory {
     NoMemory(count.saturating_mul(size_of::<T>()))
 }
 
-/// A vector with room for `count` items.
+/// A vector with memory for `count` items.
 pub fn vec_with_capacity<T>(count: usize) -> Roomy<Vec<T>> {
     let mut vector = Vec::new();
     match vector.try_reserve_exact(count) {
@@ -44,27 +43,27 @@ pub fn vec_with_capacity<T>(count: usize) -> Roomy<Vec<T>> {
     }
 }
 
-/// A vector with room for as many items as are announced, if that is to be had: what announces them is not checked yet,
-/// and adding items fails where it is not.
+/// A vector with memory for the announced number of items, if that can be allocated: the number is unchecked input, and
+/// adding items fails without memory.
 pub fn with_room<T>(announced: usize) -> Vec<T> {
     let mut vector = Vec::new();
     let _ = vector.try_reserve_exact(announced);
     vector
 }
 
-/// `count` times the same item.
+/// A vector of `count` equal items.
 pub fn filled<T: Clone>(item: T, count: usize) -> Roomy<Vec<T>> {
     let mut vector = vec_with_capacity(count)?;
     vector.resize(count, item); // room: reserved
     Ok(vector)
 }
 
-/// `count` items of 0.
+/// A vector of `count` zeros.
 pub fn zeros<T: bytemuck::Zeroable>(count: usize) -> Roomy<Vec<T>> {
     zeroed(count).ok_or_else(|| no_room::<T>(count))
 }
 
-/// `COUNT` times the same item, on the heap.
+/// `COUNT` equal items, on the heap.
 pub fn boxed<T: Copy, const COUNT: usize>(item: T) -> Roomy<Box<[T; COUNT]>> {
     let items = filled(item, COUNT)?.into_boxed_slice(); // room: its own
     match items.try_into() {
@@ -89,7 +88,7 @@ pub fn py_bytes<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyByt
     })
 }
 
-/// What a vector does on its own, with an error where memory is short.
+/// The growing methods of a vector, with an error for exhausted memory.
 pub trait Grow<T> {
     fn try_push(&mut self, item: T) -> Roomy<()>;
     fn try_append(&mut self, items: &[T]) -> Roomy<()>
@@ -121,7 +120,7 @@ impl<T> Grow<T> for Vec<T> {
         Ok(())
     }
 
-    /// Items whose number is known are added at once.
+    /// Add items; if their number is known, memory is reserved once.
     #[inline]
     fn try_extend(&mut self, items: impl IntoIterator<Item = T>) -> Roomy<()> {
         let mut items = items.into_iter();
@@ -158,7 +157,7 @@ impl<T: Clone> Copied<T> for [T] {
     }
 }
 
-/// All items of an iterator in a vector.
+/// Collect all items of an iterator in a vector.
 pub trait Gather: Iterator + Sized {
     fn try_vec(self) -> Roomy<Vec<Self::Item>> {
         let mut vector = Vec::new();
@@ -169,7 +168,7 @@ pub trait Gather: Iterator + Sized {
 
 impl<I: Iterator> Gather for I {}
 
-/// All items of an iterator in a vector, or its first failure.
+/// Collect all items of an iterator in a vector, or return its first failure.
 pub trait GatherResults<T, E: From<NoMemory>>: Iterator<Item = Result<T, E>> + Sized {
     fn try_vec_of(self) -> Result<Vec<T>, E> {
         let mut vector = with_room(self.size_hint().0);
@@ -182,7 +181,7 @@ pub trait GatherResults<T, E: From<NoMemory>>: Iterator<Item = Result<T, E>> + S
 
 impl<T, E: From<NoMemory>, I: Iterator<Item = Result<T, E>>> GatherResults<T, E> for I {}
 
-/// All items of an iterator in a vector, if there is nothing among them that is not.
+/// Collect all items of an iterator in a vector, if none of them is `None`.
 pub trait GatherOptions<T>: Iterator<Item = Option<T>> + Sized {
     fn try_some(self) -> Roomy<Option<Vec<T>>> {
         let mut vector = with_room(self.size_hint().0);

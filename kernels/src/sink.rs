@@ -1,14 +1,14 @@
-//! Where decoded values go: append-only outputs whose memory is handed to Python as it is.
+//! Outputs for decoded values: append-only, with memory that is passed to Python zero-copy.
 //!
-//! Each `grow` zeroes only what one chunk needs, while it is warm in the cache, so a page's output is written to
-//! main memory once.
+//! Each `grow` zeroes only the memory of one chunk, while it is in the cache, so a page's output is written to main
+//! memory once.
 
 use crate::buffer::OwnedBuffer;
 use crate::damaged;
 use crate::error::{Checked, Damaged, Fault};
 use crate::room::{reserve, with_room, Grow};
 
-/// A range of values inside one chunk that the caller wants, `start < end`.
+/// A range of selected values inside one chunk, `start < end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pick {
     pub start: usize,
@@ -20,18 +20,18 @@ impl Pick {
         self.end - self.start
     }
 
-    /// All of `count` values; none where there are none.
+    /// All of `count` values; `None` for no values.
     pub fn all(count: usize) -> Option<Self> {
         (count > 0).then_some(Pick { start: 0, end: count })
     }
 }
 
-/// How many values the picks hold together.
+/// Total number of values in the picks.
 pub fn count(picks: &[Pick]) -> usize {
     picks.iter().map(|pick| pick.len()).sum()
 }
 
-/// `count * bits` in bytes, rounded up; an overflow is damage, as no input justifies it.
+/// `count * bits` in bytes, rounded up; an overflow is damage, because no input justifies it.
 pub fn bytes_of(count: usize, bits: usize) -> Checked<usize> {
     match count.checked_mul(bits) {
         Some(total) => Ok(total.div_ceil(8)),
@@ -46,12 +46,12 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// With room for so many bytes, as `with_room`.
+    /// With capacity for this many bytes, as in `with_room`.
     pub fn with_room(bytes: usize) -> Self {
         Bytes { words: with_room(bytes.div_ceil(8)), length: 0 }
     }
 
-    /// `bytes` more bytes at the end, to be overwritten by the caller.
+    /// `bytes` more bytes at the end, which the caller overwrites.
     pub fn grow(&mut self, bytes: usize) -> Checked<&mut [u8]> {
         let start = self.length;
         let Some(length) = start.checked_add(bytes) else { return Err(Fault::NoMemory(usize::MAX)) };
@@ -78,19 +78,19 @@ impl Bytes {
     }
 }
 
-/// Bits, LSB first, packed without gaps; the bits behind the last one are 0.
+/// Bits, LSB first, packed without gaps; padding bits are 0.
 pub struct Bits {
     bytes: Vec<u8>,
     length: usize,
 }
 
 impl Bits {
-    /// With room for so many bits, as `with_room`.
+    /// With capacity for this many bits, as in `with_room`.
     pub fn with_room(bits: usize) -> Self {
         Bits { bytes: with_room(bits.div_ceil(8)), length: 0 }
     }
 
-    /// Append `count` bits of `source`, beginning at bit `start`. The caller has checked that they are there.
+    /// Append `count` bits of `source` from bit `start` on. The caller has checked that they exist.
     pub fn append(&mut self, source: &[u8], mut start: usize, mut count: usize) -> Checked<()> {
         reserve(&mut self.bytes, count.div_ceil(8))?;
         while count > 0 && !self.length.is_multiple_of(8) {
@@ -129,7 +129,7 @@ impl Bits {
     }
 }
 
-/// Offsets as wide as the Arrow type wants them.
+/// Offsets of the width that the Arrow type needs.
 #[derive(Debug, PartialEq)]
 pub enum Offsets {
     Narrow(Vec<i32>),
@@ -151,7 +151,7 @@ pub trait Offset: bytemuck::Pod {
     const MAX: usize;
     fn wrap(position: usize) -> Self;
     fn position(self) -> usize;
-    /// Reads the unsigned little-endian integer that `bytes` (of `BYTES` length) holds.
+    /// The unsigned little-endian integer in `bytes` (of `BYTES` length).
     fn read(bytes: &[u8]) -> usize;
     fn into_offsets(offsets: Vec<Self>) -> Offsets
     where
@@ -205,14 +205,14 @@ pub struct Strings<O> {
 }
 
 impl<O: Offset> Strings<O> {
-    /// With room for so many values, and bytes of them, as `with_room`.
+    /// With capacity for this many values and bytes, as in `with_room`.
     pub fn with_room(count: usize, bytes: usize) -> Self {
         let mut offsets = with_room(count.saturating_add(1));
         offsets.push(O::wrap(0)); // room: for one
         Strings { offsets, data: with_room(bytes) }
     }
 
-    /// Ends a value at the current end of the data (checked once, by `into_buffers`).
+    /// End a value at the current end of the data (checked once, by `into_buffers`).
     #[inline(always)]
     pub fn end_value(&mut self) -> Checked<()> {
         reserve(&mut self.offsets, 1)?;
@@ -220,7 +220,7 @@ impl<O: Offset> Strings<O> {
         Ok(())
     }
 
-    /// Append bytes of a value.
+    /// Append bytes to the current value.
     #[inline(always)]
     pub fn push_bytes(&mut self, bytes: &[u8]) -> Checked<()> {
         reserve(&mut self.data, bytes.len())?;
@@ -236,7 +236,7 @@ impl<O: Offset> Strings<O> {
     }
 }
 
-/// What to say when the values of one page outgrow their offsets.
+/// The error for values of one page that exceed their offsets.
 pub fn too_long<O: Offset>(bytes: usize) -> Fault {
     Damaged(format!("{bytes} bytes of values exceed what {}-bit offsets reach ({})", O::BYTES * 8, O::MAX))
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 use std::thread::Builder;
 
-/// The result of `each` for all of `work`, in its order; whoever is free takes the next. The first failure in that order
-/// is the failure of all.
+/// The result of `each` for all of `work`, in its order; an idle thread takes the next item. The first failure in that
+/// order is the failure of all.
 pub fn side_by_side<W: Sync, T: Send>(
     work: &[W],
     threads_max: usize,
@@ -29,7 +29,7 @@ pub fn side_by_side<W: Sync, T: Send>(
     };
     std::thread::scope(|scope| {
         for _ in 1..threads {
-            // A thread that does not start leaves its share to the others.
+            // If a thread does not start, the others do its share.
             let _ = Builder::new().spawn_scoped(scope, drain);
         }
         drain();

@@ -1,4 +1,4 @@
-"""`bench`: how fast a dataset or a bucket is read from here, and how many requests and bytes that takes."""
+"""`bench`: throughput of reads of a dataset or a bucket from here, with their requests and bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lance_io.cli.option_texts import column_names, storage_options, take_sizes
 from lance_io.cli.output import progress, show
 from lance_io.cli.tables import Table
 from lance_io.cli.uri_target import locate, open_table
-from lance_io.dataset.command_door import (
+from lance_io.dataset.cli_imports import (
     Session,
     collect,
     format_bytes,
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lance_io.cli.tables import Shown
-    from lance_io.dataset.command_door import DatasetState
+    from lance_io.dataset.cli_imports import DatasetState
 
 _BUCKET: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]+/?")  # without a path
-TAKE_SECONDS: Final = 0.5  # a take is repeated for about so long,
-TAKE_REPEATS_MAX: Final = 200  # and at most so often
+TAKE_SECONDS: Final = 0.5  # a take is repeated for about this long,
+TAKE_REPEATS_MAX: Final = 200  # and at most this often
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one operation took: the mean of its repetitions.
+    """Mean of the repetitions of one operation.
 
-    num_rows            rows that came back from one
+    num_rows            rows of one repetition
     seconds             of one
-    num_requests, num_bytes  of one, as the store counted them
+    num_requests, num_bytes  of one, as counted by the store
     """
 
     num_rows: int
@@ -52,7 +52,7 @@ class Measured:
     num_bytes: float
 
     def report(self) -> dict[str, Any]:
-        """In plain values."""
+        """As plain values."""
         return {
             "num_rows": self.num_rows,
             "repeats": self.repeats,
@@ -108,7 +108,7 @@ def bench(
 
 
 def _count(state: DatasetState) -> int:
-    return sum(run_on(state.location.store, load_live_counts(state, state.all_places)))
+    return sum(run_on(state.location.store, load_live_counts(state, state.all_fragment_indexes)))
 
 
 def _fresh(state: DatasetState) -> DatasetState:
@@ -117,14 +117,14 @@ def _fresh(state: DatasetState) -> DatasetState:
 
 
 def _load_code(state: DatasetState, columns: list[str] | None) -> None:
-    """Scan a row and take it, so that imports are not measured."""
+    """Scan and take one row, so that imports are not measured."""
     fresh = _fresh(state)
     options = scan_options(columns=columns, limit=1)
     collect(fresh, options, scan_projection(fresh, options).arrow_schema)
 
 
 def _measure(state: DatasetState, operation: Callable[[], int], repeats_max: int) -> Measured:
-    """Repeat an operation that tells how many rows it got."""
+    """Repeat an operation, which returns its number of rows."""
     stats = state.location.store.stats
     before, started = stats.snapshot(), perf_counter()
     repeats, num_rows, seconds = 0, 0, 0.0
@@ -147,29 +147,29 @@ def _take(state: DatasetState, columns: list[str] | None, choose: Callable[[], l
     used = _fresh(state) if cold else state
 
     def once() -> int:
-        found = run_on(used.location.store, take_positions(used, choose(), columns))
-        return int(found.num_rows)
+        table = run_on(used.location.store, take_positions(used, choose(), columns))
+        return int(table.num_rows)
 
     if not cold:
-        once()  # what a first take loads once belongs to the cold line
+        once()  # one-time loads of a first take belong to the cold line
     return _measure(used, once, 1 if cold else TAKE_REPEATS_MAX)
 
 
 def _show(report: dict[str, Any]) -> Shown:
-    def line(label: str, one: dict[str, Any]) -> tuple[object, ...]:
+    def line(label: str, measured: dict[str, Any]) -> tuple[object, ...]:
         return (
             label,
-            f"{1000 * one['seconds']:,.2f} ms",
-            round(one["rows_per_second"]),
-            f"{one['num_requests']:,.4g}",
-            format_bytes(one["num_bytes"]),
+            f"{1000 * measured['seconds']:,.2f} ms",
+            round(measured["rows_per_second"]),
+            f"{measured['num_requests']:,.4g}",
+            format_bytes(measured["num_bytes"]),
         )
 
     headers = ["", ">time", ">rows/s", ">requests", ">bytes"]
     parts: list[Shown] = []
     if report["scans"]:
-        scans = [line(one["columns"], one) for one in report["scans"]]
+        scans = [line(scan["columns"], scan) for scan in report["scans"]]
         parts.append(Table(headers, scans, title=f"scan of {report['num_rows']:,} rows"))
-    takes = [line(f"{one['num_rows']:,} rows, {'cold' if one['cold'] else 'warm'}", one) for one in report["takes"]]
+    takes = [line(f"{take['num_rows']:,} rows, {'cold' if take['cold'] else 'warm'}", take) for take in report["takes"]]
     parts.append(Table(headers, takes, title="take of random rows (mean of one take)"))
     return parts

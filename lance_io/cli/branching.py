@@ -1,4 +1,4 @@
-"""`branch`, `clone`, `diff`: lines of versions, copies, and what is different between two versions."""
+"""`branch`, `clone`, `diff`: branches, clones, and differences between two versions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from lance_io.cli.option_texts import storage_options
 from lance_io.cli.output import progress, show
 from lance_io.cli.tables import Pairs, Table
 from lance_io.cli.uri_target import open_table
-from lance_io.cli.version_log import Holding, changed_rows
-from lance_io.dataset.command_door import (
+from lance_io.cli.version_log import FragmentContent, changed_rows
+from lance_io.dataset.cli_imports import (
     CREATED_AT,
     UPDATED_AT,
     change_branches,
@@ -28,7 +28,7 @@ from lance_io.errors import NotFound
 
 if TYPE_CHECKING:
     from lance_io.cli.tables import Shown
-    from lance_io.dataset.command_door import DatasetState
+    from lance_io.dataset.cli_imports import DatasetState
 
 
 # -- branch ----------------------------------------------------------------------------------------------------------
@@ -55,28 +55,34 @@ def branch(
         show({"action": action, "branch": name, "version": None}, as_json, _show_branch_change)
         return
     reference = tag if tag is not None else (of, version)
-    made = run(state, change_branches.create_branch(state, name, reference))
-    report = {"action": action, "branch": name, "version": made.manifest.version, "uri": made.location.uri}
+    created = run(state, change_branches.create_branch(state, name, reference))
+    report = {"action": action, "branch": name, "version": created.manifest.version, "uri": created.location.uri}
     show(report, as_json, _show_branch_change)
 
 
 def _branches(state: DatasetState) -> dict[str, Any]:
-    found = run(state, list_branches(state))
+    listed = run(state, list_branches(state))
     branches = []
-    for name, entry in found.items():
+    for name, entry in listed.items():
         try:
             newest: int | None = run(state, check_out(state, (name, None))).manifest.version
         except NotFound:  # it is being deleted
             newest = None
-        made = datetime.fromtimestamp(entry["create_at"], UTC).replace(tzinfo=None)
-        branches.append({"name": name, **entry, "create_at": made, "newest_version": newest})
+        created_at = datetime.fromtimestamp(entry["create_at"], UTC).replace(tzinfo=None)
+        branches.append({"name": name, **entry, "create_at": created_at, "newest_version": newest})
     return {"branches": branches}
 
 
 def _show_branches(report: dict[str, Any]) -> Shown:
     rows = [
-        (one["name"], one["newest_version"], one["parent_branch"] or "main", one["parent_version"], one["create_at"])
-        for one in report["branches"]
+        (
+            branch["name"],
+            branch["newest_version"],
+            branch["parent_branch"] or "main",
+            branch["parent_version"],
+            branch["create_at"],
+        )
+        for branch in report["branches"]
     ]
     columns = ["branch", ">newest version", "left", ">at version", "created (UTC)"]
     return Table(columns, rows) if rows else "no branches"
@@ -104,21 +110,24 @@ def clone(
     """Run `lance-io clone`."""
     state = open_table(uri, version, tag, storage_option)
     given = storage_options(target_storage_option) or storage_options(storage_option)
-    place = state.session.locate(target, given)
+    target_location = state.session.locate(target, given)
     make = clone_tables.deep_clone if deep else clone_tables.shallow_clone
     with progress("copying" if deep else "cloning"):
-        run_sync(make(state, place, None), answers_sync=state.answers_sync and offers_sync_writes(place.store))
+        run_sync(
+            make(state, target_location, None),
+            answers_sync=state.answers_sync and offers_sync_writes(target_location.store),
+        )
     report = {"uri": target, "source": uri, "version": state.manifest.version, "deep": deep}
     show(report, as_json, _show_clone)
 
 
 def _show_clone(report: dict[str, Any]) -> Shown:
-    made = f"{report['uri']}: version {report['version']} of {report['source']}"
+    summary = f"{report['uri']}: version {report['version']} of {report['source']}"
     if report["deep"]:
-        return f"{made}, with all of its files"
+        return f"{summary}, with all of its files"
     return [
-        f"{made}, whose files stay there",
-        "A cleanup there that removes this version takes them: tag it to keep it.",
+        f"{summary}, whose files stay there",
+        "A cleanup of the source that removes this version removes these files: tag it to keep them.",
     ]
 
 
@@ -141,11 +150,11 @@ def diff(uri: str, begin: int, end: int | None, storage_option: list[str] | None
 
 
 def _schema_changes(before: DatasetState, after: DatasetState) -> dict[str, Any]:
-    """Columns by field id, which a rename keeps."""
-    old = {one.id: one for one in before.schema.fields}
-    new = {one.id: one for one in after.schema.fields}
+    """Changes of columns, matched by field id, which a rename keeps."""
+    old = {field.id: field for field in before.schema.fields}
+    new = {field.id: field for field in after.schema.fields}
     types = [{name: str(field.type) for name, field in _fields(state).items()} for state in (before, after)]
-    renamed = [(old[one].name, new[one].name) for one in old if one in new and old[one].name != new[one].name]
+    renamed = [(old[key].name, new[key].name) for key in old if key in new and old[key].name != new[key].name]
     moved = {name for pair in renamed for name in pair}
     kept = types[0].keys() & types[1].keys() - moved
     return {
@@ -165,22 +174,20 @@ def _fields(state: DatasetState) -> dict[str, Any]:
 
 
 def _fragment_changes(before: DatasetState, after: DatasetState) -> dict[str, Any]:
-    came, went = changed_rows(_holdings(before), _holdings(after))
+    added, removed = changed_rows(_contents(before), _contents(after))
     ids = set(before.fragment_ids), set(after.fragment_ids)
     return {
         "num_rows_before": _total(before),
         "num_rows_after": _total(after),
         "fragments_added": len(ids[1] - ids[0]),
         "fragments_removed": len(ids[0] - ids[1]),
-        "rows_in_new_places": came,
-        "rows_gone_from_old_places": went,
+        "rows_in_new_places": added,
+        "rows_gone_from_old_places": removed,
     }
 
 
-def _holdings(state: DatasetState) -> dict[int, Holding]:
-    return {
-        one.id: Holding(one.num_rows, frozenset(each.path for each in one.files)) for one in state.manifest.fragments
-    }
+def _contents(state: DatasetState) -> dict[int, FragmentContent]:
+    return {fragment.id: FragmentContent.of(fragment) for fragment in state.manifest.fragments}
 
 
 def _total(state: DatasetState) -> int:
@@ -188,7 +195,7 @@ def _total(state: DatasetState) -> int:
 
 
 def _row_changes(before: DatasetState, after: DatasetState) -> dict[str, Any]:
-    """Rows by their stable ids; None where a table has none."""
+    """Changes of rows, by their stable ids; None for a table without them."""
     names = ("rows_inserted", "rows_updated", "rows_deleted")
     if not (before.has_stable_row_ids and after.has_stable_row_ids):
         return dict.fromkeys(names)
@@ -201,7 +208,7 @@ def _row_changes(before: DatasetState, after: DatasetState) -> dict[str, Any]:
 
 
 def _show_diff(report: dict[str, Any]) -> Shown:
-    knows_rows = report["rows_inserted"] is not None
+    has_row_counts = report["rows_inserted"] is not None
     renamed = ", ".join(f"{old} -> {new}" for old, new in report["columns_renamed"])
     retyped = ", ".join(f"{name}: {old} -> {new}" for name, old, new in report["columns_retyped"])
     pairs = {
@@ -210,8 +217,8 @@ def _show_diff(report: dict[str, Any]) -> Shown:
         "inserted": report["rows_inserted"],
         "updated": report["rows_updated"],
         "deleted": report["rows_deleted"],
-        "in new places": None if knows_rows else report["rows_in_new_places"],
-        "gone from old places": None if knows_rows else report["rows_gone_from_old_places"],
+        "in new places": None if has_row_counts else report["rows_in_new_places"],
+        "gone from old places": None if has_row_counts else report["rows_gone_from_old_places"],
         "fragments": f"{report['fragments_added']:,} new, {report['fragments_removed']:,} gone",
         "columns added": ", ".join(report["columns_added"]) or None,
         "columns dropped": ", ".join(report["columns_dropped"]) or None,
@@ -219,6 +226,6 @@ def _show_diff(report: dict[str, Any]) -> Shown:
         "types changed": retyped or None,
     }
     shown: list[Shown] = [Pairs(pairs)]
-    if not knows_rows:
-        shown.append("Without stable row ids nobody can tell an update from a deletion and an insertion.")
+    if not has_row_counts:
+        shown.append("Without stable row ids an update looks like a deletion and an insertion.")
     return shown

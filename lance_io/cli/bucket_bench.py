@@ -1,4 +1,4 @@
-"""`bench` of a bucket: what its requests take from here, and the options that tell the engine."""
+"""`bench` of a bucket: latency and throughput of its requests from here, and storage options for the cost model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lance_io.cli.tables import Pairs, Table
-from lance_io.dataset.command_door import CLOUD, Ranges, ReadScheduler, costs_of, format_bytes, runtime
+from lance_io.dataset.cli_imports import CLOUD, Ranges, ReadScheduler, costs_of, format_bytes, runtime
 from lance_io.errors import AlreadyExists, UsageError
 from lance_io.limits import KIB, MIB
 
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from lance_io.cli.tables import Shown
-    from lance_io.dataset.command_door import Location, ObjectStore, RequestCosts, StatsSnapshot, StoreProfile
+    from lance_io.dataset.cli_imports import Location, ObjectStore, RequestCosts, StatsSnapshot, StoreProfile
 
 SMALL_BYTES: Final = 4 * KIB
 LARGE_BYTES: Final = 32 * MIB
-PART_BYTES: Final = 8 * MIB  # of a read whose bandwidth counts
+PART_BYTES: Final = 8 * MIB  # of the reads that measure bandwidth
 FOLDER: Final = ".lance-io-bench-"
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How often each thing is done."""
+    """How often each request is made."""
 
     puts: int = 10
     lists: int = 10
     gets: int = 50
-    parts: int = 4  # one after the other
+    parts: int = 4  # sequential
     parts_together: int = 32
-    gets_together: int = 2000  # at most, four for each in flight
+    gets_together: int = 2000  # at most; four per request in flight
     in_flight: tuple[int, ...] = (16, 64, 256, 1024)
     parts_in_flight: int = 16
 
 
 def measure_bucket(location: Location, seed: int) -> dict[str, Any]:
-    """The report on a bucket, or a folder of it. Writes some objects there, and deletes them.
+    """The report for a bucket, or a folder in it. Writes temporary objects there.
 
-    Raises `UsageError` for a store that is not waited for: its costs are none.
+    Raises `UsageError` for a store without latency, which has no costs.
     """
     store = location.store
     known = store.profile.costs
@@ -72,9 +72,9 @@ async def _measure_and_clean(
 async def measure(
     store: ObjectStore, folder: str, known: RequestCosts, seed: int, counts: Counts
 ) -> tuple[dict[str, Any], RequestCosts]:
-    """What requests take, and the costs that these are. Objects stay in `folder`.
+    """Measure requests; returns the report, and the costs for the cost model. Objects stay in `folder`.
 
-    known  costs that the measured ones stand in place of: their prices stay
+    known  costs that the measured ones replace; their prices stay
     """
     chance, large = random.Random(seed), f"{folder}/large"
 
@@ -93,7 +93,7 @@ async def measure(
     async def get(start: int, num_bytes: int) -> float:
         return await _time(lambda: store.get_range(large, start, start + num_bytes))
 
-    await get(0, SMALL_BYTES)  # its connection is made once
+    await get(0, SMALL_BYTES)  # opens the connection
     get_s = sorted([await get(small_start(), SMALL_BYTES) for _ in range(counts.gets)])
     latency_s = statistics.median(get_s)
     part_starts = range(0, LARGE_BYTES, PART_BYTES)
@@ -104,7 +104,7 @@ async def measure(
         for limit in counts.in_flight
         if limit <= max(store.profile.requests_max, counts.in_flight[0])
     ]
-    processor_s = min(one["processor_s"] for one in levels)
+    processor_s = min(level["processor_s"] for level in levels)
     network = await _parts_together(store, large, counts)
     per_byte_s = max(network["processor_s"] - counts.parts_together * processor_s, 0.0) / network["num_bytes"]
     costs = replace(
@@ -134,7 +134,7 @@ async def _time(call: Callable[[], Awaitable[Any]]) -> float:
 
 
 async def _create_twice(store: ObjectStore, key: str) -> tuple[float, bool]:
-    """Seconds for an object that is only to be written if it is absent, and whether a second one is refused."""
+    """Seconds of a create-if-absent, and whether a second one is refused."""
     seconds = await _time(lambda: store.put(key, b"bench", if_absent=True))
     try:
         await store.put(key, b"bench", if_absent=True)
@@ -144,7 +144,7 @@ async def _create_twice(store: ObjectStore, key: str) -> tuple[float, bool]:
 
 
 async def _together(store: ObjectStore, key: str, num_gets: int, limit: int, chance: random.Random) -> dict[str, Any]:
-    """Small GETs as a take makes them, so many in flight."""
+    """Small GETs as in a take, `limit` in flight."""
     starts = np.array(chance.choices(range(0, LARGE_BYTES, 2 * SMALL_BYTES), k=num_gets), np.int64)
     starts = np.unique(starts)
     async with ReadScheduler(store, merge="take", requests_max=limit, gap_bytes_max=0, budget_bytes=0) as reads:
@@ -152,18 +152,18 @@ async def _together(store: ObjectStore, key: str, num_gets: int, limit: int, cha
         started, processor = perf_counter(), process_time()
         await file.submit(Ranges(starts, starts + SMALL_BYTES))
         seconds, processor = perf_counter() - started, process_time() - processor
-        made = reads.stats.num_reads
-    return {"requests": limit, "gets_per_s": made / seconds, "processor_s": processor / made}
+        num_reads = reads.stats.num_reads
+    return {"requests": limit, "gets_per_s": num_reads / seconds, "processor_s": processor / num_reads}
 
 
 async def _parts_together(store: ObjectStore, key: str, counts: Counts) -> dict[str, Any]:
-    """Large GETs, many at once: what the network brings, and what that takes of this process."""
-    places = asyncio.Semaphore(counts.parts_in_flight)
+    """Large concurrent GETs: throughput of the network, and its processor time."""
+    slots = asyncio.Semaphore(counts.parts_in_flight)
     half_bytes = PART_BYTES // 2
 
     async def get(number: int) -> None:
         start = number * half_bytes % LARGE_BYTES
-        async with places:
+        async with slots:
             await store.get_range(key, start, start + half_bytes)
 
     started, processor = perf_counter(), process_time()
@@ -176,7 +176,7 @@ async def _parts_together(store: ObjectStore, key: str, counts: Counts) -> dict[
 
 
 def _advice(costs: RequestCosts) -> dict[str, Any]:
-    """The options that say what was measured, and the numbers of a profile that follow from them."""
+    """Storage options with the measurements, and the numbers of a profile that follow from them."""
     known = costs_of(costs.name).options()
     options = {"store_costs": costs.name, **{n: v for n, v in costs.options().items() if v != known[n]}}
     profile: StoreProfile = CLOUD.with_options(options)
@@ -209,14 +209,15 @@ def show_bucket(report: dict[str, Any]) -> Shown:
         "the network": f"{report['network_bytes_per_s'] / 1e6:,.0f} MB/s",
     }
     levels = [
-        (one["requests"], round(one["gets_per_s"]), f"{1e6 * one['processor_s']:,.0f}") for one in report["in_flight"]
+        (level["requests"], round(level["gets_per_s"]), f"{1e6 * level['processor_s']:,.0f}")
+        for level in report["in_flight"]
     ]
     spent = report["spent"]
     return [
         Pairs(times),
         Table([">in flight", ">GETs/s", ">processor us/GET"], levels, title="GETs of 4 KiB together"),
         Pairs({name: f"{number:,}" for name, number in report["profile"].items()}),
-        "storage options that say so, from which these numbers follow (docs/costs.md):",
+        "storage options with these measurements, from which the numbers above follow (docs/costs.md):",
         "\n".join(f"    -o {name}={value}" for name, value in report["options"].items()),
         f"measured with {spent['num_requests']:,} requests, {format_bytes(spent['num_bytes'])}, ${spent['usd']:.2g}",
     ]

@@ -1,4 +1,4 @@
-"""`delete`, `restore`, `tag`, `cleanup`: what changes a dataset without adding rows."""
+"""`delete`, `restore`, `tag`, `cleanup`: changes of a dataset without new rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 from lance_io.cli.output import progress, show
 from lance_io.cli.tables import Table, is_terminal
 from lance_io.cli.uri_target import open_table
-from lance_io.dataset.command_door import (
+from lance_io.dataset.cli_imports import (
     CONFLICT_RETRIES,
     RETRY_TIMEOUT,
     change_plans,
@@ -33,13 +33,13 @@ from lance_io.limits import CLEANUP_FILES_SHOWN
 
 if TYPE_CHECKING:
     from lance_io.cli.tables import Shown
-    from lance_io.dataset.command_door import DatasetState
+    from lance_io.dataset.cli_imports import DatasetState
 
 FILES_SHOWN_MAX = 20
 
 
-def somebody_answers() -> bool:
-    """Whether a question would be read by a person."""
+def is_interactive() -> bool:
+    """Whether a person can answer a question."""
     return is_terminal(sys.stdin)
 
 
@@ -54,7 +54,7 @@ def delete(uri: str, predicate: str, dry_run: bool, yes: bool, storage_option: l
         report = {"version": state.manifest.version, "num_deleted_rows": 0, "num_matching_rows": num_rows}
         show(report, as_json, _show_delete)
         return
-    if not yes and somebody_answers():
+    if not yes and is_interactive():
         num_rows = count_matching(state, predicate)
         typer.confirm(f"Delete {num_rows:,} rows of {uri}?", abort=True, err=True)
     with progress("deleting"):
@@ -65,7 +65,7 @@ def delete(uri: str, predicate: str, dry_run: bool, yes: bool, storage_option: l
 
 
 def count_matching(state: DatasetState, predicate: str | None) -> int:
-    """How many rows pass a filter, None for all."""
+    """Number of rows that match a filter; None for all rows."""
     with progress("counting"):
         return count(state, scan_options(filter=predicate))
 
@@ -85,7 +85,7 @@ def restore(uri: str, version: int | None, tag: str | None, storage_option: list
     with progress("restoring"):
         after = run(state, change_plans.restore(state))
     report = {"version": after.manifest.version, "restored_version": state.manifest.version}
-    show(report, as_json, lambda one: f"version {one['version']}: what version {one['restored_version']} was")
+    show(report, as_json, lambda done: f"version {done['version']}: what version {done['restored_version']} was")
 
 
 # -- tag -------------------------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def _change_tag(state: DatasetState, action: str, name: str, version: int | None
 
 def _show_tags(report: dict[str, Any]) -> Shown:
     rows = [
-        (one["name"], one["version"], one["branch"], one["created_at"], one["updated_at"]) for one in report["tags"]
+        (tag["name"], tag["version"], tag["branch"], tag["created_at"], tag["updated_at"]) for tag in report["tags"]
     ]
     return Table(["tag", ">version", "branch", "created (UTC)", "updated (UTC)"], rows) if rows else "no tags"
 
@@ -141,7 +141,7 @@ def cleanup(
     storage_option: list[str] | None,
     as_json: bool,
 ) -> None:
-    """Run `lance-io cleanup`; a dry run is what comes without `yes`."""
+    """Run `lance-io cleanup`; without `yes` it is a dry run."""
     rules = {
         "older_than": None if older_than is None else _age(older_than),
         "retain_versions": retain_versions,
@@ -156,10 +156,10 @@ def cleanup(
 
 
 def _age(text: str) -> timedelta:
-    """A duration; `UsageError` for one that reaches back before the first year."""
+    """A duration; `UsageError` for one that reaches back before the year 1."""
     try:
         age = timedelta(seconds=duration_s(text))
-        datetime.now(UTC) - age  # what versions are compared with
+        datetime.now(UTC) - age  # the bound for versions
     except OverflowError:
         raise UsageError(f"--older-than {text[:100]}: nothing is as old as that") from None
     return age
@@ -171,13 +171,13 @@ def _clean_up(state: DatasetState, rules: dict[str, Any]) -> dict[str, Any]:
 
 def _explain(state: DatasetState, rules: dict[str, Any]) -> dict[str, Any]:
     plan = remove_versions.explain_cleanup(state, include_files=True, max_files=CLEANUP_FILES_SHOWN, **rules)
-    found = run(state, plan)
+    explanation = run(state, plan)
     return {
         "done": False,
-        **asdict(found.stats),
-        "files": found.candidate_files,
-        "files_truncated": found.candidate_files_truncated,
-        "warnings": found.warnings,
+        **asdict(explanation.stats),
+        "files": explanation.candidate_files,
+        "files_truncated": explanation.candidate_files_truncated,
+        "warnings": explanation.warnings,
     }
 
 

@@ -1,4 +1,4 @@
-"""`update`, `add-column`, `drop-column`: other values, and other columns."""
+"""`update`, `add-column`, `drop-column`: changes of values and columns."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import typer
 
-from lance_io.cli.change import count_matching, somebody_answers
+from lance_io.cli.change import count_matching, is_interactive
 from lance_io.cli.option_texts import assignments
 from lance_io.cli.output import progress, show
 from lance_io.cli.uri_target import open_table
-from lance_io.dataset.command_door import (
+from lance_io.dataset.cli_imports import (
     CONFLICT_RETRIES,
     RETRY_TIMEOUT,
     ScanBounds,
@@ -42,7 +42,7 @@ def update(
         report = {"version": state.manifest.version, "num_rows_updated": 0}
         show({**report, "num_matching_rows": count_matching(state, where)}, as_json, _show_update)
         return
-    if not yes and somebody_answers():
+    if not yes and is_interactive():
         typer.confirm(f"Update {count_matching(state, where):,} rows of {uri}?", abort=True, err=True)
     with progress("updating"):
         after, done = run(state, update_rows(state, updates, where, CONFLICT_RETRIES, RETRY_TIMEOUT, None, None))
@@ -72,7 +72,7 @@ def add_column(
         after = run(state, evolve_schema.add_columns(state, added, None, ScanBounds(None, limit_of(state, None))))
     column = after.arrow_schema.field(name)
     report = {"version": after.manifest.version, "column": name, "type": str(column.type), "nullable": column.nullable}
-    show(report, as_json, lambda one: f"version {one['version']}: column {one['column']} of type {one['type']}")
+    show(report, as_json, lambda done: f"version {done['version']}: column {done['column']} of type {done['type']}")
 
 
 def _arrow_type(alias: str) -> pa.DataType:

@@ -1,7 +1,7 @@
-"""What each command takes, and what it tells about itself. Nothing here is slow to load.
+"""Arguments and help texts of all commands. This module loads fast.
 
-A command's work is a function of the same name and arguments in a module of its own, which loads when the command runs:
-only that one needs numpy, Arrow and stores. The body of a command refuses what its arguments alone show to be wrong.
+The implementation of a command is a function with the same name and arguments in another module, which loads when the
+command runs: only that one needs numpy, Arrow and stores. The body of a command here checks its arguments.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ StorageOptions = Annotated[
         "--storage-option",
         "-o",
         metavar="KEY=VALUE",
-        help="Setting of the store, such as aws_region=eu-west-1; may be repeated. Credentials are never printed.",
+        help="Option of the store, such as aws_region=eu-west-1; may be repeated. Credentials are never printed.",
     ),
 ]
 Columns = Annotated[
@@ -43,22 +43,22 @@ Columns = Annotated[
     typer.Option("--columns", "-c", metavar="NAMES", help="Columns, comma separated or repeated; all by default."),
 ]
 Filter = Annotated[
-    str | None, typer.Option("--filter", "-f", metavar="TEXT", help='Only rows that pass, such as "price > 40".')
+    str | None, typer.Option("--filter", "-f", metavar="TEXT", help='Only matching rows, such as "price > 40".')
 ]
 SourceFormatOption = Annotated[
     Literal["parquet", "csv", "arrow", "arrow-stream", "lance"] | None,
-    typer.Option("--format", help="Of the files; told by their first bytes by default."),
+    typer.Option("--format", help="Format of the files; detected from their first bytes by default."),
 ]
 CsvTypes = Annotated[
     list[str] | None,
     typer.Option("--csv-type", metavar="NAME=TYPE", help="Type of a CSV column, such as price=float64; repeated."),
 ]
-CsvDelimiter = Annotated[str | None, typer.Option("--csv-delimiter", help="Between values of CSV files.")]
+CsvDelimiter = Annotated[str | None, typer.Option("--csv-delimiter", help="Delimiter of CSV files.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
 def implemented_in(module: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """A command that, once its body has not refused its arguments, runs its namesake in that module of this room."""
+    """A command that, after its body has checked its arguments, runs the function of the same name in that module."""
 
     def complete(declared: Callable[P, None]) -> Callable[P, None]:
         @wraps(declared)
@@ -71,7 +71,7 @@ def implemented_in(module: str) -> Callable[[Callable[P, None]], Callable[P, Non
     return complete
 
 
-# -- what a dataset is -------------------------------------------------------------------------------------------------
+# -- inspection --------------------------------------------------------------------------------------------------------
 
 
 @implemented_in("inspect")
@@ -110,13 +110,13 @@ def versions(
 @implemented_in("version_log")
 def log(
     uri: DatasetUri,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many versions at most.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximal number of versions.")] = 20,
     version: Version = None,
     tag: Tag = None,
     storage_option: StorageOptions = None,
     as_json: Json = False,
 ) -> None:
-    """Versions, newest first: what made them, when, and how many rows came and went."""
+    """Versions, newest first: operation, time, rows added and removed."""
 
 
 @implemented_in("inspect")
@@ -135,7 +135,7 @@ def pages(
     uri: AnyUri,
     columns: Columns = None,
     each_page: Annotated[bool, typer.Option("--each-page", help="One line per page.")] = False,
-    each_file: Annotated[bool, typer.Option("--each-file", help="Of a dataset: one table per data file.")] = False,
+    each_file: Annotated[bool, typer.Option("--each-file", help="For a dataset: one table per data file.")] = False,
     version: Version = None,
     tag: Tag = None,
     storage_option: StorageOptions = None,
@@ -150,7 +150,7 @@ def pages(
 @implemented_in("rows")
 def head(
     uri: DatasetUri,
-    num_rows: Annotated[int, typer.Option("--rows", "-n", min=0, help="How many rows.")] = 10,
+    num_rows: Annotated[int, typer.Option("--rows", "-n", min=0, help="Number of rows.")] = 10,
     columns: Columns = None,
     filter: Filter = None,
     version: Version = None,
@@ -158,7 +158,7 @@ def head(
     storage_option: StorageOptions = None,
     as_json: Json = False,
 ) -> None:
-    """The first rows, or the first that pass a filter."""
+    """The first rows, or the first rows that match a filter."""
 
 
 @implemented_in("rows")
@@ -170,7 +170,7 @@ def count(
     storage_option: StorageOptions = None,
     as_json: Json = False,
 ) -> None:
-    """The number of rows; without a filter no data is read."""
+    """The number of rows; without a filter it reads no data."""
 
 
 @implemented_in("write_report")
@@ -179,19 +179,20 @@ def write(
     uri: DatasetUri,
     mode: Annotated[
         Literal["create", "append", "overwrite"],
-        typer.Option("--mode", "-m", help="A new table; more rows; or a new version with these rows only."),
+        typer.Option("--mode", "-m", help="Create a table, append rows, or write a new version with these rows only."),
     ] = "create",
     format: SourceFormatOption = None,
     csv_type: CsvTypes = None,
     csv_delimiter: CsvDelimiter = None,
     max_rows_per_file: Annotated[
-        int | None, typer.Option("--max-rows-per-file", min=1, help="Rows of a data file (and fragment) at most.")
+        int | None,
+        typer.Option("--max-rows-per-file", min=1, help="Maximal number of rows of a data file (and fragment)."),
     ] = None,
     data_storage_version: Annotated[
         str | None,
         typer.Option("--data-storage-version", help="File version: 2.0, 2.1, 2.2, stable; by default the table's."),
     ] = None,
-    commit_message: Annotated[str | None, typer.Option("--commit-message", help="Kept with the version.")] = None,
+    commit_message: Annotated[str | None, typer.Option("--commit-message", help="Stored with the version.")] = None,
     storage_option: StorageOptions = None,
     as_json: Json = False,
 ) -> None:
@@ -204,15 +205,17 @@ def write(
 @implemented_in("change")
 def delete(
     uri: DatasetUri,
-    predicate: Annotated[str, typer.Argument(metavar="PREDICATE", help="Such as \"price > 40 AND drink = 'mate'\".")],
+    predicate: Annotated[
+        str, typer.Argument(metavar="PREDICATE", help="A filter, such as \"price > 40 AND drink = 'mate'\".")
+    ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the rows, delete nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     storage_option: StorageOptions = None,
     as_json: Json = False,
 ) -> None:
-    """Delete the rows that pass a filter, as a new version; older versions keep them.
+    """Delete the rows that match a filter, as a new version; older versions keep them.
 
-    On a terminal, tells how many rows these are and asks.
+    On a terminal, shows the number of rows and asks for confirmation.
     """
 
 
@@ -222,15 +225,17 @@ def update(
     assignment: Annotated[
         list[str], typer.Argument(metavar="COLUMN=EXPRESSION...", help='Such as "price=price * 1.1".')
     ],
-    where: Annotated[str | None, typer.Option("--where", "-w", metavar="TEXT", help="Only rows that pass.")] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", "-w", metavar="TEXT", help="Only rows that match this filter.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the rows, change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     storage_option: StorageOptions = None,
     as_json: Json = False,
 ) -> None:
-    """Give the rows that pass a filter new values, as a new version; older versions keep the old ones.
+    """Change values of the rows that match a filter, as a new version; older versions keep the old values.
 
-    All expressions see the row as it was. On a terminal, tells how many rows these are and asks.
+    All expressions see the old values of the row. On a terminal, shows the number of rows and asks for confirmation.
     """
 
 
@@ -244,110 +249,120 @@ def merge(
     ] = None,
     when_matched: Annotated[
         Literal["update", "nothing", "delete", "fail"],
-        typer.Option("--when-matched", help="Rows of the table that have the key of a row of the source."),
+        typer.Option("--when-matched", help="Rows of the table with the key of a source row."),
     ] = "update",
     update_if: Annotated[
         str | None,
-        typer.Option(
-            "--update-if", metavar="TEXT", help='Update only where it is true: "source.price > target.price".'
-        ),
+        typer.Option("--update-if", metavar="TEXT", help='Update only if this is true: "source.price > target.price".'),
     ] = None,
     when_not_matched: Annotated[
-        Literal["insert", "nothing"], typer.Option("--when-not-matched", help="Rows of the source without a match.")
+        Literal["insert", "nothing"], typer.Option("--when-not-matched", help="Source rows without a match.")
     ] = "insert",
     when_not_matched_by_source: Annotated[
         Literal["keep", "delete"],
         typer.Option("--when-not-matched-by-source", help="Rows of the table without a match."),
     ] = "keep",
     delete_if: Annotated[
-        str | None, typer.Option("--delete-if", metavar="TEXT", help="Of these, delete only those that pass.")
+        str | None,
+        typer.Option("--delete-if", metavar="TEXT", help="Of these, delete only rows that match this filter."),
     ] = None,
     format: SourceFormatOption = None,
     csv_type: CsvTypes = None,
     csv_delimiter: CsvDelimiter = None,
     memory_limit: Annotated[
-        int | None, typer.Option("--memory-limit", min=1, help="Bytes that the merge may hold; the rest goes to disk.")
+        int | None, typer.Option("--memory-limit", min=1, help="Memory of the merge in bytes; the rest spills to disk.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the rows, change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     storage_option: StorageOptions = None,
     as_json: Json = False,
 ) -> None:
-    """Merge rows of files into a table by a key, as one new version: update those that match, insert the others.
+    """Merge rows of files into a table by a key, as one new version: update matching rows, insert the others.
 
-    The files may lack columns of the table. On a terminal, tells how many rows would change and asks.
+    The files may lack columns of the table. On a terminal, shows the numbers of rows and asks for confirmation.
     """
     if update_if is not None and when_matched != "update":
-        raise UsageError(f"--update-if says what is updated: not with --when-matched {when_matched}")
+        raise UsageError(f"--update-if needs --when-matched update, not {when_matched}")
     if delete_if is not None and when_not_matched_by_source != "delete":
-        raise UsageError("--delete-if says what is deleted: give it with --when-not-matched-by-source delete")
+        raise UsageError("--delete-if needs --when-not-matched-by-source delete")
 
 
 @implemented_in("change_columns")
 def add_column(
     uri: DatasetUri,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the new column.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new column.", show_default=False)],
     expression: Annotated[
         str | None, typer.Argument(metavar="[EXPRESSION]", help='Its values, such as "price * 2".', show_default=False)
     ] = None,
     type: Annotated[
-        str | None, typer.Option("--type", "-t", metavar="TYPE", help="An Arrow type, of a column without values.")
+        str | None, typer.Option("--type", "-t", metavar="TYPE", help="Arrow type of a column of nulls.")
     ] = None,
     storage_option: StorageOptions = None,
     as_json: Json = False,
 ) -> None:
-    """Add a column: of the values of an expression, or of nulls of a type. Nothing else is written."""
+    """Add a column: with the values of an expression, or with nulls of a type. Writes nothing else."""
     if (expression is None) == (type is None):
-        raise UsageError("add-column needs an expression for its values, or --type for a column without: one of them")
+        raise UsageError("add-column needs an expression, or --type for a column of nulls: one of them")
 
 
 @implemented_in("change_columns")
 def drop_column(
     uri: DatasetUri,
-    name: Annotated[list[str], typer.Argument(metavar="NAME...", help="`a.b` for a member.", show_default=False)],
+    name: Annotated[
+        list[str], typer.Argument(metavar="NAME...", help="Columns; `a.b` for a member.", show_default=False)
+    ],
     storage_option: StorageOptions = None,
     as_json: Json = False,
 ) -> None:
-    """Take columns out of the schema, as a new version; a compaction and a cleanup free their space."""
+    """Remove columns from the schema, as a new version; a compaction and a cleanup free their space."""
 
 
 @implemented_in("branching")
 def branch(
     uri: DatasetUri,
     action: Annotated[Literal["list", "create", "delete"], typer.Argument(help="What to do.", show_default=False)],
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Of the branch.", show_default=False)] = None,
-    version: Annotated[
-        int | None, typer.Option("--version", "-v", min=0, help="That create leaves; the newest by default.")
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Name of the branch.", show_default=False)
     ] = None,
-    tag: Annotated[str | None, typer.Option("--tag", help="Leave the version that this tag names.")] = None,
-    of: Annotated[str | None, typer.Option("--of", metavar="BRANCH", help="Leave this branch instead of main.")] = None,
+    version: Annotated[
+        int | None,
+        typer.Option("--version", "-v", min=0, help="Version where the new branch begins; the newest by default."),
+    ] = None,
+    tag: Annotated[str | None, typer.Option("--tag", help="Begin the branch at the version with this tag.")] = None,
+    of: Annotated[
+        str | None, typer.Option("--of", metavar="BRANCH", help="Begin the branch on this branch instead of main.")
+    ] = None,
     storage_option: StorageOptions = None,
     as_json: Json = False,
 ) -> None:
-    """List, create and delete branches: lines of versions that leave another one, without a copy."""
+    """List, create and delete branches: lines of versions that begin at another version, without a copy."""
     if (action == "list") != (name is None):
         raise UsageError("branch list takes no name" if action == "list" else f"branch {action} needs a name")
-    if action != "create" and any(one is not None for one in (version, tag, of)):
+    if action != "create" and any(option is not None for option in (version, tag, of)):
         raise UsageError(f"branch {action} takes no --version, --tag or --of")
-    if tag is not None and any(one is not None for one in (version, of)):
-        raise UsageError("--tag names a version of a branch: give it alone")
+    if tag is not None and any(option is not None for option in (version, of)):
+        raise UsageError("--tag cannot be combined with --version or --of")
 
 
 @implemented_in("branching")
 def clone(
     uri: DatasetUri,
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="Where the clone is to be.", show_default=False)],
-    deep: Annotated[bool, typer.Option("--deep", help="Copy all files, so that the clone stands alone.")] = False,
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="URI of the clone.", show_default=False)],
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Copy all files, so that the clone does not depend on the source.")
+    ] = False,
     version: Version = None,
     tag: Tag = None,
     storage_option: StorageOptions = None,
     target_storage_option: Annotated[
         list[str] | None,
-        typer.Option("--target-storage-option", metavar="KEY=VALUE", help="As --storage-option, of the clone's store."),
+        typer.Option(
+            "--target-storage-option", metavar="KEY=VALUE", help="As --storage-option, for the clone's store."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a table of its own of a version: its files stay where they are, or are copied."""
+    """Clone a version as a new table, which refers to the files of the source or copies them."""
 
 
 @implemented_in("branching")
@@ -360,7 +375,7 @@ def diff(
     storage_option: StorageOptions = None,
     as_json: Json = False,
 ) -> None:
-    """What is different between two versions: rows inserted, updated and deleted, columns, fragments."""
+    """Differences between two versions: rows inserted, updated and deleted, columns, fragments."""
 
 
 @implemented_in("change")
@@ -371,9 +386,9 @@ def restore(
     storage_option: StorageOptions = None,
     as_json: Json = False,
 ) -> None:
-    """Make an older version, named by --version or --tag, the newest again, as a new version."""
+    """Make an older version (--version or --tag) the newest again, as a new version."""
     if version is None and tag is None:
-        raise UsageError("restore needs --version or --tag: which version is to be the newest again")
+        raise UsageError("restore needs --version or --tag")
 
 
 @implemented_in("change")
@@ -382,14 +397,15 @@ def tag(
     action: Annotated[
         Literal["list", "create", "update", "delete"], typer.Argument(help="What to do.", show_default=False)
     ],
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Of the tag.", show_default=False)] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name of the tag.", show_default=False)] = None,
     version: Annotated[
-        int | None, typer.Option("--version", "-v", min=0, help="What create and update name; the newest by default.")
+        int | None,
+        typer.Option("--version", "-v", min=0, help="Version of the tag for create and update; the newest by default."),
     ] = None,
     storage_option: StorageOptions = None,
     as_json: Json = False,
 ) -> None:
-    """List, create, update and delete tags. A version with a tag survives `cleanup`."""
+    """List, create, update and delete tags. `cleanup` keeps versions with a tag."""
     if action == "list" and name is not None:
         raise UsageError("tag list takes no name")
     if action != "list" and name is None:
@@ -405,24 +421,26 @@ def cleanup(
         str | None, typer.Option("--older-than", metavar="TIME", help="Versions older than this, such as 14d or 12h.")
     ] = None,
     retain_versions: Annotated[
-        int | None, typer.Option("--retain-versions", min=1, help="All but the last so many versions.")
+        int | None, typer.Option("--retain-versions", metavar="N", min=1, help="All versions except the latest N.")
     ] = None,
     delete_unverified: Annotated[
         bool,
         typer.Option(
             "--delete-unverified",
-            help="Also files younger than 7 days that no version refers to. Only when nobody is writing.",
+            help="Also unreferenced files younger than 7 days. Only safe if no writer is active.",
         ),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go; so it is without --yes.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show the removals; the default without --yes.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove them.")] = False,
     storage_option: StorageOptions = None,
     as_json: Json = False,
 ) -> None:
-    """Remove old versions and files that no version refers to. Without --yes, show what would go.
+    """Remove old versions and unreferenced files. Without --yes, only show the removals.
 
-    Without --older-than and --retain-versions: versions older than two weeks. The newest version stays, and so do
-    those younger than ten minutes unless --older-than is 0s, and whatever tags and branches refer to.
+    Without --older-than and --retain-versions: versions older than two weeks. These stay: the newest version, versions
+    younger than ten minutes unless --older-than is 0s, and versions that tags and branches refer to.
     """
     if dry_run and yes:
         raise UsageError("--dry-run and --yes contradict each other")
@@ -432,40 +450,35 @@ def cleanup(
 def compact(
     uri: DatasetUri,
     target_rows: Annotated[
-        int | None, typer.Option("--target-rows", min=1, help="Rows that a fragment should have; 1,048,576 by default.")
+        int | None,
+        typer.Option("--target-rows", min=1, help="Target number of rows of a fragment; 1,048,576 by default."),
     ] = None,
     mode: Annotated[
         Literal["reencode", "try_binary_copy", "force_binary_copy"] | None,
-        typer.Option("--mode", help="Whether pages are made anew, or copied as they are where that is allowed."),
+        typer.Option("--mode", help="Encode pages again, or copy them unchanged if possible."),
     ] = None,
     max_fragments: Annotated[
-        int | None, typer.Option("--max-fragments", min=1, help="Take at most so many fragments.")
+        int | None, typer.Option("--max-fragments", min=1, help="Maximal number of fragments to compact.")
     ] = None,
     max_bytes: Annotated[
-        int | None, typer.Option("--max-bytes", min=1, help="Take fragments of at most so many bytes.")
+        int | None, typer.Option("--max-bytes", min=1, help="Maximal size of the compacted fragments in bytes.")
     ] = None,
-    memory_limit: Annotated[
-        int | None, typer.Option("--memory-limit", min=1, help="Bytes that rows under way may take.")
-    ] = None,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Read the new files back before they are committed.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show fragments, bytes, requests and money, and do nothing.")
-    ] = False,
+    memory_limit: Annotated[int | None, typer.Option("--memory-limit", min=1, help="Memory for rows in bytes.")] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Read the new files back before the commit.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show fragments, bytes, requests and cost.")] = False,
     store: Annotated[
         str | None,
-        typer.Option("--store", metavar="NAME", help="With --dry-run: as if the table were in such a store."),
+        typer.Option("--store", metavar="NAME", help="With --dry-run: estimate for this store."),
     ] = None,
     storage_option: StorageOptions = None,
     as_json: Json = False,
 ) -> None:
-    """Put small fragments together, without the rows that are deleted."""
+    """Merge small fragments, without their deleted rows."""
     if store is not None and not dry_run:
-        raise UsageError("--store says what a --dry-run is for")
+        raise UsageError("--store needs --dry-run")
 
 
-# -- what reading costs ------------------------------------------------------------------------------------------------
+# -- cost of reading --------------------------------------------------------------------------------------------------
 
 
 @implemented_in("explain_report")
@@ -477,16 +490,16 @@ def explain(
     take_random: Annotated[
         int | None, typer.Option("--take-random", metavar="N", min=0, help="Explain a take of N random rows.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Which random rows.")] = 0,
-    limit: Annotated[int | None, typer.Option("--limit", min=0, help="Of a scan: so many rows.")] = None,
-    offset: Annotated[int | None, typer.Option("--offset", min=0, help="Of a scan: behind so many rows.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the random rows.")] = 0,
+    limit: Annotated[int | None, typer.Option("--limit", min=0, help="Of a scan: number of rows.")] = None,
+    offset: Annotated[int | None, typer.Option("--offset", min=0, help="Of a scan: rows to skip.")] = None,
     all_requests: Annotated[bool, typer.Option("--all", help="Show every request.")] = False,
     store: Annotated[
         str | None,
         typer.Option(
             "--store",
             metavar="NAME",
-            help="As if the table were there: s3, s3-express, gcs, azure or minio; its time and money.",
+            help="Estimate time and cost for this store: s3, s3-express, gcs, azure or minio.",
         ),
     ] = None,
     columns: Columns = None,
@@ -495,12 +508,12 @@ def explain(
     storage_option: StorageOptions = None,
     as_json: Json = False,
 ) -> None:
-    """Which byte ranges a scan (or a take) would ask for, round by round, and what that is expected to cost.
+    """Show the requests of a scan (or a take), round by round, and their expected cost.
 
-    Reads the metadata that this needs, as the scan would; never data.
+    Reads the metadata that it needs, as the scan would; never data.
     """
     if take is not None and take_random is not None:
-        raise UsageError("--take and --take-random both say which rows: give one of them")
+        raise UsageError("--take and --take-random exclude each other")
     is_take = take is not None or take_random is not None
     if is_take and (limit is not None or offset is not None):
         raise UsageError("--limit and --offset belong to a scan, not to a take")
@@ -513,11 +526,11 @@ def bench(
     take_rows: Annotated[
         str, typer.Option("--take-rows", metavar="COUNTS", help="Sizes of the random takes.")
     ] = TAKE_SIZES,
-    scans: Annotated[bool, typer.Option("--scan/--no-scan", help="Scan each column, and all of them.")] = True,
-    seed: Annotated[int, typer.Option("--seed", help="Which random rows.")] = 0,
+    scans: Annotated[bool, typer.Option("--scan/--no-scan", help="Scan each column, and all columns.")] = True,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the random rows.")] = 0,
     bucket: Annotated[
         bool,
-        typer.Option("--bucket", help="Measure the store, with objects of 32 MiB below URI that are deleted again."),
+        typer.Option("--bucket", help="Measure the store, with temporary objects of up to 32 MiB below URI."),
     ] = False,
     version: Version = None,
     tag: Tag = None,
@@ -526,10 +539,10 @@ def bench(
 ) -> None:
     """Scan each column and take random rows: rows per second, bytes, requests.
 
-    Takes are measured warm, after a first one that is shown as cold. The operating system's cache is left as it is.
+    Takes are measured warm, after a first cold one, which is shown too. The operating system's cache is not cleared.
 
-    Of a bucket (s3://bucket, or --bucket): what GET, PUT and LIST take, bandwidth, requests a second, whether "if
-    absent" is honoured; and the storage options that tell the engine so. Objects are written for it, and deleted.
+    For a bucket (s3://bucket, or --bucket): latency of GET, PUT and LIST, bandwidth, requests per second, whether
+    create-if-absent works; and the storage options with these measurements. Writes temporary objects.
     """
     take_sizes(take_rows)
 
@@ -541,7 +554,7 @@ def doctor(
     storage_option: StorageOptions = None,
     as_json: Json = False,
 ) -> None:
-    """What a store is told, by whom, and each step on the way to it: resolve, connect, list, read, a conditional put.
+    """Show a store's settings and their origins, and test each step: resolve, connect, list, read, conditional put.
 
-    Secrets are not shown. The object that is put is deleted again. Exit code 1 when a step fails.
+    Secrets are not shown. The object of the conditional put is deleted again. Exit code 1 if a step fails.
     """

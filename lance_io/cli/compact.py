@@ -1,4 +1,4 @@
-"""`compact`: small fragments put together, or what that would cost."""
+"""`compact`: merges small fragments, or estimates the cost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lance_io.cli.option_texts import storage_options
 from lance_io.cli.output import progress, show
 from lance_io.cli.tables import Table
 from lance_io.cli.uri_target import open_table
-from lance_io.dataset.command_door import (
+from lance_io.dataset.cli_imports import (
     COST_OPTIONS,
     compact_files,
     cost_text,
@@ -54,8 +54,8 @@ def compact(
     if dry_run:
         costs = None
         if store is not None:
-            told = planning(storage_options(storage_option))
-            costs = costs_of(store).with_options({name: told[name] for name in told if name in COST_OPTIONS})
+            options = planning(storage_options(storage_option))
+            costs = costs_of(store).with_options({name: options[name] for name in options if name in COST_OPTIONS})
         with progress("reading metadata"):
             explained = run(state, explain_compaction(state, given, costs))
         show({"done": False, **explained.to_dict()}, as_json, _show_plan)

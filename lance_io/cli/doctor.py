@@ -1,4 +1,4 @@
-"""`doctor`: what a store is told, by whom, and which step on the way to it fails."""
+"""`doctor`: settings of a store and their origins, and a test of each step of a connection to it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import typer
 from lance_io.cli.option_texts import storage_options
 from lance_io.cli.output import show
 from lance_io.cli.tables import Pairs, Table
-from lance_io.dataset.command_door import (
+from lance_io.dataset.cli_imports import (
     HEADERS,
     CloudStore,
     Selection,
     certificates_file,
     loop_state,
     normalize,
-    open_place,
+    open_location,
     planning,
     planning_variables,
     runtime,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from lance_io.cli.tables import Shown
-    from lance_io.dataset.command_door import Location, ObjectMeta
+    from lance_io.dataset.cli_imports import Location, ObjectMeta
 
 READ_BYTES: Final = 4096
 PROBE: Final = ".lance-io-doctor-"
@@ -47,7 +47,7 @@ DATABASE_ENDPOINT: Final = "aws_endpoint_url_dynamodb"
 def doctor(uri: str, no_write: bool, storage_option: list[str] | None, as_json: bool) -> None:
     """Print the report; a failed step is exit code 1."""
     options = normalize(storage_options(storage_option))
-    location, _ = open_place(uri, options)
+    location, _ = open_location(uri, options)
     report = runtime.run(_examine(location, options, writes=not no_write, has_database=uri.startswith("s3+ddb:")))
     show(report, as_json, _show)
     if not all(step["ok"] for step in report["steps"]):
@@ -58,45 +58,45 @@ async def _examine(
     location: Location, options: Mapping[str, str], *, writes: bool, has_database: bool
 ) -> dict[str, Any]:
     steps = _Steps()
-    told = _planned(options)
+    settings = _planned(options)
     if isinstance(location.store, CloudStore):
-        told = {**await _effective(location.store, options), **told}
+        settings = {**await _effective(location.store, options), **settings}
         if not has_database:
-            told.pop(DATABASE_ENDPOINT, None)
+            settings.pop(DATABASE_ENDPOINT, None)
         await _reach(location.store, steps)
-    found = await steps.take("list", lambda: _list(location, steps))
-    await steps.take("read", lambda: _read(location, found, steps))
+    first = await steps.take("list", lambda: _list(location, steps))
+    await steps.take("read", lambda: _read(location, first, steps))
     if writes:
         await steps.take("conditional put", lambda: _create_twice(location, steps))
-    shown = [{"name": name, "value": value, "origin": origin} for name, (value, origin) in sorted(told.items())]
+    shown = [{"name": name, "value": value, "origin": origin} for name, (value, origin) in sorted(settings.items())]
     return {"uri": location.uri, "options": shown, "steps": steps.done}
 
 
 class _Steps:
-    """What was tried, one after the other; `told` is what there is to say of the one that goes on."""
+    """Steps so far; a step may set `detail`, the text that describes its result."""
 
     def __init__(self) -> None:
         self.done: list[dict[str, Any]] = []
-        self.told = ""
+        self.detail = ""
 
     async def take(self, name: str, work: Callable[[], Awaitable[Any]]) -> Any:
-        """Try it: what it gives, or None where it fails."""
-        began, self.told, result, is_ok = perf_counter(), "", None, True
+        """Run a step: its result, or None if it fails."""
+        began, self.detail, result, is_ok = perf_counter(), "", None, True
         try:
             result = await work()
         except (LanceError, OSError, ValueError) as error:
             text = str(error) or type(error).__name__
-            is_ok, self.told = False, " ".join(text.split())
+            is_ok, self.detail = False, " ".join(text.split())
         seconds = perf_counter() - began
-        self.done.append({"step": name, "ok": is_ok, "seconds": seconds, "told": self.told})
+        self.done.append({"step": name, "ok": is_ok, "seconds": seconds, "told": self.detail})
         return result
 
 
-# -- what it is told ---------------------------------------------------------------------------------------------------
+# -- settings ----------------------------------------------------------------------------------------------------------
 
 
 def _planned(options: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """The numbers by which reads are planned, as far as anybody gave them."""
+    """Given numbers for the planning of reads."""
     variables = planning_variables()
     return {
         name: (text, f"option {name}" if name in options else f"variable {variables[name]}")
@@ -106,18 +106,18 @@ def _planned(options: Mapping[str, str]) -> dict[str, tuple[str, str]]:
 
 
 async def _effective(store: CloudStore[Any], options: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """What options, variables and profiles say, without a secret."""
-    found = dict(store.options.origins)
+    """Settings from options, variables and profiles, without secrets."""
+    settings = dict(store.options.origins)
     for name in options:
         if name.startswith(HEADERS):
-            found[name] = ("***", f"option {name}")
-    if "aws_endpoint" not in found and "google_base_url" not in found:
-        found.setdefault("endpoint", (store.options.endpoint or "the cloud's own", "default"))
-    if "aws_region" not in found and store.scheme == "s3":
+            settings[name] = ("***", f"option {name}")
+    if "aws_endpoint" not in settings and "google_base_url" not in settings:
+        settings.setdefault("endpoint", (store.options.endpoint or "the cloud's own", "default"))
+    if "aws_region" not in settings and store.scheme == "s3":
         region, origin = await _region(store)
-        found["aws_region"] = (region, origin)
-    found["credentials"] = await _credentials(store)
-    return found
+        settings["aws_region"] = (region, origin)
+    settings["credentials"] = await _credentials(store)
+    return settings
 
 
 async def _region(store: CloudStore[Any]) -> tuple[str, str]:
@@ -131,7 +131,7 @@ async def _region(store: CloudStore[Any]) -> tuple[str, str]:
 
 
 async def _credentials(store: CloudStore[Any]) -> tuple[str, str]:
-    """Whose requests are, as far as that can be told without a secret."""
+    """Origin of the credentials, without secrets."""
     if store.options.skip_signature:
         return "none", "anonymous requests"
     if store.options.provided is not None:
@@ -140,7 +140,7 @@ async def _credentials(store: CloudStore[Any]) -> tuple[str, str]:
     if given:
         return "***", given[0]
     if store.scheme != "s3":
-        return "***", "where the cloud's own tools look"
+        return "***", "default credentials of the cloud"
     try:
         state = store._loop().state
         await state.signer("")
@@ -151,34 +151,35 @@ async def _credentials(store: CloudStore[Any]) -> tuple[str, str]:
         return "none", " ".join(error.message.split())
 
 
-# -- the way to it -----------------------------------------------------------------------------------------------------
+# -- steps -----------------------------------------------------------------------------------------------------------
 
 
 async def _reach(store: CloudStore[Any], steps: _Steps) -> None:
-    """Resolve the host's name, and connect; that of a proxy, where there is one."""
+    """Resolve the host, or the proxy's host, and connect to it."""
     state = store._loop().state
     if store.scheme == "s3":
         address = sites.Address(store.options, state.region)  # type: ignore[arg-type]
         url = f"{address.scheme}://{address.host}"
     else:
         url = store.options.endpoint or "https://storage.googleapis.com"
-    proxy = state.proxy
+    parts = urlsplit(url)
+    proxy = store.options.find_proxy(parts.hostname or "", is_plain_http=parts.scheme == "http")
     parts = urlsplit(proxy or url)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     by = " by way of a proxy" if proxy else ""
 
     async def resolve() -> None:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
+        infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = list(dict.fromkeys(str(info[4][0]) for info in infos))
         more = ", ..." if len(addresses) > ADDRESSES_SHOWN else ""
-        steps.told = f"{host}: {', '.join(addresses[:ADDRESSES_SHOWN])}{more}{by}"
+        steps.detail = f"{host}: {', '.join(addresses[:ADDRESSES_SHOWN])}{more}{by}"
 
     async def connect() -> None:
         secure = _trust(store) if parts.scheme == "https" else None
         async with asyncio.timeout(store.options.connect_timeout_s):
             _, writer = await asyncio.open_connection(host, port, ssl=secure)
         tls = writer.get_extra_info("ssl_object")
-        steps.told = f"port {port}, {tls.version() if tls is not None else 'not encrypted'}{by}"
+        steps.detail = f"port {port}, {tls.version() if tls is not None else 'not encrypted'}{by}"
         writer.close()
 
     await steps.take("resolve", resolve)
@@ -196,36 +197,36 @@ def _trust(store: CloudStore[Any]) -> ssl.SSLContext:
 
 
 async def _list(location: Location, steps: _Steps) -> ObjectMeta | None:
-    """The first object that holds anything."""
+    """The first object that is not empty."""
     prefix = location.key("") if location.path else ""
-    found = [meta async for meta in location.store.list(prefix, Selection(limit=100))]
-    steps.told = f"{len(found)} objects{' or more' if len(found) == 100 else ''}"
-    return next((meta for meta in found if meta.size_bytes), None)
+    metas = [meta async for meta in location.store.list(prefix, Selection(limit=100))]
+    steps.detail = f"{len(metas)} objects{' or more' if len(metas) == 100 else ''}"
+    return next((meta for meta in metas if meta.size_bytes), None)
 
 
-async def _read(location: Location, found: ObjectMeta | None, steps: _Steps) -> None:
-    if found is None:
+async def _read(location: Location, meta: ObjectMeta | None, steps: _Steps) -> None:
+    if meta is None:
         try:
             await location.store.get_range(location.key(PROBE + uuid.uuid4().hex), 0, 1)
         except NotFound:
-            steps.told = "there is nothing to read, and the store says so"
+            steps.detail = "nothing to read; the store reports missing objects"
         return
-    end = min(found.size_bytes, READ_BYTES)
-    await location.store.get_range(found.key, 0, end)
-    steps.told = f"{end:,} bytes of {found.key}"
+    end = min(meta.size_bytes, READ_BYTES)
+    await location.store.get_range(meta.key, 0, end)
+    steps.detail = f"{end:,} bytes of {meta.key}"
 
 
 async def _create_twice(location: Location, steps: _Steps) -> None:
     store, key = location.store, location.key(PROBE + uuid.uuid4().hex)
     if not store.capabilities.conditional_create:
-        steps.told = f"not tried: the store {store.capabilities.create_refusal}"
+        steps.detail = f"not tried: the store {store.capabilities.create_refusal}"
         return
     try:
         await store.put(key, b"doctor", if_absent=True)
         try:
             await store.put(key, b"doctor", if_absent=True)
         except AlreadyExists:
-            steps.told = "honoured"
+            steps.detail = "honoured"
         else:
             raise OSError("a second writer replaced the object of the first one: commits need a commit_lock")
     finally:
@@ -234,13 +235,13 @@ async def _create_twice(location: Location, steps: _Steps) -> None:
 
 def _show(report: dict[str, Any]) -> Shown:
     """The report for people."""
-    options = [(one["name"], one["value"], one["origin"]) for one in report["options"]]
+    options = [(option["name"], option["value"], option["origin"]) for option in report["options"]]
     steps = [
-        (one["step"], "ok" if one["ok"] else "FAILED", f"{1000 * one['seconds']:,.1f}", one["told"])
-        for one in report["steps"]
+        (step["step"], "ok" if step["ok"] else "FAILED", f"{1000 * step['seconds']:,.1f}", step["told"])
+        for step in report["steps"]
     ]
     return [
         Pairs({"store": report["uri"]}),
-        Table(["option", "value", "from"], options, title="what it is told"),
+        Table(["option", "value", "from"], options, title="settings"),
         Table(["step", "", ">ms", ""], steps),
     ]

@@ -1,4 +1,4 @@
-"""Drawing for people, by Rich. It loads when something is drawn: JSON for programs does without."""
+"""Draws tables and texts with Rich. Loaded only for drawing: JSON does not need it."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from lance_io.cli.tables import Pairs, Table, is_terminal, printable, text
 if TYPE_CHECKING:
     from lance_io.cli.tables import Shown
 
-PIPE_WIDTH: Final = 1000  # columns of a "screen" that is none: tables are not cut in a pipe
+PIPE_WIDTH: Final = 1000  # width of output to a pipe, in characters: tables are not cut there
 
 
 def draw(shown: Shown) -> None:
-    """Print it."""
+    """Print tables and texts."""
     drawn = printable(shown) if isinstance(shown, str) else _draw_parts(shown)
     _console().print(drawn, soft_wrap=True)
 
 
 def steps_bar(total: int | None) -> Progress:
-    """A bar of steps, `total` of them if that is known."""
+    """A progress bar that counts steps; shows `total` if it is known."""
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -45,7 +45,7 @@ def steps_bar(total: int | None) -> Progress:
 
 
 def transfer_bar(total_rows: int | None) -> Progress:
-    """A bar of rows, with the text of the field `done` and the time that is left."""
+    """A progress bar of rows, with the text of the task's field `done` and the remaining time."""
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),

@@ -1,4 +1,4 @@
-"""`explain`: the requests that a scan or a take would make, without making those for data."""
+"""`explain`: the requests of a scan or a take, without sending those for data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lance_io.cli.option_texts import column_names, row_numbers, storage_options
 from lance_io.cli.output import progress, show
 from lance_io.cli.tables import Table
 from lance_io.cli.uri_target import open_table
-from lance_io.dataset.command_door import (
+from lance_io.dataset.cli_imports import (
     COST_OPTIONS,
     Cost,
     cost_report,
@@ -28,7 +28,7 @@ from lance_io.errors import UsageError
 
 if TYPE_CHECKING:
     from lance_io.cli.tables import Shown
-    from lance_io.dataset.command_door import DatasetState, IoPlan, RequestCosts, StatsSnapshot
+    from lance_io.dataset.cli_imports import DatasetState, IoPlan, RequestCosts, StatsSnapshot
 
 REQUESTS_SHOWN_MAX = 20
 
@@ -53,7 +53,7 @@ def explain(
     state = open_table(uri, version, tag, storage_option)
     opening = state.location.store.stats.snapshot()
     costs = None
-    if store is not None:  # options that say what it costs stand above what is known of it
+    if store is not None:  # options override the known costs of the store
         costs = costs_of(store).with_options(_only_costs(planning(storage_options(storage_option))))
     names = column_names(columns)
     with progress("reading metadata"):
@@ -72,7 +72,7 @@ def explain(
         },
         **plan.to_dict(),
     }
-    show(report, as_json, lambda one: _show(one, all_requests))
+    show(report, as_json, lambda explained: _show(explained, all_requests))
 
 
 def _only_costs(options: dict[str, str]) -> dict[str, str]:
@@ -80,7 +80,7 @@ def _only_costs(options: dict[str, str]) -> dict[str, str]:
 
 
 def _opening_cost(opening: StatsSnapshot, costs: RequestCosts) -> Cost:
-    """Of requests that went out one after the other: the listing, the manifest."""
+    """Cost of sequential requests: the listing, the manifest."""
     seconds = opening.requests * costs.latency_s + opening.bytes_read / costs.connection_bytes_per_s
     gets, lists = opening["get"].requests + opening["head"].requests, opening["list"].requests
     return Cost(seconds, costs.prices.usd(gets=gets, lists=lists, bytes_read=opening.bytes_read))
@@ -98,7 +98,7 @@ def _take(state: DatasetState, columns: list[str] | None, rows: list[int], costs
 
 
 def _random_rows(state: DatasetState, num_rows: int, seed: int) -> list[int]:
-    total = sum(run_on(state.location.store, load_live_counts(state, state.all_places)))
+    total = sum(run_on(state.location.store, load_live_counts(state, state.all_fragment_indexes)))
     if num_rows > total:
         raise UsageError(f"--take-random {num_rows}: the table has {total} rows")
     return random.Random(seed).sample(range(total), num_rows)
@@ -109,17 +109,17 @@ def _show(report: dict[str, Any], all_requests: bool) -> Shown:
     parts: list[Shown] = [
         f"opening: {count_of(opening['num_requests'], 'request')}, {format_bytes(opening['num_bytes'])}"
     ]
-    for one in report["rounds"]:
+    for entry in report["rounds"]:
         title = (
-            f"round {one['number']}, {one['purpose']}: {count_of(one['num_requests'], 'request')}, "
-            f"{format_bytes(one['request_bytes'])} for {format_bytes(one['wanted_bytes'])}"
+            f"round {entry['number']}, {entry['purpose']}: {count_of(entry['num_requests'], 'request')}, "
+            f"{format_bytes(entry['request_bytes'])} for {format_bytes(entry['wanted_bytes'])}"
         )
-        shown = one["requests"] if all_requests else one["requests"][:REQUESTS_SHOWN_MAX]
+        shown = entry["requests"] if all_requests else entry["requests"][:REQUESTS_SHOWN_MAX]
         rows: list[tuple[object, ...]] = [
             (request["key"], request["start"], request["end"], request["end"] - request["start"]) for request in shown
         ]
-        if len(shown) < one["num_requests"]:
-            rows.append((f"... and {one['num_requests'] - len(shown):,} more (--all shows them)", "", "", ""))
+        if len(shown) < entry["num_requests"]:
+            rows.append((f"... and {entry['num_requests'] - len(shown):,} more (--all shows them)", "", "", ""))
         parts.append(Table(["object", ">from", ">to", ">bytes"], rows, title=title))
     parts.append(
         f"{report['operation']}: {count_of(report['num_rounds'], 'round')}, "

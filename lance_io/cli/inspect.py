@@ -1,4 +1,4 @@
-"""`info`, `schema`, `versions`, `fragments`: what the manifest of a dataset says."""
+"""`info`, `schema`, `versions`, `fragments`: contents of a dataset's manifest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lance_io.cli.output import progress, show
 from lance_io.cli.tables import Pairs, Table
 from lance_io.cli.uri_target import open_table, short_key
-from lance_io.dataset.command_door import (
+from lance_io.dataset.cli_imports import (
     all_summaries,
     format_bytes,
     list_tags,
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lance_io.cli.tables import Shown
-    from lance_io.dataset.command_door import DatasetState, Field, Fragment
+    from lance_io.dataset.cli_imports import DatasetState, Field, Fragment
 
 # -- info ----------------------------------------------------------------------------------------------------------
 
@@ -38,8 +38,8 @@ def _info(state: DatasetState) -> dict[str, Any]:
     files = [file for fragment in fragments for file in fragment.files]
     with progress("reading tags and versions"):
         tags = run_on(store, list_tags(state))
-        numbers = sorted(one.version for one in run_on(store, list_versions(store, state.location.path)))
-        num_rows = sum(run_on(store, load_live_counts(state, state.all_places)))
+        numbers = sorted(file.version for file in run_on(store, list_versions(store, state.location.path)))
+        num_rows = sum(run_on(store, load_live_counts(state, state.all_fragment_indexes)))
     physical_rows = sum(fragment.physical_rows or 0 for fragment in fragments)
     return {
         "uri": state.root.uri,
@@ -153,7 +153,7 @@ def versions(uri: str, storage_option: list[str] | None, as_json: bool, version:
     store = state.location.store
     with progress("reading manifests"):
         tags = run_on(store, list_tags(state))
-        found = run_on(store, all_summaries(state.location, state.session))
+        summaries = run_on(store, all_summaries(state.location, state.session))
     only = None if version is None and tag is None else state.manifest.version
     named = {name: entry["version"] for name, entry in tags.items() if entry["branch"] == state.manifest.branch}
     report = {
@@ -164,7 +164,7 @@ def versions(uri: str, storage_option: list[str] | None, as_json: bool, version:
                 "tags": [name for name, tagged in named.items() if tagged == number],
                 **{key: int(total) for key, total in totals.items()},
             }
-            for number, time, totals in found
+            for number, time, totals in summaries
             if only in (None, number)
         ]
     }
@@ -174,16 +174,16 @@ def versions(uri: str, storage_option: list[str] | None, as_json: bool, version:
 def _show_versions(report: dict[str, Any]) -> Shown:
     rows = [
         (
-            one["version"],
-            one["timestamp"],
-            one.get("total_rows"),
-            one.get("total_fragments"),
-            one.get("total_data_files"),
-            format_bytes(one.get("total_files_size", 0)),
-            one.get("total_deletion_file_rows"),
-            ", ".join(one["tags"]),
+            version["version"],
+            version["timestamp"],
+            version.get("total_rows"),
+            version.get("total_fragments"),
+            version.get("total_data_files"),
+            format_bytes(version.get("total_files_size", 0)),
+            version.get("total_deletion_file_rows"),
+            ", ".join(version["tags"]),
         )
-        for one in report["versions"]
+        for version in report["versions"]
     ]
     return Table([">version", "time (UTC)", ">rows", ">fragments", ">files", ">bytes", ">deleted", "tags"], rows)
 
@@ -194,7 +194,7 @@ def _show_versions(report: dict[str, Any]) -> Shown:
 def fragments(uri: str, version: int | None, tag: str | None, storage_option: list[str] | None, as_json: bool) -> None:
     """Run `lance-io fragments`."""
     state = open_table(uri, version, tag, storage_option)
-    show({"fragments": [_fragment(state, one) for one in state.manifest.fragments]}, as_json, _show_fragments)
+    show({"fragments": [_fragment(state, fragment) for fragment in state.manifest.fragments]}, as_json, _show_fragments)
 
 
 def _fragment(state: DatasetState, fragment: Fragment) -> dict[str, Any]:
@@ -207,13 +207,13 @@ def _fragment(state: DatasetState, fragment: Fragment) -> dict[str, Any]:
         "deletion_file": None
         if deletion is None
         else {
-            "path": short_key(state.places.deletion_key(fragment), state.location.path),
+            "path": short_key(state.object_keys.deletion_key(fragment), state.location.path),
             "kind": deletion.kind,
             "num_deleted_rows": deletion.num_deleted_rows,
         },
         "files": [
             {
-                "path": short_key(state.places.data_key(file), state.location.path),
+                "path": short_key(state.object_keys.data_key(file), state.location.path),
                 "file_version": file.version.name,
                 "size_bytes": file.size_bytes,
                 "field_ids": list(file.fields),
@@ -226,9 +226,9 @@ def _fragment(state: DatasetState, fragment: Fragment) -> dict[str, Any]:
 
 def _show_fragments(report: dict[str, Any]) -> Shown:
     rows: list[tuple[object, ...]] = []
-    for one in report["fragments"]:
-        first: tuple[object, ...] = (one["id"], one["num_rows"], one["num_deleted_rows"])
-        for file in one["files"] or [None]:
+    for fragment in report["fragments"]:
+        first: tuple[object, ...] = (fragment["id"], fragment["num_rows"], fragment["num_deleted_rows"])
+        for file in fragment["files"] or [None]:
             size = None if file is None or file["size_bytes"] is None else format_bytes(file["size_bytes"])
             columns = None if file is None else sum(field >= 0 for field in file["field_ids"])
             rows.append((*first, file and file["path"], file and file["file_version"], columns, size))

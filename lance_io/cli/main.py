@@ -1,7 +1,7 @@
-"""`lance-io`: look into Lance datasets and files, change them, and see what reading them costs.
+"""`lance-io`: inspect Lance datasets and files, change them, and see the cost of reading them.
 
-Failures that have a cause outside of this program are told in one line, without a traceback: exit code 2 when the call
-makes no sense, 1 for everything else. `LANCE_IO_DEBUG=1` shows the traceback.
+A failure with a cause outside of this program is one line, without a traceback: exit code 2 for a usage error, 1 for
+everything else. `LANCE_IO_DEBUG=1` shows the traceback.
 """
 
 import os
@@ -16,19 +16,19 @@ from lance_io.cli.tables import printable
 from lance_io.errors import LanceError, UsageError
 
 DEBUG = "LANCE_IO_DEBUG"
-# what a wrong path, a missing permission, a damaged file or a missing extra looks like; anything else is a bug of ours
+# errors from a wrong path, a missing permission, a damaged file or a missing extra; any other error is a bug of ours
 # and shows its traceback
 EXPECTED = (LanceError, OSError, ValueError, OverflowError, NotImplementedError, ModuleNotFoundError)
 
 
 class FriendlyGroup(TyperGroup):
-    """Runs a command, and tells its failures in one line."""
+    """Runs a command, and prints its failures in one line."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # the reader of our output went away, as `head` does
+        except BrokenPipeError:  # the reader of our output closed the pipe, as `head` does
             raise
         except EXPECTED as error:
             if os.environ.get(DEBUG, "") not in ("", "0"):
@@ -38,7 +38,7 @@ class FriendlyGroup(TyperGroup):
 
 
 def one_line(error: BaseException) -> str:
-    """What went wrong, on one line."""
+    """An error's message, on one line."""
     message = printable(" ".join(str(error).split()))
     if isinstance(error, LanceError) and message:
         return message
@@ -52,7 +52,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,  # their tables of local variables would show storage options
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Look into Lance datasets and files, change them, and see what reading them costs.",
+    help="Inspect Lance datasets and files, change them, and see the cost of reading them.",
 )
 for command in (
     commands.info,
@@ -95,7 +95,7 @@ def root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Look into Lance datasets and files, change them, and see what reading them costs."""
+    """Inspect Lance datasets and files, change them, and see the cost of reading them."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""`merge`: rows of files meet those of a table by a key, and are updated, inserted or deleted."""
+"""`merge`: merges rows of files into a table by a key: updates, inserts or deletes them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import pyarrow as pa
 import typer
 
-from lance_io.cli.change import somebody_answers
+from lance_io.cli.change import is_interactive
 from lance_io.cli.option_texts import column_names
 from lance_io.cli.output import progress, show
 from lance_io.cli.sources import csv_types, open_named_sources, read_rows
 from lance_io.cli.uri_target import open_table
-from lance_io.dataset.command_door import (
+from lance_io.dataset.cli_imports import (
     MergeClauses,
     count_merge,
     key_columns,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from lance_io.cli.sources import Source
     from lance_io.cli.tables import Shown
-    from lance_io.dataset.command_door import DatasetState, Matched, Plan
+    from lance_io.dataset.cli_imports import DatasetState, Matched, Plan
 
 T = TypeVar("T")
 MATCHED: Final[Mapping[str, Matched]] = {"update": "update", "nothing": "keep", "delete": "delete", "fail": "fail"}
@@ -64,7 +64,7 @@ def merge(
     )
     opened = open_named_sources(sources, format, csv_type, csv_delimiter, csv_types(state.arrow_schema))
     limit_bytes = limit_of(state, memory_limit)
-    if dry_run or (not yes and somebody_answers()):
+    if dry_run or (not yes and is_interactive()):
         with progress("comparing keys"):
             counted = _run(count_merge, state, clauses, limit_bytes, opened)
         if dry_run:
@@ -80,7 +80,7 @@ def merge(
 def _run(
     make: Callable[..., Plan[T]], state: DatasetState, clauses: MergeClauses, limit_bytes: int, opened: Sequence[Source]
 ) -> T:
-    """Run a plan that merges the rows of files, which are read from their beginning."""
+    """Run a plan that merges the rows of files; reads them from the beginning."""
     rows = rows_of(pa.RecordBatchReader.from_batches(opened[0].schema, read_rows(opened)))
     return run_change_with_rows(rows, partial(make, state, clauses, limit_bytes), answers_sync=state.answers_sync)
 

@@ -1,11 +1,11 @@
-"""Reading the texts of options."""
+"""Parsers for the texts of options."""
 
 from typing import Final
 
 from lance_io.errors import UsageError
 
-ROW_DIGITS_MAX: Final = 18  # what surely fits 64 bits
-ROWS_MAX: Final = 10_000_000  # of one --take: each of them is a number in memory
+ROW_DIGITS_MAX: Final = 18  # always fits 64 bits
+ROWS_MAX: Final = 10_000_000  # of one --take: each is a number in memory
 
 
 def storage_options(given: list[str] | None) -> dict[str, str]:
@@ -21,15 +21,15 @@ def storage_options(given: list[str] | None) -> dict[str, str]:
 
 def assignments(given: list[str]) -> dict[str, str]:
     """`COLUMN=EXPRESSION` texts as a dict. Raises UsageError."""
-    found: dict[str, str] = {}
+    parsed: dict[str, str] = {}
     for text in given:
         name, equals, expression = text.partition("=")
         if not equals or not name.strip() or not expression.strip():
             raise UsageError(f'expected COLUMN=EXPRESSION, such as "price=price * 1.1", found {text[:100]!r}')
-        if name.strip() in found:
+        if name.strip() in parsed:
             raise UsageError(f"two expressions for column {name.strip()}")
-        found[name.strip()] = expression.strip()
-    return found
+        parsed[name.strip()] = expression.strip()
+    return parsed
 
 
 def column_names(given: list[str] | None) -> list[str] | None:

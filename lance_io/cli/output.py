@@ -1,4 +1,4 @@
-"""Showing answers: JSON with stable keys, tables for people, progress bars where something takes its time."""
+"""Prints answers: JSON with stable keys, tables for people, progress bars for slow steps."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lance_io.cli.tables import is_terminal
-from lance_io.dataset.command_door import format_bytes
-from lance_io.lazy_names import later
+from lance_io.dataset.cli_imports import format_bytes
+from lance_io.lazy_names import lazy_module
 from lance_io.redaction import hide_secrets
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Report = dict[str, Any]
 else:
-    drawing = later("lance_io.cli.drawing")  # slow to load, and JSON needs none of it
+    drawing = lazy_module("lance_io.cli.drawing")  # slow to load, and not needed for JSON
 
 T = TypeVar("T")
 
@@ -36,19 +36,19 @@ PROGRESS_AFTER_SECONDS: Final = 1.0
 
 
 def show(report: Report, as_json: bool, render: Callable[[Report], Shown]) -> None:
-    """Print a report: as JSON, or as `render` draws it. A URI is shown without credentials."""
+    """Print a report: as JSON, or as `render` draws it. URIs are shown without credentials."""
     if isinstance(report.get("uri"), str):
         report = {**report, "uri": hide_secrets(report["uri"])}
     if as_json:
         print(_json(plain(report), getattr(sys.stdout, "encoding", None) or "utf-8"))
         return
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal or pipe that is not UTF-8 gets what it has signs for
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal or pipe that is not UTF-8 gets escapes
         sys.stdout.reconfigure(errors="backslashreplace")
     drawing.draw(render(report))
 
 
 def _json(report: Any, encoding: str) -> str:
-    """As JSON: characters as they are, or all beyond ASCII as escapes where the encoding lacks one of them."""
+    """Format as JSON; escapes everything beyond ASCII if the encoding lacks a character."""
     text = json.dumps(report, indent=2, ensure_ascii=False)
     try:
         text.encode(encoding)
@@ -58,7 +58,7 @@ def _json(report: Any, encoding: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value in JSON's terms: times as ISO 8601, bytes as base64, numbers that JSON lacks as text."""
+    """A value in JSON's types: times as ISO 8601, bytes as base64, numbers that JSON lacks as text."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -71,9 +71,9 @@ def plain(value: Any) -> Any:
         case timedelta():
             return value.total_seconds()
         case dict():
-            return {str(key): plain(one) for key, one in value.items()}
+            return {str(key): plain(item) for key, item in value.items()}
         case list() | tuple():
-            return [plain(one) for one in value]
+            return [plain(item) for item in value]
         case _:
             return str(value)
 
@@ -85,7 +85,7 @@ def plain(value: Any) -> Any:
 def progress(what: str, total: int | None = None) -> Iterator[Callable[[], None]]:
     """A bar on the terminal's error stream, if the block takes more than a second; call the result per step.
 
-    total  number of steps, None when it is not known
+    total  number of steps, None if unknown
     """
     if not is_terminal(sys.stderr):
         yield lambda: None
@@ -98,10 +98,10 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[], None]
 
 @contextmanager
 def transfer(what: str, total_rows: int | None) -> Iterator[Callable[[int, int], None]]:
-    """A bar for rows under way, shown as `progress` is; call the result with rows and bytes that have gone through.
+    """A bar for rows in transfer, shown as `progress` is; call the result with the rows and bytes of each batch.
 
-    It tells rows, their bytes in memory, both per second, and the time that is left.
-    total_rows  None when it is not known
+    It shows rows, their bytes in memory, both per second, and the remaining time.
+    total_rows  None if unknown
     """
     if not is_terminal(sys.stderr):
         yield lambda num_rows, num_bytes: None
@@ -119,9 +119,9 @@ def transfer(what: str, total_rows: int | None) -> Iterator[Callable[[int, int],
 
 
 class Meter:
-    """Rows and bytes that have gone through, and how fast.
+    """Rows and bytes so far, and their rates.
 
-    clock  gives seconds
+    clock  returns seconds
     """
 
     def __init__(self, total_rows: int | None, clock: Callable[[], float] = perf_counter) -> None:
@@ -131,7 +131,7 @@ class Meter:
         self._num_rows = self._num_bytes = 0
 
     def add(self, num_rows: int, num_bytes: int) -> None:
-        """So many more."""
+        """Add a batch."""
         self._num_rows += num_rows
         self._num_bytes += num_bytes
 
@@ -147,7 +147,7 @@ class Meter:
 
 @contextmanager
 def _show_later(bar: Progress) -> Iterator[None]:
-    """Start a bar unless the block is over by then."""
+    """Start a bar, unless the block ends within `PROGRESS_AFTER_SECONDS`."""
     timer = threading.Timer(PROGRESS_AFTER_SECONDS, bar.start)
     timer.daemon = True
     timer.start()
@@ -160,7 +160,7 @@ def _show_later(bar: Progress) -> Iterator[None]:
 
 
 def steps(what: str, things: Sequence[T]) -> Iterator[T]:
-    """The things one after the other, with a progress bar if that takes more than a second."""
+    """Yield the things, with a progress bar if that takes more than a second."""
     with progress(what, len(things)) as step:
         for thing in things:
             yield thing

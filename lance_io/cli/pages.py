@@ -1,4 +1,4 @@
-"""`pages`: how the columns of data files are laid out and encoded, and what that takes."""
+"""`pages`: layout and encoding of the columns of data files, and their sizes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lance_io.cli.option_texts import column_names, storage_options
 from lance_io.cli.output import show, steps
 from lance_io.cli.tables import Table
 from lance_io.cli.uri_target import locate, open_table, run_file, short_key
-from lance_io.dataset.command_door import (
+from lance_io.dataset.cli_imports import (
     FileColumns,
     FileRef,
     OpenedFile,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lance_io.cli.tables import Shown
-    from lance_io.dataset.command_door import ColumnPages, FileSteps, PageDescription, TableFile
+    from lance_io.dataset.cli_imports import ColumnPages, FileSteps, PageDescription, TableFile
 
 
 def pages(
@@ -53,21 +53,25 @@ def pages(
         "columns": [total.report() for total in _totals(described)],
     }
     apart = each_file or each_page or len(described) == 1
-    show(report, as_json, lambda one: _show_files(one, each_page) if apart else _show_totals(one))
+    show(report, as_json, lambda shown: _show_files(shown, each_page) if apart else _show_totals(shown))
 
 
 def _files(
     uri: str, version: int | None, tag: str | None, options: list[str] | None
 ) -> list[tuple[ReadContext, FileRef | FileColumns, str]]:
-    """The data files that a URI names: itself, or those of a dataset, each once, with the columns that they have."""
+    """The data files of a URI: itself, or those of a dataset, each once, with their columns."""
     location, is_dataset = locate(uri, storage_options(options))
     if is_dataset:
         state = open_table(uri, version, tag, options)
         projection = Projection(state.schema.fields)
-        files = {here.ref.key: here for place in state.all_places for here in projection.locate(state.sources[place])}
+        files = {
+            here.ref.key: here
+            for fragment_index in state.all_fragment_indexes
+            for here in projection.locate(state.sources[fragment_index])
+        }
         return [(state.context, here, state.location.path) for here in files.values()]
     if version is not None or tag is not None:
-        raise UsageError(f"{location.uri} is no dataset: a data file has no versions")
+        raise UsageError(f"{location.uri} is not a dataset: a data file has no versions")
     store = location.store
     context = ReadContext(store, SearchCache(METADATA_CACHE_BYTES))
     return [(context, FileRef(location.path, 0, (), ()), location.path.rpartition("/")[0])]
@@ -87,17 +91,17 @@ def _read(context: ReadContext, ref: FileRef) -> FileSteps[TableFile]:
 def _describe_file(
     context: ReadContext, here: FileRef | FileColumns, base: str, names: list[str] | None
 ) -> dict[str, Any]:
-    """A data file and its columns, read from its metadata alone.
+    """A data file and its columns, from its metadata alone.
 
-    base   folder left out of the file's path
-    names  columns wanted, None for all. Raises BindError for one that is not there.
+    base   folder that is removed from the file's path
+    names  columns to describe, None for all. Raises BindError for a missing one.
     """
     ref = here if isinstance(here, FileRef) else here.ref
     file = run_file(context, ref.key, _read(context, ref))
     if isinstance(file, OpenedFile):
         columns = describe_columns(file)
     else:
-        assert not isinstance(here, FileRef), "refused when it was opened"
+        assert not isinstance(here, FileRef), "opening it would have failed"
         columns = describe_pages(file.view(here).columns)
     if names is not None:
         columns = _choose_leaves(columns, names)
@@ -111,7 +115,7 @@ def _describe_file(
 
 
 def _choose_leaves(columns: list[ColumnPages], names: list[str]) -> list[ColumnPages]:
-    """The leaf columns that names stand for: themselves, or everything below a struct or list."""
+    """The leaf columns of names: themselves, or everything below a struct or list."""
     for name in names:
         if not any(_is_below(column.name, name) for column in columns):
             known = ", ".join(column.name for column in columns)
@@ -158,7 +162,7 @@ def _levels(page: PageDescription) -> str:
 
 
 def _num_values(page: PageDescription) -> int:
-    """Values of a page: the items of its lists, where it says how many there are, else its rows."""
+    """Values of a page: the items of its lists, if their number is known, else its rows."""
     return int(page.details.get("items", page.num_rows))
 
 
@@ -228,7 +232,7 @@ CODECS_SHOWN_MAX = 4
 
 def _show_totals(report: dict[str, Any]) -> Shown:
     num_files = len(report["files"])
-    return Table(_HEADERS, [_line(one) for one in report["columns"]], title=f"{num_files} data files")
+    return Table(_HEADERS, [_line(column) for column in report["columns"]], title=f"{num_files} data files")
 
 
 def _show_files(report: dict[str, Any], each_page: bool) -> Shown:
@@ -243,18 +247,18 @@ def _show_files(report: dict[str, Any], each_page: bool) -> Shown:
     return parts or "no data files"
 
 
-def _line(one: dict[str, Any]) -> tuple[object, ...]:
-    codecs = [*one["codecs"], *(f"+ {levels}" for levels in one["levels"])]
+def _line(column: dict[str, Any]) -> tuple[object, ...]:
+    codecs = [*column["codecs"], *(f"+ {levels}" for levels in column["levels"])]
     more = len(codecs) - CODECS_SHOWN_MAX
     return (
-        one["name"],
-        one["type"],
-        ", ".join(one["layouts"]),
+        column["name"],
+        column["type"],
+        ", ".join(column["layouts"]),
         "\n".join(codecs[:CODECS_SHOWN_MAX] + ([f"... and {more} more"] if more > 0 else [])),
-        one["num_pages"],
-        one["num_rows"],
-        one["num_bytes"],
-        one["bits_per_value"],
+        column["num_pages"],
+        column["num_rows"],
+        column["num_bytes"],
+        column["bits_per_value"],
     )
 
 

@@ -10,7 +10,7 @@ from lance_io.cli.option_texts import column_names
 from lance_io.cli.output import plain, progress, show
 from lance_io.cli.tables import Table
 from lance_io.cli.uri_target import open_table
-from lance_io.dataset.command_door import ScanOptions, execute, scan_options, scan_projection, with_inner
+from lance_io.dataset.cli_imports import ScanOptions, execute, scan_options, scan_projection, with_inner
 
 if TYPE_CHECKING:
     from lance_io.cli.tables import Shown
@@ -32,23 +32,23 @@ def head(
     state = open_table(uri, version, tag, storage_option)
     options = scan_options(columns=column_names(columns), filter=filter, limit=num_rows)
     with progress("reading"):
-        found = execute.collect(state, options, scan_projection(state, options).arrow_schema)
+        table = execute.collect(state, options, scan_projection(state, options).arrow_schema)
     report = {
-        "columns": [{"name": field.name, "type": str(field.type)} for field in found.schema],
-        "num_rows": found.num_rows,
-        "rows": _rows(found),
+        "columns": [{"name": field.name, "type": str(field.type)} for field in table.schema],
+        "num_rows": table.num_rows,
+        "rows": _rows(table),
     }
     show(report, as_json, _show_rows)
 
 
-def _rows(found: pa.Table) -> list[dict[str, Any]]:
+def _rows(table: pa.Table) -> list[dict[str, Any]]:
     """Rows as dicts of plain values."""
-    columns = [_values(column) for column in found.columns]
-    return [dict(zip(found.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+    columns = [_values(column) for column in table.columns]
+    return [dict(zip(table.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _readable(dtype: pa.DataType, *, all_times: bool = False) -> pa.DataType:
-    """A type with nanoseconds as text (durations: as a number), at any depth: Python's times have no room for them.
+    """A type with nanoseconds as text (durations: as a number), at any depth: Python's times lack nanoseconds.
 
     all_times  dates and times of every unit
     """
@@ -65,23 +65,23 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
     """A column as Python values."""
     dtype = _readable(column.type)
     try:
-        found: list[Any] = (column if dtype == column.type else column.cast(dtype)).to_pylist()
+        values: list[Any] = (column if dtype == column.type else column.cast(dtype)).to_pylist()
     except OverflowError:  # Python's dates end with the year 9999
-        found = column.cast(_readable(column.type, all_times=True)).to_pylist()
-    return found
+        values = column.cast(_readable(column.type, all_times=True)).to_pylist()
+    return values
 
 
 def _show_rows(report: dict[str, Any]) -> Shown:
-    names = [one["name"] for one in report["columns"]]
+    names = [column["name"] for column in report["columns"]]
     rows = [[_cell(row[name]) for name in names] for row in report["rows"]]
-    return Table([f"{one['name'].replace(chr(10), ' ')}\n{one['type']}" for one in report["columns"]], rows)
+    return Table([f"{column['name'].replace(chr(10), ' ')}\n{column['type']}" for column in report["columns"]], rows)
 
 
 def _cell(value: Any) -> str:
     if value is None:
         return "null"
     shown = str(plain(value) if not isinstance(value, bytes) else f"{len(value)} bytes")
-    shown = shown[: CELL_CHARACTERS_MAX + 1].replace("\n", "\\n")  # one row of the table is one line
+    shown = shown[: CELL_CHARACTERS_MAX + 1].replace("\n", "\\n")  # each row is one line
     return shown if len(shown) <= CELL_CHARACTERS_MAX else shown[: CELL_CHARACTERS_MAX - 1] + "…"
 
 

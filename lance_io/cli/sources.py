@@ -1,13 +1,13 @@
-"""What `write` and `merge` take rows from: Parquet, CSV and Arrow files, and Lance tables on local disk.
+"""Sources of `write` and `merge`: Parquet, CSV and Arrow files, and Lance tables on local disk.
 
-Rows are streamed; no file is ever in memory as a whole. The kind of a file is told by its first bytes, that of CSV by
-the end of its name:
+Rows are streamed; no file is in memory as a whole. The first bytes of a file determine its format; for CSV, the end of
+its name does:
 
     PAR1               Parquet
     ARROW1             Arrow IPC file (also: Feather, version 2)
     FF FF FF FF        Arrow IPC stream
-    .csv, .tsv, .txt   CSV; behind any of them .gz, .bz2, .zst or .lz4
-    a folder           a Lance table, whose newest version is read, where there are versions in it
+    .csv, .tsv, .txt   CSV; also followed by .gz, .bz2, .zst or .lz4
+    a folder           a Lance table in its newest version, if the folder contains versions
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from lance_io.cli.uri_target import open_table
-from lance_io.dataset.command_door import VERSIONS, execute, scan_options
+from lance_io.dataset.cli_imports import VERSIONS, execute, scan_options
 from lance_io.errors import NotFound, SchemaError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
 
 BATCH_ROWS: Final = 64 * 1024  # rows of a Parquet file that are decoded at a time
-CSV_BLOCK_BYTES: Final = 4 << 20  # text that is parsed at a time; the first such block decides what the types are
+CSV_BLOCK_BYTES: Final = 4 << 20  # text that is parsed at a time; the types are inferred from the first block
 _CSV_NAMES: Final = (".csv", ".tsv", ".txt")
 _COMPRESSED: Final = (".gz", ".bz2", ".zst", ".lz4")
 _PARQUET_FIELD_ID: Final = b"PARQUET:field_id"
 
 
 class SourceFormat(StrEnum):
-    """What a file of rows may be."""
+    """Format of a source file."""
 
     PARQUET = "parquet"
     CSV = "csv"
@@ -49,10 +49,10 @@ class SourceFormat(StrEnum):
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """How CSV is read.
+    """Options for reading CSV.
 
     delimiter  between values; None: a tab in `.tsv` files, else a comma
-    types      of columns by name; what is not named is inferred from the first block
+    types      of columns by name; other types are inferred from the first block
     """
 
     delimiter: str | None = None
@@ -61,9 +61,9 @@ class CsvOptions:
 
 @dataclass(frozen=True)
 class Source:
-    """One file of rows.
+    """One source file.
 
-    num_rows  where the file tells without being read
+    num_rows  if known without reading the file
     """
 
     path: str
@@ -75,7 +75,7 @@ class Source:
     def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Its rows with the columns of `schema`.
 
-        Raises `SchemaError` for a column that is missing and for values that do not fit.
+        Raises `SchemaError` for a missing column and for values that do not fit.
         """
         with _open_source(self.path, self.format, self.csv) as (_, _, batches):
             try:
@@ -91,15 +91,15 @@ def open_named_sources(
     format: str | None,
     csv_type: Sequence[str] | None,
     csv_delimiter: str | None,
-    types_there: Mapping[str, pa.DataType],
+    table_types: Mapping[str, pa.DataType],
 ) -> list[Source]:
-    """`open_sources` by the options of a command.
+    """`open_sources` with the options of a command.
 
     csv_type     `NAME=TYPE` texts
-    types_there  types of columns of CSV that these do not name, by the table that rows go to
+    table_types  types of other CSV columns, from the table that rows are written to
     """
     wanted = _types(csv_type or ())
-    options = CsvOptions(_delimiter(csv_delimiter), {**types_there, **wanted})
+    options = CsvOptions(_delimiter(csv_delimiter), {**table_types, **wanted})
     opened = open_sources(paths, None if format is None else SourceFormat(format), options)
     if unknown := [name for name in wanted if name not in opened[0].schema.names]:
         raise UsageError(f"--csv-type {unknown[0]}: no such column; there are {', '.join(opened[0].schema.names)}")
@@ -130,10 +130,10 @@ def _delimiter(given: str | None) -> str | None:
 
 
 def open_sources(paths: Sequence[str], format: SourceFormat | None, csv: CsvOptions) -> list[Source]:
-    """Look at the beginning (Parquet, Arrow files: the end) of each file, in order.
+    """Read the beginning (Parquet, Arrow files: the end) of each file, in order.
 
-    format  of all files, None to tell each by itself
-    Raises `NotFound`, `UsageError` for a file whose kind is not told, `SchemaError` for one that is damaged or lacks
+    format  of all files, None to detect it for each
+    Raises `NotFound`, `UsageError` for a file of unknown format, `SchemaError` for one that is damaged or lacks
     columns of the first.
     """
     sources = [_open(path, format, csv) for path in paths]
@@ -142,11 +142,12 @@ def open_sources(paths: Sequence[str], format: SourceFormat | None, csv: CsvOpti
         if set(source.schema.names) != set(first.names):
             different = ", ".join(sorted(set(source.schema.names) ^ set(first.names)))
             raise SchemaError(
-                f"its columns are not those of {sources[0].path}: {different} is in only one of them", path=source.path
+                f"its columns differ from those of {sources[0].path}: {different} is in only one of them",
+                path=source.path,
             )
-    if all(source.format is SourceFormat.CSV for source in sources):  # what the first file says holds for all
-        types = {one.name: one.type for one in first}
-        sources = [replace(one, csv=replace(csv, types=types)) for one in sources]
+    if all(source.format is SourceFormat.CSV for source in sources):  # the types of the first file apply to all
+        types = {field.name: field.type for field in first}
+        sources = [replace(source, csv=replace(csv, types=types)) for source in sources]
     return sources
 
 
@@ -157,17 +158,17 @@ def read_rows(sources: Sequence[Source]) -> Iterator[pa.RecordBatch]:
 
 
 def csv_types(table: pa.Schema) -> dict[str, pa.DataType]:
-    """The types of a table's columns as far as text can be read as them."""
+    """The types of a table's columns that text can be converted to."""
     nested = (pa.types.is_nested, pa.types.is_dictionary, pa.types.is_null)
     return {
-        one.name: one.type
-        for one in table
-        if not isinstance(one.type, pa.BaseExtensionType) and not any(is_kind(one.type) for is_kind in nested)
+        column.name: column.type
+        for column in table
+        if not isinstance(column.type, pa.BaseExtensionType) and not any(is_kind(column.type) for is_kind in nested)
     }
 
 
 def detect_format(path: str) -> SourceFormat:
-    """What a file is. Raises `NotFound`, `UsageError` when neither bytes nor name tell."""
+    """Format of a file. Raises `NotFound`, `UsageError` for an unknown one."""
     try:
         with open(path, "rb") as file:
             start = file.read(8)
@@ -189,7 +190,7 @@ def detect_format(path: str) -> SourceFormat:
 
 
 def _suffix(path: str) -> str:
-    """The end of a name, in small letters, without that of a compression."""
+    """The last suffix of a name, in lower case, without that of a compression."""
     name = PurePath(path.lower())
     return PurePath(name.stem).suffix if name.suffix in _COMPRESSED else name.suffix
 
@@ -207,7 +208,7 @@ def _open(path: str, format: SourceFormat | None, csv: CsvOptions) -> Source:
 
 
 def _unreadable(path: str, format: SourceFormat, error: pa.ArrowException) -> SchemaError:
-    hint = " (--csv-type NAME=TYPE says what a column is)" if format is SourceFormat.CSV else ""
+    hint = " (--csv-type NAME=TYPE sets the type of a column)" if format is SourceFormat.CSV else ""
     return SchemaError(f"cannot be read as {format}: {error}{hint}", path=path)
 
 
@@ -215,7 +216,7 @@ def _unreadable(path: str, format: SourceFormat, error: pa.ArrowException) -> Sc
 def _open_source(
     path: str, format: SourceFormat, csv: CsvOptions
 ) -> Generator[tuple[pa.Schema, int | None, Iterator[pa.RecordBatch]], None, None]:
-    """A file's schema, its number of rows where known, and its rows."""
+    """A file's schema, its number of rows if known, and its rows."""
     if not os.path.exists(path):
         raise NotFound("no such file", path=path)
     match format:
@@ -254,11 +255,11 @@ def _csv_reader(path: str, options: CsvOptions) -> pa_csv.CSVStreamingReader:
 
 
 def _without_parquet_ids(schema: pa.Schema) -> pa.Schema:
-    """Fields without the numbers that they had in a Parquet file; they would be stored as if they meant something."""
+    """Fields without their Parquet ids, which would be stored in the dataset though they have no meaning there."""
     fields = []
-    for one in schema:
-        kept = {key: value for key, value in (one.metadata or {}).items() if key != _PARQUET_FIELD_ID}
-        fields.append(one.with_metadata(kept) if one.metadata is not None else one)
+    for column in schema:
+        kept = {key: value for key, value in (column.metadata or {}).items() if key != _PARQUET_FIELD_ID}
+        fields.append(column.with_metadata(kept) if column.metadata is not None else column)
     return pa.schema(fields, schema.metadata)
 
 

@@ -1,4 +1,4 @@
-"""What people see, as plain values: tables, pairs of names and values, texts, and how they read."""
+"""Output for people, as plain values: tables, pairs of names and values, texts, and their formatting."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Names and values, one pair per line; pairs without a value are left out."""
+    """Names and values, one pair per line; pairs without a value are omitted."""
 
     values: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells. Names that begin with `>` are those of columns of numbers, set to the right."""
+    """Rows of cells. A name that begins with `>` is that of a column of numbers, aligned right."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]
     title: str | None = None
 
 
-Shown: TypeAlias = "str | Pairs | Table | list[Shown]"  # of a list: one below the other
+Shown: TypeAlias = "str | Pairs | Table | list[Shown]"  # a list is printed from top to bottom
 
-# C0 and C1 controls but for the line feed, what turns the direction of writing, halves of characters
+# C0 and C1 controls except the line feed, bidirectional controls, surrogates
 _UNPRINTABLE: Final = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    """Text whose control characters are escapes: data must not steer the terminal. Line feeds stay."""
-    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+    """Text with its control characters escaped: data must not control the terminal. Line feeds stay."""
+    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def text(value: object) -> str:
@@ -57,5 +57,5 @@ def text(value: object) -> str:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether somebody sits there; a stream that was closed before the program began is None."""
+    """Whether a stream is a terminal; a stream that was closed before the program began is None."""
     return stream is not None and stream.isatty()

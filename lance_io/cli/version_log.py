@@ -1,4 +1,4 @@
-"""`log`: how a dataset came to be, version by version."""
+"""`log`: history of a dataset, version by version."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lance_io.cli.output import progress, show
 from lance_io.cli.tables import Table
 from lance_io.cli.uri_target import open_table
-from lance_io.dataset.command_door import (
+from lance_io.dataset.cli_imports import (
     COMMIT_MESSAGE_KEY,
     Together,
     list_versions,
@@ -23,27 +23,32 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lance_io.cli.tables import Shown
-    from lance_io.dataset.command_door import DatasetState, Location, Plan, VersionFile
+    from lance_io.dataset.cli_imports import DatasetState, Fragment, Location, Plan, VersionFile
 
-SAME_ROWS: Final = ("Rewrite",)  # operations that put rows into other fragments and leave out deleted ones only
+SAME_ROWS: Final = ("Rewrite",)  # operations that move rows and remove only deleted ones
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
-    """What a version holds of a fragment: its rows without deleted ones (None when unknown), its data files."""
+class FragmentContent:
+    """A fragment in one version: its rows without deleted ones (None if unknown), its data files."""
 
     num_rows: int | None
     files: frozenset[str]
 
+    @classmethod
+    def of(cls, fragment: Fragment) -> FragmentContent:
+        """The content of a fragment."""
+        return cls(fragment.num_rows, frozenset(file.path for file in fragment.files))
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A version: what it holds by fragment id, and how it was made; None where no record of that is left."""
+    """A version: its content by fragment id, and its operation; None if its transaction is no longer stored."""
 
     version: int
     time: datetime
     writer: str
-    holdings: dict[int, Holding]
+    contents: dict[int, FragmentContent]
     operation: str | None = None
     uuid: str | None = None
     message: str | None = None
@@ -61,38 +66,38 @@ def log(
 
 
 def _entries(state: DatasetState, limit: int) -> Plan[list[Entry]]:
-    """The version that is open and those before it, newest first."""
+    """The open version and those before it, newest first."""
     location = state.location
     listed = yield from list_versions(location.store, location.path)
     files = [file for file in listed if file.version <= state.manifest.version]
-    found: list[Entry] = yield Together([_entry(location, file) for file in files[::-1][:limit]])
-    return found
+    entries: list[Entry] = yield Together([_entry(location, file) for file in files[::-1][:limit]])
+    return entries
 
 
 def _entry(location: Location, file: VersionFile) -> Plan[Entry]:
     manifest, data = yield from read_manifest(location, file.key, file.version)
-    made = Entry(
+    entry = Entry(
         manifest.version,
         manifest.timestamp,
         manifest.writer,
-        {one.id: Holding(one.num_rows, frozenset(each.path for each in one.files)) for one in manifest.fragments},
+        {fragment.id: FragmentContent.of(fragment) for fragment in manifest.fragments},
     )
     try:
         transaction = yield from recorded_transaction(location, file.key, manifest, data)
-    except UnsupportedError:  # of a kind that this release does not know; what came of it is in the manifest
-        return replace(made, operation="unknown")
+    except UnsupportedError:  # an operation that this release does not support; the manifest has its result
+        return replace(entry, operation="unknown")
     if transaction is None:
-        return made
+        return entry
     message = transaction.properties.get(COMMIT_MESSAGE_KEY)
-    return replace(made, operation=transaction.name, uuid=transaction.uuid, message=message)
+    return replace(entry, operation=transaction.name, uuid=transaction.uuid, message=message)
 
 
 def _report(entry: Entry, before: Entry | None) -> dict[str, Any]:
-    """An entry in plain values, compared with the version before, if that is still there."""
-    known = before.holdings if before is not None and before.version == entry.version - 1 else None
+    """An entry as plain values, compared with the version before, if that still exists."""
+    contents_before = before.contents if before is not None and before.version == entry.version - 1 else None
     if entry.version == 1:
-        known = {}
-    added, removed = (None, None) if known is None else changed_rows(known, entry.holdings)
+        contents_before = {}
+    added, removed = (None, None) if contents_before is None else changed_rows(contents_before, entry.contents)
     if entry.operation in SAME_ROWS and added is not None and removed is not None:
         added, removed = max(added - removed, 0), max(removed - added, 0)
     return {
@@ -100,7 +105,7 @@ def _report(entry: Entry, before: Entry | None) -> dict[str, Any]:
         "timestamp": entry.time,
         "operation": entry.operation,
         "writer": entry.writer,
-        "num_rows": total(one.num_rows for one in entry.holdings.values()),
+        "num_rows": total(content.num_rows for content in entry.contents.values()),
         "rows_added": added,
         "rows_removed": removed,
         "message": entry.message,
@@ -108,41 +113,43 @@ def _report(entry: Entry, before: Entry | None) -> dict[str, Any]:
     }
 
 
-def changed_rows(before: Mapping[int, Holding], after: Mapping[int, Holding]) -> tuple[int | None, int | None]:
-    """Rows that came and rows that went between two versions; None where a manifest does not say.
+def changed_rows(
+    before: Mapping[int, FragmentContent], after: Mapping[int, FragmentContent]
+) -> tuple[int | None, int | None]:
+    """Rows added and removed between two versions; None if a manifest lacks the numbers.
 
-    A fragment is the same one if it has its id and any of its data files: overwriting uses ids again.
+    Both versions have a fragment if its id and at least one data file are equal; an overwrite reuses ids alone.
     """
-    same = {key for key, one in after.items() if key in before and one.files & before[key].files}
-    came = [one.num_rows for key, one in after.items() if key not in same]
-    went = [one.num_rows for key, one in before.items() if key not in same]
+    same = {key for key, content in after.items() if key in before and content.files & before[key].files}
+    added = [content.num_rows for key, content in after.items() if key not in same]
+    removed = [content.num_rows for key, content in before.items() if key not in same]
     for key in same:
         old, new = before[key].num_rows, after[key].num_rows
         unknown = old is None or new is None
-        went.append(None if unknown else max((old or 0) - (new or 0), 0))
-        came.append(None if unknown else max((new or 0) - (old or 0), 0))  # a restored version
-    return total(came), total(went)
+        removed.append(None if unknown else max((old or 0) - (new or 0), 0))
+        added.append(None if unknown else max((new or 0) - (old or 0), 0))  # a restore brings rows back
+    return total(added), total(removed)
 
 
 def total(numbers: Iterable[int | None]) -> int | None:
-    """Their sum, None if one of them is not known."""
-    found = list(numbers)
-    return None if None in found else sum(number or 0 for number in found)
+    """The sum; None if a number is unknown."""
+    terms = list(numbers)
+    return None if None in terms else sum(number or 0 for number in terms)
 
 
 def _show(report: dict[str, Any]) -> Shown:
     rows = [
         (
-            one["version"],
-            one["timestamp"],
-            one["operation"] or "?",
-            _with_sign("+", one["rows_added"]),
-            _with_sign("-", one["rows_removed"]),
-            one["num_rows"],
-            one["writer"],
-            one["message"],
+            version["version"],
+            version["timestamp"],
+            version["operation"] or "?",
+            _with_sign("+", version["rows_added"]),
+            _with_sign("-", version["rows_removed"]),
+            version["num_rows"],
+            version["writer"],
+            version["message"],
         )
-        for one in report["versions"]
+        for version in report["versions"]
     ]
     headers = [">version", "time (UTC)", "operation", ">added", ">removed", ">rows", "writer", "message"]
     return Table(headers, rows)

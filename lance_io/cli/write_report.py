@@ -11,13 +11,13 @@ from lance_io.cli.option_texts import storage_options
 from lance_io.cli.output import show, transfer
 from lance_io.cli.sources import csv_types, open_named_sources, read_rows
 from lance_io.cli.uri_target import open_table
-from lance_io.dataset.command_door import ROWS_PER_FILE, FragmentWriteProgress, count_of, format_bytes, write_dataset
+from lance_io.dataset.cli_imports import ROWS_PER_FILE, FragmentWriteProgress, count_of, format_bytes, write_dataset
 from lance_io.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lance_io.dataset.command_door import FragmentMetadata
+    from lance_io.dataset.cli_imports import FragmentMetadata
 
 
 def write(
@@ -35,7 +35,7 @@ def write(
 ) -> None:
     """Run `lance-io write`."""
     started = perf_counter()
-    types = _types_there(uri, storage_option) if mode == "append" else {}
+    types = _table_types(uri, storage_option) if mode == "append" else {}
     opened = open_named_sources(sources, format, csv_type, csv_delimiter, types)
     known = [source.num_rows for source in opened]
     total = None if None in known else sum(number or 0 for number in known)
@@ -74,21 +74,21 @@ def _count_rows(batches: Iterator[pa.RecordBatch], advance: Callable[[int, int],
 
 
 class Collector(FragmentWriteProgress):
-    """Keeps the fragments that a write completes."""
+    """Collects the fragments that a write completes."""
 
     def __init__(self) -> None:
         self.fragments: list[FragmentMetadata] = []
 
     def begin(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
-        """Nothing is kept of it yet."""
+        """See `FragmentWriteProgress.begin`; nothing to do."""
 
     def complete(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
-        """Keep it."""
+        """See `FragmentWriteProgress.complete`."""
         self.fragments.append(fragment)
 
 
-def _types_there(uri: str, options: list[str] | None) -> dict[str, pa.DataType]:
-    """Column types of the table that rows are appended to; none when there is no table yet."""
+def _table_types(uri: str, options: list[str] | None) -> dict[str, pa.DataType]:
+    """Column types of the table that rows are appended to; none if there is no table yet."""
     try:
         state = open_table(uri, options=options)
     except NotFound:

@@ -1,6 +1,6 @@
-"""BUFFER ⇄ BUFFER: what a page's compression messages mean, as values.
+"""Codecs of a page's buffers, from its compression messages. No I/O, no pages, no Arrow.
 
-`tree` turns the messages of a page into a checked tree of small frozen values; every node can describe itself (for
-people) and compile itself to a program (for the kernels, which do the loops). Pure: no I/O, no pages, no Arrow.
+`tree` decodes the messages of a page to a checked tree of small frozen values. Every node can describe itself for
+people, and compile itself to a program for the kernels, which run the loops. `encode` is the reverse.
 Specification: structural encodings 2.1, sections 1, 4 and 8.
 """

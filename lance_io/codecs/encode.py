@@ -1,4 +1,4 @@
-"""Codec nodes to `CompressiveEncoding` messages: the reverse of `decode_codec` in `tree.py`."""
+"""Encodes codec nodes as `CompressiveEncoding` messages: the reverse of `decode_codec` in `tree.py`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from lance_io.proto import encodings21_pb2 as pb
 
 SCHEMES: Final = {"lz4": pb.COMPRESSION_LZ4, "zstd": pb.COMPRESSION_ZSTD}
 RUN_LENGTH_BITS: Final = 8
-SMALL_MAX: Final = 128  # messages that are kept
+SMALL_MAX: Final = 128  # cached messages
 
 
 def encode_codec(codec: tree.Codec, *, level: int | None = None) -> pb.CompressiveEncoding:
-    """The message of a codec tree, not to be changed: those of small codecs are made once.
+    """The message of a codec tree. Do not change it: the messages of small codecs are cached.
 
     level  compression level to record with general compression; readers ignore it
+
     Raises UsageError for codecs that exist in memory only.
     """
     if isinstance(codec, (tree.Flat, tree.Variable, tree.InlineBitpacking)):

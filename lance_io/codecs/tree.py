@@ -1,10 +1,10 @@
 """Codec trees: `CompressiveEncoding` messages as checked, immutable values.
 
-A page says how its buffers are compressed as a tree of messages. `decode_codec` checks the tree against the grammar
-of file versions 2.1 and 2.2 and gives frozen nodes. Each node has
+A page describes the compression of its buffers as a tree of messages. `decode_codec` checks the tree against the
+grammar of file versions 2.1 and 2.2 and returns frozen nodes. Each node has
 
     program()   the bytes that the kernels read (format: `lance_io/_kernels.pyi`, "Programs")
-    shape       what comes out, independent of how it was compressed: `Fixed`, `Variable`, `Lists` or `Children`
+    shape       the shape of the decoded values, independent of their compression
     str(node)   `general(zstd, inline_bitpacking(32))`, for `lance-io pages`
 
 Specification: structural encodings 2.1, section 1 (messages and strict grammar), section 8 (bit-exact codecs).
@@ -32,26 +32,26 @@ _FSST_LENGTHS: Final = bytes(range(1, 9))  # of symbols
 BITS_MAX: Final = 1 << 31  # one value of 256 MiB: larger ones do not fit a chunk or a control word
 
 
-# -- shapes: what a codec yields --------------------------------------------------------------------------------
+# -- shapes of decoded values ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class FixedShape:
-    """One buffer of `bits` wide values; a bitmap when `bits` is 1, nothing but nulls when it is 0."""
+    """One buffer of values of `bits` each; a bitmap if `bits` is 1, only nulls if it is 0."""
 
     bits: int
 
 
 @dataclass(frozen=True, slots=True)
 class VariableShape:
-    """Offsets of `offset_bits` and bytes."""
+    """Offsets of `offset_bits` each, and bytes."""
 
     offset_bits: int
 
 
 @dataclass(frozen=True, slots=True)
 class ListShape:
-    """`items` values of `inner` per value, with a validity bitmap of its own or without."""
+    """`items` values of `inner` per value, with or without a validity bitmap of their own."""
 
     items: int
     has_validity: bool
@@ -72,14 +72,14 @@ Shape: TypeAlias = FixedShape | VariableShape | ListShape | ChildrenShape
 
 
 def program_of(codec: Codec, value_bytes_max: int) -> bytes:
-    """A codec as a kernel program, in which a value decodes to at most so many bytes."""
+    """A codec as a kernel program that limits the decoded bytes of a value."""
     program = codec.program()
     return program if value_bytes_max == VALUE_BYTES_MAX else struct.pack("<BQ", 14, value_bytes_max) + program
 
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """Values as they are, little endian; below 8 bits a bitmap (4.1)."""
+    """Uncompressed values, little endian; below 8 bits a bitmap (4.1)."""
 
     bits: int
 
@@ -145,7 +145,7 @@ class NoValue:
 
 @dataclass(frozen=True, slots=True)
 class OutOfLineBitpacking:
-    """FastLanes groups at one width for the whole buffer (8.0)."""
+    """FastLanes groups with one width for the whole buffer (8.0)."""
 
     bits: int
     packed_bits: int
@@ -163,7 +163,7 @@ class OutOfLineBitpacking:
 
 @dataclass(frozen=True, slots=True)
 class InlineBitpacking:
-    """FastLanes groups of 1024 that carry their width in front (4.3)."""
+    """FastLanes groups of 1024, each with its width in front (4.3)."""
 
     bits: int
 
@@ -180,7 +180,7 @@ class InlineBitpacking:
 
 @dataclass(frozen=True, slots=True)
 class Fsst:
-    """Strings coded with a table of up to 255 symbols (8.3)."""
+    """Strings coded with a symbol table of up to 255 symbols (8.3)."""
 
     symbol_table: bytes
     values: Variable
@@ -291,7 +291,7 @@ class PackedStruct:
 class PackedMember:
     """One member of a `VariablePackedStruct`: `bits` per value, or of the length prefix if it is variable.
 
-    A `VariablePackedStruct` in it is variable, even where all of its own members are of one width.
+    A nested `VariablePackedStruct` is variable, even if all of its own members have a fixed width.
     """
 
     values: Codec
@@ -341,7 +341,7 @@ Codec: TypeAlias = (
 def decode_codec(message: pb.CompressiveEncoding, *, depth: int = 0) -> Codec:
     """The checked tree of one `CompressiveEncoding` message.
 
-    Raises FormatError where the message breaks the grammar, UnsupportedError for a codec of a later file version.
+    Raises FormatError for a message that breaks the grammar, UnsupportedError for a codec of a later file version.
     """
     if depth > DEPTH_MAX:
         raise FormatError(f"codec messages nested deeper than {DEPTH_MAX}")
@@ -355,7 +355,7 @@ def decode_codec(message: pb.CompressiveEncoding, *, depth: int = 0) -> Codec:
 
 
 def decode_flat(message: pb.CompressiveEncoding, depth: int, what: str, widths: tuple[int, ...] | None = None) -> Flat:
-    """A child that the grammar allows to be `Flat` only, of one of `widths` bits."""
+    """Decode a child that must be `Flat`, with one of `widths` bits."""
     codec = decode_codec(message, depth=depth)
     if not isinstance(codec, Flat) or (widths is not None and codec.bits not in widths):
         allowed = "" if widths is None else f" of {', '.join(map(str, widths))} bits"
@@ -392,7 +392,7 @@ def _lane(bits: int, what: str) -> int:
 
 def _out_of_line(message: pb.OutOfLineBitpacking, depth: int) -> Codec:
     bits = _lane(message.uncompressed_bits_per_value, "bit-packed values")
-    # words of 0 bits, unlike values, are real: a page of many list items may have levels that are all 0
+    # Unlike values, words of 0 bits occur: a page of many list items may have levels that are all 0.
     is_empty = message.values.WhichOneof("compression") == "flat" and not message.values.flat.bits_per_value
     packed = 0 if is_empty else decode_flat(message.values, depth, "packed values").bits
     if packed > bits:
@@ -414,7 +414,7 @@ def _fsst(message: pb.Fsst, depth: int) -> Codec:
 
 
 def check_symbols(table: bytes) -> bytes:
-    """A table of symbols that kernels take. Raises FormatError for bytes that are none."""
+    """A symbol table, checked for the kernels. Raises FormatError for an invalid table."""
     if len(table) != FSST_TABLE_BYTES:
         raise FormatError(f"FSST symbol table of {len(table)} bytes; expected {FSST_TABLE_BYTES}")
     if table[4:8] != _FSST_MAGIC or table[3] > 1:
@@ -426,20 +426,20 @@ def check_symbols(table: bytes) -> bytes:
 
 
 def symbols_of(message: pb.CompressiveEncoding) -> pb.Fsst | None:
-    """The message of strings coded with symbols, itself or behind general compression; None for other codecs."""
+    """The FSST message, also inside general compression; None for other codecs."""
     if message.WhichOneof("compression") == "general":
         message = message.general.values
     return message.fsst if message.WhichOneof("compression") == "fsst" else None
 
 
 def fsst_of(codec: Codec) -> Fsst | None:
-    """The node of strings coded with symbols, itself or behind general compression; None for other codecs."""
+    """The FSST node, also inside general compression; None for other codecs."""
     plain = codec.values if isinstance(codec, General) else codec
     return plain if isinstance(plain, Fsst) else None
 
 
 def with_symbols(codec: Codec, table: bytes) -> Codec:
-    """A codec of strings with another table of symbols. Raises FormatError for bytes that are none."""
+    """An FSST codec with another symbol table. Raises FormatError for an invalid table."""
     if isinstance(codec, General):
         return General(codec.scheme, with_symbols(codec.values, table))
     assert isinstance(codec, Fsst), "only strings have symbols"
@@ -497,7 +497,7 @@ def _decode_variable_packed(message: pb.VariablePackedStruct, depth: int) -> Cod
     members = []
     for index, member in enumerate(message.fields):
         values = decode_codec(member.value, depth=depth)
-        # rows of a packed struct in a packed struct have lengths as strings have, whatever is in them
+        # Rows of a nested packed struct have lengths as strings have, regardless of their members.
         is_variable = isinstance(values.shape, VariableShape) or isinstance(values, VariablePackedStruct)
         bits = member.bits_per_length if is_variable else member.bits_per_value
         if is_variable and bits not in (32, 64):
@@ -513,9 +513,9 @@ def _decode_variable_packed(message: pb.VariablePackedStruct, depth: int) -> Cod
 
 
 def zips(codec: Codec, *, with_lengths: bool) -> bool:
-    """Whether values of a codec can stand one by one in a zipped row (spec: 5.3).
+    """Whether a zipped row can hold single values of a codec (spec: 5.3).
 
-    with_lengths  each behind its length, otherwise all of one width
+    with_lengths  whether each value follows its length; otherwise all have one width
     """
     if with_lengths:
         plain = codec.values if isinstance(codec, General) else codec
@@ -524,7 +524,7 @@ def zips(codec: Codec, *, with_lengths: bool) -> bool:
 
 
 def shape_bits(shape: Shape) -> int:
-    """Bits that one value of a shape occupies when zipped into a row; 0 for variable width (spec: 5.3)."""
+    """Bits that a value of a shape takes in a zipped row; 0 for variable width (spec: 5.3)."""
     match shape:
         case FixedShape(bits):
             return bits

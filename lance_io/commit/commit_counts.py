@@ -1,4 +1,4 @@
-"""What became of the commits of this process, by operation: counted at the one place that all of them pass."""
+"""Counts the commits of this process by operation and outcome."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from lance_io.store.forking import survive_fork
 
 @dataclass(slots=True)
 class CommitCounts:
-    """Of the commits of one operation.
+    """Counts for one operation.
 
-    versions   made
-    races      attempts that came second, after which the commit went on
-    conflicts  commits that were refused: another one changed the same, or all attempts came second
-    unknown    commits whose deciding write got no answer, and could not be read back
+    versions   versions created
+    races      attempts that another writer won, after which the commit went on
+    conflicts  commits refused because of a conflicting change, or because other writers won all attempts
+    unknown    commits whose deciding write got no answer and could not be read back
     """
 
     versions: int = 0
@@ -27,10 +27,10 @@ class CommitCounts:
 
 @dataclass(slots=True)
 class GroupCounts:
-    """Of group commits.
+    """Counts for group commits.
 
-    versions  made
-    appends   that these hold
+    versions  versions created
+    appends   appends in these versions
     """
 
     versions: int = 0
@@ -38,20 +38,20 @@ class GroupCounts:
 
 
 class ProcessCommits:
-    """The counts of this process; safe from any thread, and zero in a forked child."""
+    """The counts of this process; thread-safe, and zero in a forked child."""
 
     def __init__(self) -> None:
         self.start_over()
         survive_fork(self)
 
     def start_over(self) -> None:
-        """Begin at zero (after a fork)."""
+        """Reset all counts (after a fork)."""
         self._lock = threading.Lock()
         self._by_operation: dict[str, CommitCounts] = {}
         self._groups = GroupCounts()
 
     def add(self, operation: str, *, versions: int = 0, races: int = 0, conflicts: int = 0, unknown: int = 0) -> None:
-        """Count for an operation, by its name in `LanceOperation`."""
+        """Add to the counts of an operation, by its name in `LanceOperation`."""
         with self._lock:
             counts = self._by_operation.setdefault(operation, CommitCounts())
             counts.versions += versions
@@ -60,24 +60,24 @@ class ProcessCommits:
             counts.unknown += unknown
 
     def add_group(self, num_appends: int) -> None:
-        """Count a version that a group of appends has made."""
+        """Count a version that holds a group of appends."""
         with self._lock:
             self._groups.versions += 1
             self._groups.appends += num_appends
 
     def by_operation(self) -> dict[str, CommitCounts]:
-        """The counts now."""
+        """A copy of the counts."""
         with self._lock:
             return {
-                name: CommitCounts(one.versions, one.races, one.conflicts, one.unknown)
-                for name, one in self._by_operation.items()
+                name: CommitCounts(counts.versions, counts.races, counts.conflicts, counts.unknown)
+                for name, counts in self._by_operation.items()
             }
 
     def groups(self) -> GroupCounts:
-        """Those of group commits now."""
+        """A copy of the counts of group commits."""
         with self._lock:
             return GroupCounts(self._groups.versions, self._groups.appends)
 
 
 COMMITS: Final = ProcessCommits()
-"""Those of this process."""
+"""The counts of this process."""

@@ -1,15 +1,15 @@
-"""Commits of one process to one table take turns, and tell each other what they made.
+"""Commits of one process to one table run one after the other and pass their results on.
 
-Writers in several processes learn from a lost attempt that another was faster; those in one process need not. Each
-uploads what belongs to its change whenever it likes, and then waits until those before it have created their
-manifests. Which these were it is told, so that it builds on the newest without listing or reading anything.
+Writers in different processes detect each other by a lost attempt; writers in one process need not. Each uploads the
+files of its change at any time, and then waits in a queue until the commits before it have created their manifests.
+The queue hands these manifests over, so that the next commit builds on the newest without a listing or a read.
 
-Nothing depends on it: create-if-absent decides here as it does between processes. So a turn is a lease only. Whoever
-has it for longer than `LEASE_S`, because a store does not answer or because a callback inside the commit commits to
-the same table, goes on without it, and the next one is let through.
+Correctness does not depend on the queue: create-if-absent decides here as it does between processes. A place at the
+head of the queue is only a lease. A commit that holds it for longer than `LEASE_S`, because a store does not answer
+or because a callback inside the commit commits to the same table, goes on without it, and the next one starts.
 
-What was told is forgotten when no commit to the table is under way, but for the number of the newest version: a
-listing that was made before that version is made again.
+When no commit to a table is under way, only the number of its newest version is kept: listings from before that
+version are stale and repeated.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from lance_io.table.manifest.manifest import Manifest
     from lance_io.table.transaction.transaction import Transaction
 
-LEASE_S: Final = 2.0  # several times what the last rounds of a commit to a distant store take
-VERSIONS_TOLD_MAX: Final = 64
-TABLES_MAX: Final = 256  # whose newest version is remembered
+LEASE_S: Final = 2.0  # several times the duration of the last rounds of a commit to a distant store
+CHAIN_VERSIONS_MAX: Final = 64
+TABLES_MAX: Final = 256  # tables whose newest version is remembered
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """A version that a commit of this process made.
+class LocalCommit:
+    """A version that a commit of this process created.
 
     base  the manifest file of the version before it, on which it was built
     """
@@ -54,165 +54,165 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Versions that commits of this process made, each on the one before.
+class CommitChain:
+    """Consecutive versions that commits of this process created, each built on the one before.
 
     manifest  of the last one
-    asked_at  when that was about to be created: it was the newest then
+    sent_at   time just before the last one was created, when its base was still the newest version
     """
 
-    versions: tuple[Made, ...]
+    versions: tuple[LocalCommit, ...]
     manifest: Manifest
-    asked_at: float
+    sent_at: float
 
 
 @dataclass(slots=True)
 class _Table:
-    """What the commits to one table share.
+    """State that the commits to one table share.
 
-    num_commits  that are under way
-    queue        of these, those that wait; the first one has the turn
-    told         what they made
-    newest       number of the newest version that was made
-    made_at      when it was known to be there
-    rivals       other processes
+    num_commits   commits under way
+    queue         the waiting ones; the first one holds the lease
+    chain         their newest versions
+    newest        number of the newest version of this process
+    committed_at  when it was known to exist
+    rivals        writers of other processes
     """
 
     num_commits: int = 0
-    queue: deque[Turn] = field(default_factory=deque)
-    told: Told | None = None
+    queue: deque[QueueTicket] = field(default_factory=deque)
+    chain: CommitChain | None = None
     newest: int = 0
-    made_at: float = 0.0
+    committed_at: float = 0.0
     rivals: Rivals = field(default_factory=Rivals)
 
 
-class Turns:
-    """The turns at all tables. Any thread, any loop; a forked child starts anew."""
+class CommitQueues:
+    """The commit queues of all tables. Works from any thread and loop; a forked child starts with empty queues."""
 
     def __init__(self) -> None:
         self.start_over()
         survive_fork(self)
 
     def start_over(self) -> None:
-        """Nobody is under way (after a fork)."""
-        self.lock = threading.RLock()  # not a plain one: the collector may end a commit wherever it runs
+        """Drop all queues (after a fork)."""
+        self.lock = threading.RLock()  # reentrant: the garbage collector may end a commit at any point
         self._tables: OrderedDict[tuple[str, str], _Table] = OrderedDict()
 
     @contextmanager
-    def commit(self, place: Location, clock: Clock) -> Iterator[Turn]:
-        """A commit to the table at `place`, under way inside the block; `clock` says when its lease ends."""
-        table = self._table(place)
-        turn = Turn(self, table, clock)
+    def commit(self, location: Location, clock: Clock) -> Iterator[QueueTicket]:
+        """A commit to the table at `location`, under way inside the block; `clock` measures its lease."""
+        table = self._table(location)
+        ticket = QueueTicket(self, table, clock)
         try:
-            yield turn
+            yield ticket
         finally:
-            turn.end()
+            ticket.end()
             with self.lock:
                 table.num_commits -= 1
                 if not table.num_commits:
-                    table.told = None
+                    table.chain = None
 
-    def manifest_in(self, place: Location, file: VersionFile) -> Manifest | None:
-        """What is in the file of a version of the table at `place`, if commits under way have it in memory."""
+    def local_manifest(self, location: Location, file: VersionFile) -> Manifest | None:
+        """The manifest of a version of the table at `location`, if commits under way hold it in memory."""
         with self.lock:
-            table = self._tables.get(_key(place))
-        told = None if table is None else table.told
-        if told is None or file.etag is None or told.versions[-1].file != file:
+            table = self._tables.get(_key(location))
+        chain = None if table is None else table.chain
+        if chain is None or file.etag is None or chain.versions[-1].file != file:
             return None
-        return told.manifest
+        return chain.manifest
 
-    def _table(self, place: Location) -> _Table:
-        key = _key(place)
+    def _table(self, location: Location) -> _Table:
+        key = _key(location)
         with self.lock:
             table = self._tables.setdefault(key, _Table())
             table.num_commits += 1
             self._tables.move_to_end(key)
             if len(self._tables) > TABLES_MAX:
-                self._tables.popitem(last=False)  # commits under way there go on among themselves
+                self._tables.popitem(last=False)  # its commits under way still share it
             return table
 
 
-def _key(place: Location) -> tuple[str, str]:
-    return place.store.identity, place.path
+def _key(location: Location) -> tuple[str, str]:
+    return location.store.identity, location.path
 
 
-TURNS: Final = Turns()
-"""Those of this process."""
+COMMIT_QUEUES: Final = CommitQueues()
+"""The queues of this process."""
 
 
-class Turn:
-    """The turn of one commit.
+class QueueTicket:
+    """The place of one commit in the queue of its table.
 
-    came    done when the commit may go on, now and from now on
-    rivals  what this process knows of others that commit to the table
+    admitted  done as soon as the commit may go on; stays done
+    rivals    statistics on writers of other processes that commit to the table
     """
 
-    def __init__(self, turns: Turns, table: _Table, clock: Clock) -> None:
-        self._turns = turns
+    def __init__(self, queues: CommitQueues, table: _Table, clock: Clock) -> None:
+        self._queues = queues
         self._clock = clock
         self._table = table
-        self.came: Future[None] = Future()
+        self.admitted: Future[None] = Future()
         self.rivals = table.rivals
         self._until = 0.0
 
     def wait(self) -> Plan[None]:
-        """Wait for the turn, behind those that wait already."""
-        with self._turns.lock:
+        """Join the queue at its end and wait for admission."""
+        with self._queues.lock:
             self._table.queue.append(self)
-            self._let_through()
-        while not self.came.done():
+            self._admit_first()
+        while not self.admitted.done():
             try:
-                yield Wait(self.came, LEASE_S)
+                yield Wait(self.admitted, LEASE_S)
             except TimeoutError:
-                with self._turns.lock:
-                    self._let_through()
+                with self._queues.lock:
+                    self._admit_first()
 
-    def _let_through(self) -> None:
-        """Let the first one through, behind those whose lease has ended."""
+    def _admit_first(self) -> None:
+        """Admit the first one whose predecessors are done or past their lease."""
         queue, now = self._table.queue, self._clock.monotonic()
-        while queue and queue[0].came.done() and queue[0]._until <= now:
+        while queue and queue[0].admitted.done() and queue[0]._until <= now:
             queue.popleft()
-        if queue and not queue[0].came.done():
+        if queue and not queue[0].admitted.done():
             queue[0]._until = now + LEASE_S
-            queue[0].came.set_result(None)
+            queue[0].admitted.set_result(None)
 
     def end(self) -> None:
-        """Let the next one through; this one no longer waits if it does."""
-        with self._turns.lock:
+        """Leave the queue, waiting or not, and admit the next one."""
+        with self._queues.lock:
             if self in self._table.queue:
                 self._table.queue.remove(self)
-                self._let_through()
+                self._admit_first()
 
-    # -- what was made; times are those of the commits' clock -------------------------------------------------------
+    # -- versions of this process; times are those of the commits' clock ---------------------------------------------
 
-    def told_since(self, newest: VersionFile) -> Told | None:
-        """The versions made since that one was the newest, if it is known that there are no others."""
-        told = self._table.told
-        if told is None or newest.etag is None:  # without an etag it may be another file of this name
+    def commits_after(self, newest: VersionFile) -> CommitChain | None:
+        """The versions of this process after `newest`; None unless they are sure to be all versions after it."""
+        chain = self._table.chain
+        if chain is None or newest.etag is None:  # without an etag it may be another file of this name
             return None
-        start = next((number for number, made in enumerate(told.versions) if made.base == newest), None)
-        return None if start is None else replace(told, versions=told.versions[start:])
+        start = next((index for index, commit in enumerate(chain.versions) if commit.base == newest), None)
+        return None if start is None else replace(chain, versions=chain.versions[start:])
 
     @property
-    def made_at(self) -> float:
-        """When this process made its last version; 0 when it has made none."""
-        return self._table.made_at
+    def committed_at(self) -> float:
+        """When this process created its last version; 0 if it has created none."""
+        return self._table.committed_at
 
-    def is_of_others(self, newest: VersionFile) -> bool:
-        """Whether another process has made that version, after the last one that this process made."""
+    def is_foreign(self, newest: VersionFile) -> bool:
+        """Whether another process created that version, after the last one of this process."""
         return newest.version > self._table.newest > 0
 
-    def outdates(self, newest: VersionFile, taken_at: float) -> bool:
-        """Whether a listing taken at that time, in which that version is the newest, misses one of this process."""
-        return self._table.made_at >= taken_at and self._table.newest > newest.version
+    def is_stale(self, newest: VersionFile, taken_at: float) -> bool:
+        """Whether a listing of that time, whose newest version is `newest`, misses a version of this process."""
+        return self._table.committed_at >= taken_at and self._table.newest > newest.version
 
-    def tell(self, made: Made, manifest: Manifest, *, asked_at: float, made_at: float) -> None:
-        """Tell the others what this commit made, and end the turn."""
-        with self._turns.lock:
-            told = self._table.told
-            last = None if told is None else told.versions[-1].file
-            if last is None or last.version < made.file.version:  # else the lease ended, and others went on
-                earlier = told.versions if told is not None and last == made.base else ()
-                self._table.told = Told((*earlier, made)[-VERSIONS_TOLD_MAX:], manifest, asked_at)
-                self._table.newest, self._table.made_at = made.file.version, made_at
+    def publish(self, commit: LocalCommit, manifest: Manifest, *, sent_at: float, committed_at: float) -> None:
+        """Hand the new version over to the commits behind this one, and leave the queue."""
+        with self._queues.lock:
+            chain = self._table.chain
+            last = None if chain is None else chain.versions[-1].file
+            if last is None or last.version < commit.file.version:  # else the lease ended, and others went on
+                earlier = chain.versions if chain is not None and last == commit.base else ()
+                self._table.chain = CommitChain((*earlier, commit)[-CHAIN_VERSIONS_MAX:], manifest, sent_at)
+                self._table.newest, self._table.committed_at = commit.file.version, committed_at
             self.end()

@@ -1,4 +1,4 @@
-"""What a commit is asked for, and what creating a table and changing one have in common."""
+"""The request of a commit, and code that creating a table and changing one share."""
 
 from __future__ import annotations
 
@@ -28,25 +28,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CommitRequest:
-    """A change to be committed.
+    """A change to commit.
 
-    transaction  what changes
-    base         the version that the writer holds, which may be stale; None when it holds none
-    listing      a listing that is at hand
-    affected     offsets of the rows that a Delete or Update deletes now, by fragment; None when nobody knows. With them
-                 `base` has to be the version that the transaction was made for
-    files        what the change has made for this commit; the deletion files among them are written here. None: nothing
-                 that is known here
-    alongside    plans that must have ended before the manifest is created, such as uploads of data files that it names
-    creation     what only the creation of a table decides, and the data version of an Overwrite
-    max_retries  attempts at most; None as many as the time allows. 0 with an Overwrite: the version that was read must
-                 still be the newest
+    transaction  the change
+    base         the version that the writer holds, may be stale; None if it holds none
+    listing      an existing listing of the versions
+    affected     offsets of the rows that a Delete or Update newly deletes, by fragment; None if unknown. If given,
+                 `base` must be the version that the transaction was made for
+    files        files of the change; the commit writes the deletion files among them. None: there are none
+    alongside    plans that must end before the manifest is created, such as uploads of data files that it names
+    creation     properties that only the creation of a table sets, and the data version of an Overwrite
+    max_retries  maximum number of attempts; None for as many as the time allows. 0 with an Overwrite: the version that
+                 was read must still be the newest
     timeout_s    no further attempt after this many seconds
-    detached     make a version that is in no sequence
-    is_repeated  an earlier call may have committed the same transaction: when this one fails, the file of that name
-                 stays, which a version may refer to
-    marks        entries of the config that come along, whichever version is built on
-    followed_by  what is to be committed next, for the same version: refused where that cannot be
+    detached     create a version that is in no sequence
+    is_repeated  an earlier call may have committed the same transaction: on failure the transaction file stays, since a
+                 version may refer to it
+    marks        config entries to set, whichever version is the base
+    followed_by  a transaction to commit next for the same version: a commit after which it would conflict is refused
     """
 
     transaction: Transaction
@@ -65,16 +64,16 @@ class CommitRequest:
 
     @cached_property
     def is_strict(self) -> bool:
-        """Whether nothing may have been committed since the version that was read."""
+        """Whether the version that was read must still be the newest."""
         return self.max_retries == 0 and isinstance(self.transaction.operation, Overwrite)
 
 
 def count_version(target: CommitTarget, request: CommitRequest, committed: CommittedVersion) -> None:
-    """Count a version that was made, and tell who listens."""
+    """Count a new version, and report it to trace listeners."""
     COMMITS.add(request.transaction.name, versions=1)
     if trace_events.listeners:
-        trace_events.tell_commit(
-            target.place.uri,
+        trace_events.emit_commit(
+            target.location.uri,
             request.transaction.name,
             request.transaction.read_version,
             committed.manifest.version,
@@ -92,7 +91,7 @@ def encode_next(
     version: int,
     restored: Manifest | None = None,
 ) -> ManifestFile:
-    """The manifest file of the version that a transaction makes of `base`.
+    """The manifest file of the version that results from `base` and a transaction.
 
     restored  the version that a Restore names
     """

@@ -1,7 +1,7 @@
-"""The write that decides a commit: the manifest of a version is created, unless its number is taken.
+"""The write that decides a commit: it creates the manifest of a version, unless its number is taken.
 
-It runs to its end even when the commit is cancelled. Its outcome goes into the `CommitFiles` of the commit at once, so
-that nothing which fails afterwards can pass for a commit that failed.
+It runs to its end even if the commit is cancelled. It records its outcome in the `CommitFiles` of the commit at once,
+so that a later error cannot look like a failed commit.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ _logger = get_logger(__name__)
 
 
 def write_deciding(
-    target: CommitTarget, new: NewVersion, files: CommitFiles, tell: Callable[[VersionFile], None] | None = None
+    target: CommitTarget, new: NewVersion, files: CommitFiles, publish: Callable[[VersionFile], None] | None = None
 ) -> Plan[Created | Taken]:
-    """Create the manifest of a version, and tell readers of unordered stores.
+    """Create the manifest of a version, and the hint for readers of unordered stores.
 
-    files  of the commit, whose outcome this is
-    tell   called once the version, and the hint, are there
+    files    receives the outcome
+    publish  called as soon as the version and the hint exist
 
-    Raises as `CommitHandler.create` does.
+    Raises the errors of `CommitHandler.create`.
     """
-    outcome: Created | Taken = yield Shielded(_decide(target, new, files, tell))
+    outcome: Created | Taken = yield Shielded(_decide(target, new, files, publish))
     return outcome
 
 
 def _decide(
-    target: CommitTarget, new: NewVersion, files: CommitFiles, tell: Callable[[VersionFile], None] | None
+    target: CommitTarget, new: NewVersion, files: CommitFiles, publish: Callable[[VersionFile], None] | None
 ) -> Plan[Any]:
-    files.outcome = "sent"  # and stays so after an error that nobody foresaw
+    files.outcome = "sent"  # stays so after an unexpected error
     try:
-        outcome = yield from create_version(target.place, target.handler, new)
+        outcome = yield from create_version(target.location, target.handler, new)
     except CommitUnknownError:
         raise
-    except LanceError:  # of which the handler says that the version is not there
+    except LanceError:  # the handler guarantees that the version does not exist
         files.outcome = "lost"
         raise
     if isinstance(outcome, Taken):
@@ -58,14 +58,14 @@ def _decide(
     files.outcome = "committed"
     if target.writes_hint and new.scheme != "detached":
         yield from _write_hint(target, new.version)
-    if tell is not None:
-        tell(outcome.file)
+    if publish is not None:
+        publish(outcome.file)
     return outcome
 
 
 def _write_hint(target: CommitTarget, version: int) -> Plan[None]:
-    key, content = target.place.key(VERSIONS, HINT_NAME), b'{"version":%d}' % version
+    key, content = target.location.key(VERSIONS, HINT_NAME), b'{"version":%d}' % version
     try:
-        yield Put(target.place.store, key, content, durability="none", in_place=True)
-    except Exception as error:  # of any class: it is only a hint, and the version is there
+        yield Put(target.location.store, key, content, durability="none", in_place=True)
+    except Exception as error:  # of any class: it is only a hint, and the version exists
         _logger.warning("version %d is committed, but the hint was not written: %s", version, error)

@@ -6,8 +6,8 @@
     committer  S   `lancedb`, as all writers of this layout say
     size       N   bytes of the manifest; missing in rows of old releases
 
-The database table is made by the user; its keys are checked once per process. Reads are strongly consistent. A write
-that the client repeats may meet its own result: whoever gets `AlreadyExists` reads the row back and finds its own path.
+The user creates the database table; its keys are checked once per process. Reads are strongly consistent. A retried
+write may meet its own result: on `AlreadyExists` the writer reads the row back and looks for its own path.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lance_io.redaction import hide_secrets
 from lance_io.store.cloud.renewal import Generations
 from lance_io.store.counters import StoreStats
 from lance_io.store.failures import OutcomeUnknown, StoreFailure, Throttled, Transient, request_id_of
-from lance_io.store.s3.client_sends import Sends, counted_sends, follow_sends
+from lance_io.store.s3.client_sends import SendCounter, counted_sends, follow_sends
 from lance_io.store.s3.loop_state import credentials_of, load_library, make_session
 from lance_io.store.s3.server_clock import SKEWED_ELSEWHERE, ServerClock
 from lance_io.store.s3.service_clients import ATTEMPTS, service_config
@@ -54,9 +54,9 @@ _checked: set[tuple[str | None, str | None, str]] = set()  # endpoint, region an
 class DynamoManifestStore:
     """The rows of one DynamoDB table. Usable from any event loop; `repr` shows no credentials.
 
-    table     its name
-    options   of the bucket: credentials, region, timeouts
-    endpoint  another service than Amazon's
+    table     name of the table
+    options   options of the bucket: credentials, region, timeouts
+    endpoint  URL of the service, None for Amazon's
     """
 
     answers_sync = False
@@ -73,7 +73,7 @@ class DynamoManifestStore:
         return f"DynamoManifestStore({self.table!r})"
 
     def check(self) -> Plan[None]:
-        """Look at the keys of the database table, once per process. Raises `UsageError` for others."""
+        """Check the keys of the database table, once per process. Raises `UsageError` if they are wrong."""
         identity = (self._endpoint, self._options.region, self.table)
         if identity in _checked:
             return
@@ -81,11 +81,11 @@ class DynamoManifestStore:
         described = answer["Table"]
         types = {each["AttributeName"]: each["AttributeType"] for each in described.get("AttributeDefinitions", ())}
         keys = {each["AttributeName"]: each["KeyType"] for each in described.get("KeySchema", ())}
-        found = {name: (kind, types.get(name)) for name, kind in keys.items()}
-        if found != _KEYS:
+        actual = {name: (kind, types.get(name)) for name, kind in keys.items()}
+        if actual != _KEYS:
             raise UsageError(
                 f"DynamoDB table {self.table!r}: expected the keys base_uri (HASH, S) and version (RANGE, N), "
-                f"found {found}"
+                f"found {actual}"
             )
         _checked.add(identity)
 
@@ -124,7 +124,7 @@ class DynamoManifestStore:
 
     def list_rows(self, base: str) -> Plan[list[Row]]:
         """See `ExternalManifestStore`."""
-        found: list[Row] = []
+        rows: list[Row] = []
         more: dict[str, Any] = {}
         while True:
             answer = yield self._ask(
@@ -134,9 +134,9 @@ class DynamoManifestStore:
                 ExpressionAttributeValues={":base_uri": {"S": base}},
                 **more,
             )
-            found += [_decode(item) for item in answer.get("Items") or ()]
+            rows += [_decode(item) for item in answer.get("Items") or ()]
             if not answer.get("LastEvaluatedKey"):
-                return found
+                return rows
             more = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
 
     def remove_same(self, base: str, row: Row) -> Plan[bool]:
@@ -154,7 +154,7 @@ class DynamoManifestStore:
                 ExpressionAttributeNames=names,
                 ExpressionAttributeValues=values,
             )
-        except AlreadyExists:  # of a condition that does not hold
+        except AlreadyExists:  # the condition does not hold
             return False
         return True
 
@@ -168,9 +168,9 @@ class DynamoManifestStore:
         return _Call(self, operation, {"TableName": self.table, **arguments})
 
     async def request(self, operation: str, arguments: Mapping[str, Any]) -> Any:
-        """One request to the database; one that refuses the credentials is made again with others, if there are any.
+        """Make a request to the database; retried with other credentials, if there are any, when it refuses them.
 
-        Raises errors of ours.
+        Raises `LanceError`.
         """
         await load_library()
         loop = asyncio.get_running_loop()
@@ -181,14 +181,14 @@ class DynamoManifestStore:
             try:
                 answer = await self._request_counted(client, operation, arguments, sends)
             except BaseException:
-                if sends.times:
+                if sends.num_sent:
                     self._stats.error("database")
                 raise
             self._stats.count("database", self.table, 0)
             return answer
 
     async def _request_counted(
-        self, client: _Client, operation: str, arguments: Mapping[str, Any], sends: Sends
+        self, client: _Client, operation: str, arguments: Mapping[str, Any], sends: SendCounter
     ) -> Any:
         from botocore.exceptions import BotoCoreError, ClientError
 
@@ -198,13 +198,13 @@ class DynamoManifestStore:
             try:
                 opened = await client.get()
             except LanceError as error:
-                error.path = self._place
+                error.path = self._table_name
                 raise
             try:
                 return await getattr(opened, operation)(**arguments)
             except (TimeoutError, ClientError, BotoCoreError, OSError) as error:
                 failure, is_refused = self._as_ours(error, operation, client.secrets)
-                failure.attempts = max(1, sends.times)
+                failure.attempts = max(1, sends.num_sent)
             if is_renewed or not is_refused or not await self._renewed(client, generation, failure):
                 raise failure from None
             is_renewed = True
@@ -213,28 +213,28 @@ class DynamoManifestStore:
         try:
             return await client.credentials.renewed(refused)
         except LanceError as error:
-            error.asked_as(failure).path = self._place
+            error.copy_request_info(failure).path = self._table_name
             raise
 
     def _as_ours(self, error: Exception, operation: str, secrets: Iterable[str]) -> tuple[LanceError, bool]:
-        """The error of ours for one of the client's, and whether the credentials are refused.
+        """Our error for an error of the client, and whether the database refused the credentials.
 
-        secrets  what must not appear in its message
+        secrets  texts that must not appear in its message
         """
-        found = getattr(error, "response", None)
-        response: dict[str, Any] = found if isinstance(found, dict) else {}
+        raw_response = getattr(error, "response", None)
+        response: dict[str, Any] = raw_response if isinstance(raw_response, dict) else {}
         details, metadata = response.get("Error", {}), response.get("ResponseMetadata", {})
         status = metadata.get("HTTPStatusCode", 0)
         code, text = str(details.get("Code", "")), str(details.get("Message", "")) or type(error).__name__
         secrets = tuple(secrets)
         code, text = hide_secrets(code, secrets), hide_secrets(text, secrets)
-        failure = _error(code, status, text, self._place, operation)
+        failure = _error(code, status, text, self._table_name, operation)
         request_id = request_id_of(metadata.get("HTTPHeaders", {}))
         failure.request_id = None if request_id is None else hide_secrets(request_id, secrets)
         return failure, code in _REFUSED
 
     @property
-    def _place(self) -> str:
+    def _table_name(self) -> str:
         return f"DynamoDB table {self.table}"
 
 
@@ -256,14 +256,14 @@ def _error(code: str, status: int, text: str, table: str, operation: str) -> Lan
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One request, as an ask."""
+    """One request to the database, as a request of a plan."""
 
     store: DynamoManifestStore
     operation: str
     arguments: Mapping[str, Any]
 
     def answer_sync(self) -> Any:
-        """The database is asked on an event loop only."""
+        """Not possible: the client needs an event loop."""
         raise UsageError("DynamoDB cannot be asked without an event loop")
 
     async def answer_async(self) -> Any:
@@ -272,7 +272,7 @@ class _Call:
 
 
 class _Client:
-    """aiobotocore's client of one event loop, opened at the first request."""
+    """aiobotocore's client for one event loop, opened by the first request."""
 
     def __init__(self, options: S3Options, endpoint: str | None) -> None:
         self._options = options
@@ -288,7 +288,7 @@ class _Client:
             runtime.on_engine_close(self.close)
 
     async def get(self) -> Any:
-        """The client, with credentials at hand: where there are none, nothing has been sent. Raises our errors."""
+        """The client, after loading the credentials: without them nothing is sent. Raises `LanceError`."""
         async with self._lock:
             if self._client is None:
                 self._session, self._chain = make_session(self._options, "dynamodb")
@@ -304,12 +304,12 @@ class _Client:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not appear in a message: the credentials given, and those found and signed with."""
-        found = () if self._chain is None else self._chain.secrets
-        return (*self._options.secrets, *found)
+        """Texts that must not appear in messages: the credentials from the options and those from the chain."""
+        from_chain = () if self._chain is None else self._chain.secrets
+        return (*self._options.secrets, *from_chain)
 
     async def _ask_again(self) -> bool:
-        return self._chain is not None and await self._chain.look_again()
+        return self._chain is not None and await self._chain.search_again()
 
     def _open(self) -> Any:
         options, session = self._options, self._session
@@ -318,13 +318,13 @@ class _Client:
         return session.create_client("dynamodb", region_name=region, endpoint_url=self._endpoint, config=config)
 
     async def close(self) -> None:
-        """Close what was opened, on the loop it belongs to."""
+        """Close the client. Must run on its own loop."""
         self._client = None
         await self._stack.aclose()
 
 
 def _release(clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Client]) -> None:
-    """The rows' last user is gone: close the clients on their loops, where those still run."""
+    """Close all clients on their loops, if those still run. Called when the store is garbage-collected."""
     for loop, client in list(clients.items()):
         runtime.close_soon(loop, client.close)
 
@@ -342,7 +342,7 @@ def _encode(base: str, row: Row) -> dict[str, Any]:
 
 
 def _decode(item: Mapping[str, Any]) -> Row:
-    """A row; what other attributes it has is not looked at. Raises `FormatError`."""
+    """Decode a row; ignores unknown attributes. Raises `FormatError`."""
     version, size = _number(item, "version"), _number(item, "size") if "size" in item else None
     path = item.get("path", {}).get("S")
     if version is None or not isinstance(path, str) or not path:

@@ -1,4 +1,4 @@
-"""Manifest files that a commit has read of versions that came since, and what they say."""
+"""Manifest files of newer versions that a commit has read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ M = TypeVar("M", Manifest, Origin)
 
 
 class FetchedVersions(dict[int, bytes]):
-    """Manifest files by version."""
+    """Manifest files that were read, by version."""
 
     def __init__(self, target: CommitTarget) -> None:
         super().__init__()
@@ -29,22 +29,22 @@ class FetchedVersions(dict[int, bytes]):
     def read(self, version: int, key: str, *, may_be_gone: bool) -> Plan[None]:
         """Read the file of a version. Raises `NotFound` unless it may be gone."""
         try:
-            self[version] = bytes((yield from read_named(self._target.place.store, key)))
+            self[version] = bytes((yield from read_named(self._target.location.store, key)))
         except NotFound:
             if not may_be_gone:
                 raise
 
     def find(self, version: int) -> Plan[None]:
-        """Find the file of a version by its number, and read it."""
-        file = yield from self._target.handler.find_version(self._target.place, version)
-        self[version] = bytes((yield Read(self._target.place.store, file.key)))
+        """Look up the file of a version by its number, and read it."""
+        file = yield from self._target.handler.find_version(self._target.location, version)
+        self[version] = bytes((yield Read(self._target.location.store, file.key)))
 
     def manifest(self, version: int) -> Manifest:
-        """The content of a file that was read."""
+        """The manifest of a version that was read."""
         return self.decode(version, decode_manifest)
 
     def decode(self, version: int, decode: Callable[[Buffer], M]) -> M:
-        """What `decode` makes of a file that was read. Raises `FormatError` where that is of another version."""
+        """Decode a file that was read. Raises `FormatError` if its content is of another version."""
         try:
             content = decode(self[version])
         except FormatError as error:
@@ -54,6 +54,6 @@ class FetchedVersions(dict[int, bytes]):
         return content
 
     def keep_only(self, version: int | None) -> None:
-        """Forget all others."""
+        """Drop all other versions."""
         for other in [number for number in self if number != version]:
             del self[other]

@@ -1,9 +1,9 @@
 """Creating a table, a clone or a branch: its first version.
 
-    round 1   LIST   ||  the transaction file  ||  whatever the caller still uploads
+    round 1   LIST   ||  the transaction file  ||  uploads that the caller has not finished
     last      create the manifest, if there is no version yet
 
-What follows is committed by the commit loop (`loop.py`).
+The commit loop (`loop.py`) commits all later versions.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
 
 def create_table(target: CommitTarget, request: CommitRequest) -> Plan[CommittedVersion]:
-    """Commit the first version of a table, or of a clone or branch, which has the number of what it is cloned from.
+    """Commit the first version of a table, clone or branch. That of a clone or branch has the number of its source.
 
-    Two rounds. Raises `AlreadyExists` when there is a table, `CommitUnknownError` when there is no telling; the same
-    request made again is recognised.
+    Two rounds. Idempotent: the same request is applied once. Raises `AlreadyExists` if there is a table,
+    `CommitUnknownError` if the outcome is unknown.
     """
-    target.handler.check(target.place)
+    target.handler.check(target.location)
     files = request.files or CommitFiles()
-    kept = {target.place.key(request.transaction.path)} if request.is_repeated else ()
+    kept = {target.location.key(request.transaction.path)} if request.is_repeated else ()
     try:
         committed: CommittedVersion = yield RollBackOnError(
-            _create(target, request, files), lambda _: files.roll_back(target.place.store, kept)
+            _create(target, request, files), lambda _: files.roll_back(target.location.store, kept)
         )
     except CommitUnknownError as error:
         COMMITS.add(request.transaction.name, unknown=1)
@@ -54,23 +54,23 @@ def create_table(target: CommitTarget, request: CommitRequest) -> Plan[Committed
 
 
 def _create(target: CommitTarget, request: CommitRequest, files: CommitFiles) -> Plan[CommittedVersion]:
-    place, transaction = target.place, request.transaction
+    location, transaction = target.location, request.transaction
     version = 1 if request.base is None else request.base.version
     file = encode_next(target, request.base, request, transaction, version=version)
-    small = {place.key(transaction.path): file.transaction, **files.contents}
+    small = {location.key(transaction.path): file.transaction, **files.contents}
     plans = [
         *request.alongside,
-        *files.puts(place.store, small, target.durability),
-        target.handler.prepare(place),
+        *files.puts(location.store, small, target.durability),
+        target.handler.prepare(location),
     ]
     if request.listing is None:
-        *_, versions = yield Together([*plans, target.handler.list_after(place, 0)])
+        *_, versions = yield Together([*plans, target.handler.list_after(location, 0)])
     else:
         yield Together(plans)
         versions = request.listing.versions
     if versions:
         return (yield from _find_created(target, transaction, versions[0], version, files))
-    files.check_named(place, lambda: named_files(transaction))
+    files.check_named(location, lambda: named_files(transaction))
     new = NewVersion(version, target.scheme, file.data, transaction.uuid, target.durability)
     outcome = yield from write_deciding(target, new, files)
     if isinstance(outcome, Taken):
@@ -81,8 +81,8 @@ def _create(target: CommitTarget, request: CommitRequest, files: CommitFiles) ->
 def _find_created(
     target: CommitTarget, transaction: Transaction, first: VersionFile, version: int, files: CommitFiles
 ) -> Plan[CommittedVersion]:
-    """The first version, if an earlier call with the same transaction made it. Raises `AlreadyExists` if not."""
-    data = yield from read_named(target.place.store, first.key)
+    """The first version, if an earlier call with the same transaction created it. Raises `AlreadyExists` if not."""
+    data = yield from read_named(target.location.store, first.key)
     manifest = decode_manifest(data)
     if first.version != version or manifest.transaction_file != transaction.file_name:
         raise _exists(target)
@@ -91,4 +91,4 @@ def _find_created(
 
 
 def _exists(target: CommitTarget) -> AlreadyExists:
-    return AlreadyExists(f"Dataset already exists: {target.place.uri}", path=target.place.uri)
+    return AlreadyExists(f"Dataset already exists: {target.location.uri}", path=target.location.uri)

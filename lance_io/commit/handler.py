@@ -1,10 +1,10 @@
-"""How versions become visible: what every way of committing offers to the commit loop and to readers.
+"""Commit handlers make versions visible: the interface to the commit loop and to readers.
 
-    put_absent.py  the store lets one of many creators of an object win
-    lock.py        the user's lock does
-    external.py    a database does, beside the store
+    put_absent.py  the store decides, by conditional creation of an object
+    lock.py        the user's lock decides
+    external.py    a database beside the store decides
 
-A handler is free of state about tables, so that one serves all tables of a store.
+A handler has no state about tables, so that one handler serves all tables of a store.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class NewVersion:
-    """A manifest file that is to be made visible.
+    """A manifest file to make visible.
 
-    uuid        of its transaction, by which it is recognised
-    durability  of its file; None is the store's
-    is_mixed    whether the listing that it follows showed names of both kinds; see `VersionFile`
-    base        the version that it is built on, of the same sequence; None for the first one
+    uuid        UUID of its transaction; identifies it in retries
+    durability  of its file; None for the store's default
+    is_mixed    whether the listing before it showed names of both schemes; see `VersionFile`
+    base        the version that it builds on, of the same sequence; None for the first one
     """
 
     version: int
@@ -48,12 +48,12 @@ class NewVersion:
     is_mixed: bool = False
     base: Manifest | None = None
 
-    def key(self, place: Location) -> str:
+    def key(self, location: Location) -> str:
         """Key of its file."""
-        return place.key(VERSIONS, manifest_name(self.version, self.scheme))
+        return location.key(VERSIONS, manifest_name(self.version, self.scheme))
 
     def file(self, meta: ObjectMeta) -> VersionFile:
-        """The file, once it is there."""
+        """The file, after its creation."""
         return VersionFile(self.version, self.scheme, meta.key, meta.size_bytes, meta.etag)
 
     def is_in(self, data: Buffer) -> bool:
@@ -71,7 +71,7 @@ class NewVersion:
 class Created:
     """The version is visible, and ours.
 
-    failure  what a commit lock raised when it was left, for the caller to hear once all else is done
+    failure  error that the commit lock raised on release; the caller raises it once all else is done
     """
 
     file: VersionFile
@@ -80,9 +80,9 @@ class Created:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Another writer made a version of this number.
+    """Another writer created a version of this number.
 
-    data  the manifest file that won, None when it was not read
+    data  the manifest file that won, None if it was not read
     """
 
     data: Any = None
@@ -92,8 +92,8 @@ class Taken:
 class StagedObjects:
     """Staging objects, by key.
 
-    named  are the manifests of versions
-    dead   can become none any more, whoever wrote them; others still may
+    named  manifests of existing versions
+    dead   objects that can no longer become a manifest; objects in neither set still can
     """
 
     named: set[str] = field(default_factory=set)
@@ -101,57 +101,57 @@ class StagedObjects:
 
 
 class CommitHandler(Protocol):
-    """A way of making versions visible; all methods are plans."""
+    """Makes versions visible; all methods are plans."""
 
     @property
     def answers_sync(self) -> bool:
-        """Whether its own requests can be answered without a loop."""
+        """Whether its own requests can be answered without an event loop."""
 
     @property
     def decides_by_name(self) -> bool:
-        """Whether a version is there as soon as there is a file of its name, so that two names are two."""
+        """Whether the manifest file alone makes a version exist, so that its two names could be two versions."""
 
-    def check(self, place: Location) -> None:
-        """Raise `UnsupportedError` where it is known, without a request, that it does not work here.
+    def check(self, location: Location) -> None:
+        """Raise `UnsupportedError` if it is known, without a request, not to work here.
 
-        A change asks before it writes anything.
+        A change calls this before it writes anything.
         """
 
-    def prepare(self, place: Location) -> Plan[None]:
-        """Find out once whether it works here; may run beside anything before `create`.
+    def prepare(self, location: Location) -> Plan[None]:
+        """Check once whether it works here; may run concurrently with anything before `create`.
 
-        Raises `UnsupportedError` when it does not.
+        Raises `UnsupportedError` if it does not.
         """
 
-    def create(self, place: Location, new: NewVersion) -> Plan[Created | Taken]:
+    def create(self, location: Location, new: NewVersion) -> Plan[Created | Taken]:
         """Make a version visible, unless its number is taken.
 
-        Raises `CommitUnknownError` when there is no telling whether it is visible; after any other error it is not.
+        Raises `CommitUnknownError` if it may or may not be visible; after any other error it is not.
         """
 
-    def find_latest(self, place: Location) -> Plan[VersionFile]:
-        """The newest version. Raises `NotFound` when there is none."""
+    def find_latest(self, location: Location) -> Plan[VersionFile]:
+        """The newest version. Raises `NotFound` if there is none."""
 
-    def find_latest_and(self, place: Location, use: Callable[[VersionFile], Plan[T]]) -> Plan[tuple[VersionFile, T]]:
-        """The newest version, and what `use` makes of it, which may be asked for twice; see `latest.py`."""
+    def find_latest_and(self, location: Location, use: Callable[[VersionFile], Plan[T]]) -> Plan[tuple[VersionFile, T]]:
+        """The newest version, and the result of `use`, which may be called twice; see `latest.py`."""
 
-    def find_version(self, place: Location, version: int) -> Plan[VersionFile]:
+    def find_version(self, location: Location, version: int) -> Plan[VersionFile]:
         """One version. Raises `NotFound`."""
 
     @property
     def records_versions(self) -> bool:
         """Whether versions are recorded beside the store, by tables and branches."""
 
-    def list_after(self, place: Location, version: int) -> Plan[list[VersionFile]]:
-        """The versions above `version`, and the newest in any case; ascending, empty without a table."""
+    def list_after(self, location: Location, version: int) -> Plan[list[VersionFile]]:
+        """The versions above `version`, and the newest in any case; ascending, empty if there is no table."""
 
-    def forget(self, place: Location) -> Plan[int]:
-        """Remove what is recorded beside the store of versions whose files are gone; gives how many these were."""
+    def forget(self, location: Location) -> Plan[int]:
+        """Remove the records beside the store of versions whose files are gone; returns their number."""
 
-    def sort_staged(self, place: Location, staged: Sequence[tuple[int, str]]) -> Plan[StagedObjects | None]:
-        """What becomes of staging objects, given by version and key; None where nobody knows."""
+    def sort_staged(self, location: Location, staged: Sequence[tuple[int, str]]) -> Plan[StagedObjects | None]:
+        """Sort staging objects, given by version and key; None if nothing is recorded about them."""
 
 
-def named(place: Location, name: ManifestName) -> str:
+def named(location: Location, name: ManifestName) -> str:
     """Key of a manifest."""
-    return place.key(VERSIONS, manifest_name(name.version, name.scheme))
+    return location.key(VERSIONS, manifest_name(name.version, name.scheme))

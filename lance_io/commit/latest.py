@@ -1,22 +1,22 @@
-"""Which versions of a table are there, and where their manifests are (spec: table, section 3).
+"""Finds the versions of a table and their manifests (spec: table, section 3).
 
-Each search is a plan (`plans/store_requests.py`); what a listing means is decided by plain functions over its entries.
+Each search is a plan (`plans/store_requests.py`); plain functions interpret the entries of listings.
 
 How the newest version is found:
 
-    ordered listing (S3, GCS, Azure,   V2 names count down, so the first V2 name of a short listing is the newest of
-    local disk, memory)                them. V1 names sort on both sides of V2 names: one in front means that all must
-                                       be listed, and behind a listing that was cut one key tells whether there are any
-    other stores without order         the hint file names a version that was the newest once; probe the next ones
-                                       until one is missing under both of its names. Whenever the hint is of no use,
-                                       list the whole folder
+    ordered listing (S3, GCS, Azure,   V2 names count down, so the first V2 name of a short listing is the newest V2
+    local disk, memory)                version. V1 names sort on both sides of V2 names: a V1 name in front requires a
+                                       full listing; after a truncated listing one key shows whether any V1 names exist
+    other stores without order         the hint file names a version that was the newest once; probe the next numbers
+                                       until one is missing under both of its names. If the hint does not help, list
+                                       the whole folder
 
-That one key is the first one behind all V2 names. A V1 name *among* V2 names would be of a version beyond the number
-that the V2 names in front of it stand for, times ten; numbers have no such gaps. A local listing reads the whole folder
-however short its answer is, and brings that key along; from other stores it is asked for beside reading the manifest.
+That one key is the first one behind all V2 names. A V1 name *among* V2 names would belong to a version number more
+than ten times that of the V2 names in front of it; version numbers have no such gaps. A local listing reads the whole
+folder anyway and returns that key, too; other stores list it while the manifest is read.
 
-A folder has names of both kinds while manifests are renamed, or after that was interrupted. The version of a number is
-that of its V2 name, where it has both (`other_names.py`).
+A folder has names of both schemes while manifests are renamed, or after an interrupted renaming. If a number has both
+names, its V2 name counts (`other_names.py`).
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _FIRST_NAMES: Final = 16  # of an ordered listing: room for temporary files, whose names sort before digits
-_FIRST_FILES: Final = 2  # the same where each file is looked at
-_PROBES_MAX: Final = 1000  # versions behind the hint that are worth a request each rather than a listing
-_TABLES_MAX: Final = 1024  # of which it is known that all names are V2
-_LAST_NEW_NAME: Final = manifest_name(0, "V2")  # no version has it, and all that have V2 names sort before it
+_FIRST_FILES: Final = 2  # the same if the store looks at each file
+_PROBES_MAX: Final = 1000  # versions newer than the hint to probe before a listing is cheaper
+_TABLES_MAX: Final = 1024  # tables remembered as having V2 names only
+_LAST_NEW_NAME: Final = manifest_name(0, "V2")  # no version has this name; all V2 names sort before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +65,11 @@ class VersionFile:
     """The manifest file of one version.
 
     version     number of the version, by the file's name
-    scheme      how the file is named
+    scheme      naming scheme of the file
     key         its key in the store
     size_bytes  its length
-    etag        opaque version of its content, where the store has one
-    is_mixed    whether the listing that showed it had names of both kinds, or V1 names and the note of a renaming
+    etag        opaque version of its content, if the store has one
+    is_mixed    whether its listing had names of both schemes, or V1 names and the note of a renaming
     """
 
     version: int
@@ -80,11 +80,11 @@ class VersionFile:
     is_mixed: bool = field(default=False, compare=False)
 
 
-class _OnlyNewNames:
-    """Tables all of whose names were V2 when this process looked last.
+class _TablesWithNewNames:
+    """Tables that had only V2 names when this process last listed them.
 
-    There is nothing left to rename then: no library of today makes V1 names there, but by a handle of the time before
-    that knows nothing of other names. So a commit need not look for them each time; whoever opens a table does.
+    Their manifests need no renaming, and current libraries create no V1 names there, except through a handle opened
+    before the renaming. So a commit need not look for V1 names each time; opening a table does.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class _OnlyNewNames:
         self._tables: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def note(self, store: ObjectStore, root: str, *, is_only: bool) -> None:
-        """Note what was found."""
+        """Remember whether a table has only V2 names."""
         key = store.identity, root
         with self._lock:
             self._tables.pop(key, None)
@@ -102,11 +102,11 @@ class _OnlyNewNames:
                     self._tables.popitem(last=False)
 
     def has(self, store: ObjectStore, root: str) -> bool:
-        """Whether a table is one of them."""
+        """Whether a table had only V2 names when it was last listed."""
         return (store.identity, root) in self._tables
 
 
-_ONLY_NEW: Final = _OnlyNewNames()
+_ONLY_NEW: Final = _TablesWithNewNames()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class _Newest:
     """The first versions of a listing.
 
     versions  up to the newest, oldest first
-    is_sure   whether there may be no V1 names that it does not show
+    is_sure   whether no V1 names can exist that it does not show
     """
 
     versions: list[VersionFile]
@@ -124,7 +124,7 @@ class _Newest:
 def find_latest(store: ObjectStore, root: str) -> Plan[VersionFile]:
     """The newest version of the table in the folder `root`.
 
-    Raises `NotFound` when there is none.
+    Raises `NotFound` if there is none.
     """
     newest, _ = yield from find_latest_and(store, root, _nothing)
     return newest
@@ -137,21 +137,21 @@ def _nothing(_: VersionFile) -> Plan[None]:
 def find_latest_and(
     store: ObjectStore, root: str, use: Callable[[VersionFile], Plan[T]]
 ) -> Plan[tuple[VersionFile, T]]:
-    """The newest version of the table in the folder `root`, and what `use` makes of it.
+    """The newest version of the table in the folder `root`, and the result of `use`.
 
-    use  what is to be done with it next, such as reading it. Where a short listing leaves a doubt it is removed beside
-         that: `use` is asked a second time then if another version turns out to be the newest
+    use  the next step with the version, such as reading it. If a short listing cannot exclude V1 names, they are looked
+         for concurrently with this step; it runs a second time if that shows a newer version
 
-    Raises `NotFound` when there is none, and what `use` raises.
+    Raises `NotFound` if there is none, and the errors of `use`.
     """
     is_sure, described = True, None
     if not store.capabilities.ordered_list and not offers_sync_reads(store):
         hinted = yield from _by_hint(store, root)
         described = None if hinted is None else [hinted]
     if described is None:
-        found = yield from _newest_first(store, root, None, describe=True)
-        described = yield from _describe_files(store, _nonempty(found.versions, root)[-1:])
-        is_sure = found.is_sure
+        listed = yield from _newest_first(store, root, None, describe=True)
+        described = yield from _describe_files(store, _nonempty(listed.versions, root)[-1:])
+        is_sure = listed.is_sure
     if described is not None:
         try:
             if is_sure:
@@ -160,7 +160,7 @@ def find_latest_and(
             if is_only:
                 return described[-1], used
         except NotFound:
-            pass  # newer ones came, and it was cleaned up, or the table is gone
+            pass  # newer versions exist, and a cleanup removed this one; or the table is gone
     newest = (yield from list_versions(store, root))[-1]
     return newest, (yield from use(newest))
 
@@ -173,22 +173,22 @@ def list_versions(store: ObjectStore, root: str) -> Plan[list[VersionFile]]:
     return _nonempty((yield from _list_all(store, root, DIRECTLY_BELOW)), root)
 
 
-def _list_all(store: ObjectStore, root: str, asked: Selection) -> Plan[list[VersionFile]]:
-    versions = sorted_versions((yield List(store, versions_prefix(root), asked)))
+def _list_all(store: ObjectStore, root: str, selection: Selection) -> Plan[list[VersionFile]]:
+    versions = sorted_versions((yield List(store, versions_prefix(root), selection)))
     _note_names(store, root, versions)
     return versions
 
 
 def _note_names(store: ObjectStore, root: str, versions: list[VersionFile]) -> None:
-    """Note how all versions of a table are named."""
+    """Remember the naming scheme of a fully listed table."""
     is_only = bool(versions) and all(file.scheme == "V2" and not file.is_mixed for file in versions)
     _ONLY_NEW.note(store, root, is_only=is_only)
 
 
 def list_after(store: ObjectStore, root: str, version: int) -> Plan[list[VersionFile]]:
-    """The attached versions above `version`, oldest first, and the newest one in any case; empty without a table.
+    """The attached versions above `version`, oldest first, and the newest in any case; empty if there is no table.
 
-    On ordered stores one short listing, when few versions came since.
+    On ordered stores one short listing, if few versions are newer.
     """
     newest = yield from _newest_first(store, root, version, describe=False)
     is_sure = newest.is_sure or (_ONLY_NEW.has(store, root) and newest.versions[-1].version >= version)
@@ -206,51 +206,51 @@ def _above(versions: list[VersionFile], version: int) -> list[VersionFile]:
 
 
 def _newest_first(store: ObjectStore, root: str, after: int | None, *, describe: bool) -> Plan[_Newest]:
-    """Versions up to the newest: that one at least, with `after` also all above it; none without a table.
+    """Versions up to the newest: at least that one, with `after` also all above `after`; empty if there is no table.
 
-    describe  let the first listing say how long the files are, where it would have to look at each. It is short then:
-              that saves the request for the newest one, but looks at others in vain
+    describe  let the first listing return file sizes even if the store has to look at each file. That saves a request
+              for the newest one, but looks at other files in vain, so the listing is shorter
     """
     able = store.capabilities
     if able.ordered_list:
         limit = _FIRST_FILES if describe and not able.described_list else _FIRST_NAMES
         prefix = versions_prefix(root)
-        # No folders are there as a rule: where all are told alike, the answer is shorter than one that sums them up.
+        # There are rarely folders: if the store describes all entries, a listing without delimiter is shorter.
         delimiter = None if able.described_list else "/"
         behind = prefix + _LAST_NEW_NAME if able.reads_whole_folders else None
-        asked = Selection(None, limit, delimiter, keys_only=not describe, plain_names=True, also_behind=behind)
-        listed: list[ObjectMeta] = yield List(store, prefix, asked)
+        selection = Selection(None, limit, delimiter, keys_only=not describe, plain_names=True, also_behind=behind)
+        listed: list[ObjectMeta] = yield List(store, prefix, selection)
         first = [meta for meta in listed[:limit] if "/" not in meta.key[len(prefix) :]]
         if len(listed) < limit:
             newest = newest_of_ordered(first, after) if _are_new_names(first) else None
             versions = sorted_versions(first) if newest is None else newest
             _note_names(store, root, versions)
             return _Newest(versions)
-        found = newest_of_ordered(first, after)
-        if found is not None and not able.reads_whole_folders:
-            return _Newest(found, is_sure=False)
-        if found is not None and not any(_may_be_old(meta, prefix) for meta in listed[limit:]):
-            return _Newest(found)
+        newest = newest_of_ordered(first, after)
+        if newest is not None and not able.reads_whole_folders:
+            return _Newest(newest, is_sure=False)
+        if newest is not None and not any(_may_be_old(meta, prefix) for meta in listed[limit:]):
+            return _Newest(newest)
     return _Newest((yield from _list_all(store, root, NAMES_DIRECTLY_BELOW)))
 
 
 def _has_only_new(store: ObjectStore, root: str) -> Plan[bool]:
-    """Whether there is no V1 name behind all V2 names, in an ordered store; one key."""
+    """Whether an ordered store has no V1 name behind all V2 names; lists one key."""
     prefix = versions_prefix(root)
-    asked = Selection(start_after=prefix + _LAST_NEW_NAME, limit=1, keys_only=True, plain_names=True)
-    behind: list[ObjectMeta] = yield List(store, prefix, asked)
+    selection = Selection(start_after=prefix + _LAST_NEW_NAME, limit=1, keys_only=True, plain_names=True)
+    behind: list[ObjectMeta] = yield List(store, prefix, selection)
     is_only = not any(_may_be_old(meta, prefix) for meta in behind)
     _ONLY_NEW.note(store, root, is_only=is_only)
     return is_only
 
 
 def _may_be_old(meta: ObjectMeta, prefix: str) -> bool:
-    """Whether a key is a V1 name, or V1 names may follow it: they begin with a digit."""
+    """Whether a key is a V1 name, or V1 names may follow it: they start with a digit."""
     return meta.key[len(prefix) :][:1] <= "9"
 
 
 def _describe_files(store: ObjectStore, files: list[VersionFile]) -> Plan[list[VersionFile] | None]:
-    """The versions with their sizes and etags; None when one of them is not there (any more)."""
+    """The versions with their sizes and etags; None if one of them does not exist (any more)."""
     if store.capabilities.described_list or all(file.size_bytes for file in files):
         return files
     described = []
@@ -273,7 +273,7 @@ def find_version(store: ObjectStore, root: str, version: int) -> Plan[VersionFil
 
     Raises `NotFound`.
     """
-    for name in names_in_turn(version):
+    for name in names_to_try(version):
         key = join(root, VERSIONS, name)
         meta = yield from _head(store, key)
         if meta is not None:
@@ -282,16 +282,16 @@ def find_version(store: ObjectStore, root: str, version: int) -> Plan[VersionFil
 
 
 def missing_version(root: str, version: int) -> str:
-    """What is said of a version that a table does not have, as pylance says it.
+    """The error text for a version that a table does not have, in pylance's wording.
 
-    root  folder of the table, a key or a URI; what follows a `?` is no part of it
+    root  folder of the table, a key or a URI; anything after a `?` is ignored
     """
     path = join(root.partition("?")[0], VERSIONS, manifest_names(version)[-1])
     return f"Dataset at path {path} was not found: Not found: {path}. Dataset version {version} was not found"
 
 
 def _by_hint(store: ObjectStore, root: str) -> Plan[VersionFile | None]:
-    """The newest version by way of the hint file, None when the hint leads nowhere."""
+    """The newest version by the hint file, None if the hint does not help."""
     try:
         hint = decode_hint((yield Read(store, join(root, VERSIONS, HINT_NAME))))
         if hint is None:
@@ -302,24 +302,24 @@ def _by_hint(store: ObjectStore, root: str) -> Plan[VersionFile | None]:
     for version in range(hint + 1, hint + 1 + _PROBES_MAX):
         heads = [_head(store, join(root, VERSIONS, name)) for name in manifest_names(version)]
         metas: list[ObjectMeta | None] = yield Together(heads)
-        found = [meta for meta in metas if meta is not None]
-        if not found:
+        existing = [meta for meta in metas if meta is not None]
+        if not existing:
             return newest
-        newest = version_file(found[0], cast("ManifestName", parse_manifest_name(found[0].name)))
+        newest = version_file(existing[0], cast("ManifestName", parse_manifest_name(existing[0].name)))
     return None
 
 
-def names_in_turn(version: int) -> tuple[str, ...]:
-    """The names under which to look for a manifest, one after the other.
+def names_to_try(version: int) -> tuple[str, ...]:
+    """The names under which to look for a manifest, in this order.
 
-    The newer one comes again behind the older one: the file may have been renamed meanwhile.
+    The V2 name comes again after the V1 name: the file may be renamed in between.
     """
     names = manifest_names(version)
     return (*names, names[0]) if len(names) > 1 else names
 
 
 def read_named(store: ObjectStore, key: str, request: type[Read] = Read) -> Plan[Buffer]:
-    """A manifest file, by its newer name where the older one has gone since it was listed. Raises `NotFound`."""
+    """A manifest file; by its V2 name if its V1 name is gone since the listing. Raises `NotFound`."""
     try:
         return (yield request(store, key))
     except NotFound:
@@ -330,7 +330,7 @@ def read_named(store: ObjectStore, key: str, request: type[Read] = Read) -> Plan
 
 
 def newer_key(key: str) -> str | None:
-    """The key of a manifest under its V2 name; None for keys that are no V1 names."""
+    """The V2 key for the V1 key of a manifest; None for other keys."""
     folder, slash, last = key.rpartition("/")
     name = parse_manifest_name(last)
     if name is None or name.scheme != "V1":
@@ -339,7 +339,7 @@ def newer_key(key: str) -> str | None:
 
 
 def _head(store: ObjectStore, key: str) -> Plan[ObjectMeta | None]:
-    """What the store knows about an object, None when it is not there."""
+    """Metadata of an object, None if it does not exist."""
     try:
         meta: ObjectMeta = yield Head(store, key)
     except NotFound:
@@ -353,7 +353,7 @@ def versions_prefix(root: str) -> str:
 
 
 def decode_hint(data: Buffer) -> int | None:
-    """The version in a hint file, None for anything that does not name a possible one: it is only a hint."""
+    """The version in a hint file; None if the file names no possible version (it is only a hint)."""
     try:
         content = json.loads(bytes(data))
     except (ValueError, RecursionError):
@@ -363,30 +363,30 @@ def decode_hint(data: Buffer) -> int | None:
 
 
 def newest_of_ordered(first: Iterable[ObjectMeta], after: int | None = None) -> list[VersionFile] | None:
-    """The newest version, or with `after` also all others above that, given the first entries of an ordered listing.
+    """The newest version, or with `after` all versions above that, by the first entries of an ordered listing.
 
-    Oldest first. None when the entries do not tell, as those that have V1 names among them.
+    Oldest first. None if the entries do not suffice, for example if V1 names are among them.
     """
     first = list(first)
     if not _are_new_names(first) and any(name.scheme != "V2" for _, name in _attached(first)):
         return None
-    found: list[VersionFile] = []
+    versions: list[VersionFile] = []
     for meta, name in _attached(first):
-        found.append(version_file(meta, name))
+        versions.append(version_file(meta, name))
         if after is None or name.version <= after + 1:
-            return found[::-1]
+            return versions[::-1]
     return None
 
 
 def _are_new_names(first: list[ObjectMeta]) -> bool:
-    """Whether no name among those of one folder can be a V1 name, which has fewer digits: to parse all takes longer."""
+    """Whether none of the names in a folder can be a V1 name, which has fewer digits. Faster than parsing all."""
     begin = len(first[0].key) - len(first[0].name) if first else 0
     length = begin + len(_LAST_NEW_NAME)
     return all([len(meta.key) == length or meta.key[begin : begin + 1] > "9" for meta in first])
 
 
 def sorted_versions(entries: Iterable[ObjectMeta]) -> list[VersionFile]:
-    """The attached versions among all entries of a `_versions` folder, oldest first; V2 names where there are both."""
+    """The attached versions among all entries of a `_versions` folder, oldest first; by V2 names if there are both."""
     entries = list(entries)
     named = list(_attached(entries))
     old = {name.version: (meta, name) for meta, name in named if name.scheme == "V1"}
@@ -397,7 +397,7 @@ def sorted_versions(entries: Iterable[ObjectMeta]) -> list[VersionFile]:
 
 
 def _attached(entries: Iterable[ObjectMeta]) -> Iterator[tuple[ObjectMeta, ManifestName]]:
-    """The manifests among entries, but for those of detached versions."""
+    """The manifests among entries, except those of detached versions."""
     for meta in entries:
         name = None if meta.is_folder else parse_manifest_name(meta.name)
         if name is not None and name.scheme != "detached":

@@ -1,11 +1,12 @@
-"""Committing under a lock of the user's, for stores that keep no promise of their own.
+"""Committing under a lock that the user provides, for stores without conditional creation.
 
-    lock(version)       a context manager; what entering it raises, of any class, ends the commit
-    HEAD final name     there: the number is taken
+    lock(version)       a context manager; any exception on entry ends the commit
+    HEAD final name     exists: the number is taken
     PUT                 unconditional
-    release             what that raises comes to the caller once all is done that follows a version
+    release             an exception is raised to the caller after the work that follows a commit
 
-The lock must be one that all writers of the table take. A PUT whose answer was lost is read back while it is held.
+All writers of the table must take the same lock. If the answer to the PUT is lost, the object is read back while the
+lock is held.
 """
 
 from __future__ import annotations
@@ -37,17 +38,19 @@ T = TypeVar("T")
 _logger = get_logger(__name__)
 
 CommitLock: TypeAlias = Callable[[int], AbstractContextManager[Any]]
-"""Takes the version that is to be committed, gives the lock for it."""
+"""Returns the lock for the version to commit."""
 
 
-def hold_lock(lock: CommitLock, version: int, work: Plan[T], uri: str) -> Plan[tuple[T, CommitHandlerError | None]]:
-    """Do something under the lock for a version, which is entered and left in one thread.
+def run_under_lock(
+    lock: CommitLock, version: int, work: Plan[T], uri: str
+) -> Plan[tuple[T, CommitHandlerError | None]]:
+    """Run `work` under the lock for a version. One thread acquires and releases the lock.
 
     uri  of the table, for errors
 
-    Gives the outcome, and what the lock raised when it was left: that says nothing of what was done. Raises
-    `CommitHandlerError` where entering it raises anything; nothing has been done then. What `work` raises comes as it
-    is, and what the lock raises then is logged only.
+    Returns the result, and the error of the release, if any; the work is done in either case. Raises
+    `CommitHandlerError`, before `work` starts, if acquiring the lock fails. Errors of `work` pass unchanged; an error
+    of the release is only logged then.
     """
     threads = LastingPool(1, "lance-io-lock")
     try:
@@ -74,9 +77,9 @@ def _leave(
     try:
         yield Call(partial(held.__exit__, *failure), threads)
     except Exception as error:
-        raised = _handler_error(error, uri, f"; the lock for version {version} was left, what was done under it stays")
-        raised.__cause__ = error
-        return raised
+        failed = _handler_error(error, uri, f"; releasing the lock for version {version} failed, its changes stay")
+        failed.__cause__ = error
+        return failed
     return None
 
 
@@ -86,7 +89,7 @@ def _handler_error(error: Exception, uri: str, more: str = "") -> CommitHandlerE
 
 @dataclass(frozen=True)
 class LockHandler:
-    """A commit lock; see the module. It is entered and left in one thread."""
+    """Commits under a lock; see the module. One thread acquires and releases it."""
 
     lock: CommitLock
     _names: PutAbsentHandler = field(default_factory=PutAbsentHandler, repr=False)
@@ -100,64 +103,64 @@ class LockHandler:
 
     @property
     def decides_by_name(self) -> bool:
-        """Under the lock it is looked for the file of that name."""
+        """`create` looks for the file of that name under the lock."""
         return True
 
-    def check(self, place: Location) -> None:
-        """Under the lock any store will do."""
+    def check(self, location: Location) -> None:
+        """Nothing to check: the lock works with any store."""
 
-    def prepare(self, place: Location) -> Plan[None]:
-        """Nothing is asked of the store."""
+    def prepare(self, location: Location) -> Plan[None]:
+        """Nothing to prepare: the store need not support anything."""
         yield from ()
 
-    def create(self, place: Location, new: NewVersion) -> Plan[Created | Taken]:
+    def create(self, location: Location, new: NewVersion) -> Plan[Created | Taken]:
         """Put the manifest file under the lock; see `CommitHandler`."""
-        outcome, failure = yield from hold_lock(self.lock, new.version, _put(place, new), place.uri)
+        outcome, failure = yield from run_under_lock(self.lock, new.version, _put(location, new), location.uri)
         if failure is None:
             return outcome
         if isinstance(outcome, Taken):
             raise failure
         return replace(outcome, failure=failure)
 
-    def find_latest(self, place: Location) -> Plan[VersionFile]:
-        """By the listing."""
-        return (yield from self._names.find_latest(place))
+    def find_latest(self, location: Location) -> Plan[VersionFile]:
+        """See `CommitHandler`; reads the listing."""
+        return (yield from self._names.find_latest(location))
 
-    def find_latest_and(self, place: Location, use: Callable[[VersionFile], Plan[T]]) -> Plan[tuple[VersionFile, T]]:
-        """By the listing."""
-        return (yield from self._names.find_latest_and(place, use))
+    def find_latest_and(self, location: Location, use: Callable[[VersionFile], Plan[T]]) -> Plan[tuple[VersionFile, T]]:
+        """See `CommitHandler`; reads the listing."""
+        return (yield from self._names.find_latest_and(location, use))
 
-    def find_version(self, place: Location, version: int) -> Plan[VersionFile]:
-        """By its names."""
-        return (yield from self._names.find_version(place, version))
+    def find_version(self, location: Location, version: int) -> Plan[VersionFile]:
+        """See `CommitHandler`; looks for both names."""
+        return (yield from self._names.find_version(location, version))
 
-    def list_after(self, place: Location, version: int) -> Plan[list[VersionFile]]:
-        """By the listing."""
-        return (yield from self._names.list_after(place, version))
+    def list_after(self, location: Location, version: int) -> Plan[list[VersionFile]]:
+        """See `CommitHandler`; reads the listing."""
+        return (yield from self._names.list_after(location, version))
 
-    def forget(self, place: Location) -> Plan[int]:
-        """Nothing is recorded elsewhere."""
-        return (yield from self._names.forget(place))
+    def forget(self, location: Location) -> Plan[int]:
+        """Nothing to remove: there are no records beside the store."""
+        return (yield from self._names.forget(location))
 
-    def sort_staged(self, place: Location, staged: Sequence[tuple[int, str]]) -> Plan[StagedObjects | None]:
-        """Nothing is known of what commits through a database have left."""
-        return (yield from self._names.sort_staged(place, staged))
+    def sort_staged(self, location: Location, staged: Sequence[tuple[int, str]]) -> Plan[StagedObjects | None]:
+        """None: there are no records about staging objects."""
+        return (yield from self._names.sort_staged(location, staged))
 
 
-def _put(place: Location, new: NewVersion) -> Plan[Created | Taken]:
-    store, key = place.store, new.key(place)
+def _put(location: Location, new: NewVersion) -> Plan[Created | Taken]:
+    store, key = location.store, new.key(location)
     try:
-        there = yield Read(store, key)
-        return Taken(there)
+        content = yield Read(store, key)
+        return Taken(content)
     except NotFound:
         pass
     try:
         meta = yield Put(store, key, new.data, durability=new.durability)
     except StoreError as error:
-        there = yield from read_back(store, key, error, unknown=True)
-        if there is None and (isinstance(error, Unsent) or not error.retryable):
+        content = yield from read_back(store, key, error, unknown=True)
+        if content is None and (isinstance(error, Unsent) or not error.retryable):
             raise
-        if there is None or not new.is_in(there):  # the PUT may still arrive
+        if content is None or not new.is_in(content):  # the PUT may still arrive
             raise unknown_outcome(key, error) from error
-        return (yield from PutAbsentHandler().found(place, new, there))
+        return (yield from PutAbsentHandler().outcome_of(location, new, content))
     return Created(new.file(meta))

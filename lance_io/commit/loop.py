@@ -1,22 +1,22 @@
 """The commit loop (spec: commit, section 3; decisions on rounds and back-off in the project's own notes).
 
-    round 1   LIST   ||  the transaction file  ||  whatever the caller still uploads
-    round 2   GET of the versions that came since (none: no round); beside round 1 when a fresh listing is at hand
-    round 3   the deletion files of a rebase, if rows of one fragment were deleted by several (rarely)
-    turn      of those that commit to the table in this process (`commit_queue.py`); the last round is in it
+    round 1   LIST   ||  the transaction file  ||  uploads that the caller has not finished
+    round 2   GET of the newer versions (none: no round); beside round 1 if a fresh listing is at hand
+    round 3   the deletion files of a rebase, if several writers deleted rows of one fragment (rare)
+    queue     wait behind earlier commits of this process to the table (`commit_queue.py`)
     last      create the manifest, if its number is free
 
-A Restore pins the version that it restores first, and looks for cleanups (`pins.py`): two rounds more. So does a
-detached commit with the version that it builds on, which need not be the newest.
+A Restore first pins the version that it restores and looks for cleanups (`pins.py`): two more rounds. A detached
+commit does the same with its base, which need not be the newest version.
 
-Where a cleanup has removed versions between the one that the transaction was made for and the newest, nobody can tell
-from transactions whether it fits: `table/transaction/continuity.py` decides by what the two manifests say.
+If a cleanup has removed versions between the transaction's read version and the newest, their transactions are not
+available for the conflict check: `table/transaction/continuity.py` compares the two manifests instead.
 
-A listing that is older than 30 s when the manifest is to be created is repeated: what it hides may have been cleaned
-up, and then the number it calls free is one that readers no longer look at. An attempt that comes second backs off,
+A listing older than 30 s is repeated before the manifest is created. A cleanup may have removed versions that it does
+not show, and a version under such a number would be invisible to readers. An attempt that loses the race backs off
 and starts over from the newest version.
 
-From the moment at which the manifest is sent, the commit runs to its end even when it is cancelled.
+Once the manifest is sent, the commit runs to its end even if it is cancelled.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from lance_io.commit.commit_counts import COMMITS
 from lance_io.commit.commit_files import CommitFiles
-from lance_io.commit.commit_queue import Made, Turn
+from lance_io.commit.commit_queue import LocalCommit, QueueTicket
 from lance_io.commit.commit_request import CommitRequest, count_version, encode_next
 from lance_io.commit.deciding_write import write_deciding
 from lance_io.commit.fetched_versions import FetchedVersions
@@ -69,19 +69,19 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.table.transaction.transaction import Transaction
 
-BEHIND_MAX = 3  # versions that take no longer to be read than an attempt
-VERSIONS_AT_ONCE = 64  # that are read side by side and held, of those that came since
+BEHIND_MAX = 3  # reading this many newer versions takes no longer than an attempt
+VERSIONS_AT_ONCE = 64  # newer versions that are read concurrently and held in memory
 
 
 def commit(target: CommitTarget, request: CommitRequest) -> Plan[CommittedVersion]:
-    """Commit a change of a table that exists.
+    """Commit a change to an existing table. Idempotent: the same request is applied once, however often it is made.
 
-    Raises `CommitConflictError` when another change does not go together with this one (`retryable` says whether doing
-    the whole operation again may help), `CommitUnknownError` when the deciding write got no answer and reading back
-    failed, `CommitHandlerError` for what a lock raises, also where it does so when it is left, after the version is
-    there, `NotFound` when there is no table. The same request made again is recognised, and applied once.
+    Raises `CommitConflictError` if a concurrent change conflicts with this one (`retryable`: repeating the whole
+    operation may help), `CommitUnknownError` if the deciding write got no answer and reading back failed,
+    `CommitHandlerError` if the lock raises, also on release when the version already exists, and `NotFound` if there
+    is no table.
     """
-    target.handler.check(target.place)
+    target.handler.check(target.location)
     loop = _Loop(target, request)
     try:
         committed: CommittedVersion = yield RollBackOnError(loop.run(), loop.roll_back)
@@ -92,7 +92,7 @@ def commit(target: CommitTarget, request: CommitRequest) -> Plan[CommittedVersio
     except CommitConflictError:
         COMMITS.add(request.transaction.name, conflicts=1)
         raise
-    if committed.attempts:  # and was not found to be there already
+    if committed.attempts:  # 0: an earlier call had committed it
         count_version(target, request, committed)
     if committed.failure is not None:
         raise committed.failure
@@ -102,20 +102,20 @@ def commit(target: CommitTarget, request: CommitRequest) -> Plan[CommittedVersio
 class _Loop:
     """The state of one commit.
 
-    files     what this commit made: the change's files, transaction files, files made by rebasing
+    files     files of this commit: those of the change, transaction files, files of a rebase
     fetched   manifest files that were read, by version
-    told      transactions of versions that other commits of this process made meanwhile
-    since     the version after which changes of others count: what was made for none (0) begins at the base
-    checked   versions up to this one have been looked at
-    made_on   the version that the deletion files of a Delete or Update were made on
-    adapted   whether the transaction is no longer the one that was written
-    missing   versions since, which are gone without having been looked at
-    pin       of the version that is restored
-    began     when the attempt began: with a listing in the turn (is_whole), or with the turn
-    turn      this commit's among those of the process
+    since     changes after this version count as concurrent; the base if the transaction was made for no version (0)
+    checked   versions up to this one are checked for conflicts
+    made_on   the version for which the deletion files of a Delete or Update were written
+    adapted   whether the transaction differs from the one in its file
+    missing   newer versions that a cleanup removed before they were checked
+    pin       pin of the restored version
+    began     start of the attempt: its listing (is_whole), or its admission from the queue
+    ticket    place of this commit in the queue of the process
+    local_transactions  transactions of newer versions that other commits of this process created
     """
 
-    turn: Turn
+    ticket: QueueTicket
 
     def __init__(self, target: CommitTarget, request: CommitRequest) -> None:
         self.target = target
@@ -126,10 +126,10 @@ class _Loop:
         self.files = request.files or CommitFiles()
         self.pending = [
             *request.alongside,
-            *self.files.puts(target.place.store, self.files.contents, target.durability),
+            *self.files.puts(target.location.store, self.files.contents, target.durability),
         ]
         self.fetched = FetchedVersions(target)
-        self.told: dict[int, Transaction] = {}
+        self.local_transactions: dict[int, Transaction] = {}
         self.since = self.transaction.read_version
         if not self.since and self.base is not None and isinstance(self.transaction.operation, (Append, Overwrite)):
             self.since = self.base.version
@@ -153,18 +153,18 @@ class _Loop:
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     def run(self) -> Plan[CommittedVersion]:
-        """Attempts until one is decided, in turn with other commits of this process."""
-        with self.target.turns.commit(self.target.place, self.target.clock) as self.turn:
+        """Attempt the commit until it is decided, queued behind other commits of this process."""
+        with self.target.queues.commit(self.target.location, self.target.clock) as self.ticket:
             committed = yield from self._attempts()
         yield from self._release()
         return committed
 
     def roll_back(self, _: BaseException) -> Plan[None]:
-        """Remove what no version can name; what may have been committed stays, and so does the pin of a restore."""
+        """Remove the files that no version can name. If the commit may have succeeded, they and the pin stay."""
         if self.files.outcome == "sent":
             return
-        first = {self.target.place.key(self.request.transaction.path)} if self.request.is_repeated else ()
-        yield from self.files.roll_back(self.target.place.store, first)
+        first = {self.target.location.key(self.request.transaction.path)} if self.request.is_repeated else ()
+        yield from self.files.roll_back(self.target.location.store, first)
         yield from self._release()
 
     def _attempts(self) -> Plan[CommittedVersion]:
@@ -191,20 +191,20 @@ class _Loop:
             self.listing = None
 
     def _pause_max_s(self, attempts: int, stalls: int) -> float:
-        """How long to wait at most before the next attempt."""
-        if stalls:  # what is in the way cannot be seen: it need not be a writer that will soon be done
+        """Upper bound of the pause before the next attempt."""
+        if stalls:  # the winner's version is not visible: it need not be a writer that finishes soon
             return FIRST_PAUSE_S * 2.0**attempts
-        self.turn.rivals.lost()
-        return self.turn.rivals.pause_max_s(attempts, self.request.max_retries)
+        self.ticket.rivals.record_loss()
+        return self.ticket.rivals.pause_max_s(attempts, self.request.max_retries)
 
     def _exhausted_error(self, text: str) -> CommitConflictError:
-        return CommitConflictError(text, path=self.target.place.uri, retryable=True)
+        return CommitConflictError(text, path=self.target.location.uri, retryable=True)
 
-    # -- what an attempt builds on -----------------------------------------------------------------------------------
+    # -- the base of an attempt --------------------------------------------------------------------------------------
 
     def _gather(self) -> Plan[CommittedVersion | None]:
-        """Bring base and transaction up to date; gives the version if it turns out to be committed already."""
-        yield from self._hold()
+        """Bring base and transaction up to date; returns the version if an earlier call committed it already."""
+        yield from self._pin()
         if self.request.detached and self.base is not None:
             yield from self._gather_detached(self.base)
             return None
@@ -214,11 +214,11 @@ class _Loop:
                 continue
             newest = self._newest()
             yield from self._fetch(newest)
-            if not self.turn.came.done():
-                yield from self.turn.wait()
+            if not self.ticket.admitted.done():
+                yield from self.ticket.wait()
                 courtesy_max_s = self._courtesy_max_s(newest)
-                self._hear(newest)
-                yield from self._give_way(courtesy_max_s)
+                self._merge_local_commits(newest)
+                yield from self._yield_to_rivals(courtesy_max_s)
                 continue
             num_read = sum(file.version in self.fetched for file in self._unchecked)
             committed = yield from self._check(newest)
@@ -228,66 +228,66 @@ class _Loop:
                 continue
             self._settle_base(newest)
             if num_read > BEHIND_MAX and self.target.answers_sync:
-                self.listing = None  # they were read one after the other, and others have gone on meanwhile
+                self.listing = None  # they were read one by one, and other writers went on in the meantime
                 continue
             committed = yield from self._bridge(newest)
             if committed is not None:
                 return committed
             yield from self._rebase()
-            if self._is_fresh() and not (yield from self._hold()):
+            if self._is_fresh() and not (yield from self._pin()):
                 return None
 
-    def _hold(self) -> Plan[bool]:
-        """Pin the old version that is built on, unless cleanups are sure to see it; whether it was done."""
+    def _pin(self) -> Plan[bool]:
+        """Pin the old version that is built on, unless a fresh pin exists; whether a pin was written."""
         version, earlier = self._old_version, self.pin
         if version is None or is_detached(version) or (earlier is not None and earlier.is_fresh(self.target.clock)):
             return False
-        self.pin = yield from pin_version(self.target.place, version, self.target.clock)
-        self.fetched.pop(version, None)  # it has to be there still
+        self.pin = yield from pin_version(self.target.location, version, self.target.clock)
+        self.fetched.pop(version, None)  # read it again: a cleanup may have removed it before the pin
         if earlier is not None:
-            yield from release(self.target.place, earlier)
+            yield from release(self.target.location, earlier)
         return True
 
     def _release(self) -> Plan[None]:
-        """Let go of the version that was restored."""
+        """Remove the pin."""
         pin, self.pin = self.pin, None
         if pin is not None:
-            yield from release(self.target.place, pin)
+            yield from release(self.target.location, pin)
 
     def _courtesy_max_s(self, newest: VersionFile) -> float:
-        """How long after its last version this process gives way to others at most."""
-        rivals, base = self.turn.rivals, self.base
-        if self.turn.is_of_others(newest) and base is not None and base.version == newest.version:
-            rivals.meet(base.writer)
+        """Upper bound of the time that this process yields to others after its last version."""
+        rivals, base = self.ticket.rivals, self.base
+        if self.ticket.is_foreign(newest) and base is not None and base.version == newest.version:
+            rivals.record_version(base.writer)
         return rivals.courtesy_max_s()
 
-    def _give_way(self, courtesy_max_s: float) -> Plan[None]:
-        """Let other processes commit, if this one did so a moment ago."""
+    def _yield_to_rivals(self, courtesy_max_s: float) -> Plan[None]:
+        """Pause for other processes if this one committed a moment ago."""
         clock = self.target.clock
         if courtesy_max_s:
-            pause_s = self.turn.made_at + clock.random() * courtesy_max_s - clock.monotonic()
+            pause_s = self.ticket.committed_at + clock.random() * courtesy_max_s - clock.monotonic()
             if pause_s > 0:
                 yield Pause(pause_s)
                 self.listing = None
         self.began = clock.monotonic()
 
-    def _hear(self, newest: VersionFile) -> None:
-        """Bring the listing up to date with what other commits of this process made meanwhile."""
+    def _merge_local_commits(self, newest: VersionFile) -> None:
+        """Add the versions that other commits of this process created to the listing, or drop a stale listing."""
         assert self.listing is not None
-        told = self.turn.told_since(newest)
-        if told is not None:
-            files = [made.file for made in told.versions]
-            self.told = {made.file.version: made.transaction for made in told.versions}
-            self.listing = Listing([*self.listing.versions, *files], self.listing.after, told.asked_at)
-            self.base = told.manifest
-        elif self.turn.outdates(newest, self.listing.taken_at):
+        chain = self.ticket.commits_after(newest)
+        if chain is not None:
+            files = [commit.file for commit in chain.versions]
+            self.local_transactions = {commit.file.version: commit.transaction for commit in chain.versions}
+            self.listing = Listing([*self.listing.versions, *files], self.listing.after, chain.sent_at)
+            self.base = chain.manifest
+        elif self.ticket.is_stale(newest, self.listing.taken_at):
             self.listing = None
 
     def _gather_detached(self, base: Manifest) -> Plan[None]:
-        """A detached version builds on the one that its writer holds, whatever came since."""
+        """Gather for a detached version, which builds on its writer's version even if newer ones exist."""
         yield from self._round(fresh=True)
         if self.pin is not None:
-            yield from self.target.handler.find_version(self.target.place, base.version)
+            yield from self.target.handler.find_version(self.target.location, base.version)
         if base.index_offset is not None and base.index_section is None:
             yield from self.fetched.find(base.version)
             self.base = self.fetched.manifest(base.version)
@@ -304,14 +304,14 @@ class _Loop:
         return listing.after <= self.checked or newest is None or newest.version <= self.checked
 
     def _round(self, *, fresh: bool) -> Plan[None]:
-        """Everything that depends on nothing, at once; a listing unless there is a fresh one."""
+        """Run everything that has no dependencies concurrently; includes a listing unless it is `fresh`."""
         plans, self.pending = self.pending, []
-        place, key = self.target.place, self.target.place.key(self.transaction.path)
+        location, key = self.target.location, self.target.location.key(self.transaction.path)
         if not self.files.has(key):
-            plans += self.files.puts(place.store, {key: self.transaction.data}, self.target.durability)
+            plans += self.files.puts(location.store, {key: self.transaction.data}, self.target.durability)
         if not self.prepared:
             self.prepared = True
-            plans.append(self.target.handler.prepare(self.target.place))
+            plans.append(self.target.handler.prepare(self.target.location))
         if not fresh:
             plans.append(self._list())
         elif not self.request.detached:
@@ -321,7 +321,7 @@ class _Loop:
 
     def _list(self) -> Plan[None]:
         taken_at = self.target.clock.monotonic()
-        if self.turn.came.done():
+        if self.ticket.admitted.done():
             self.began, self.is_whole = taken_at, True
         after = self.checked if self.base is None else min(self.checked, self.base.version)
         versions = yield from list_decided(self.target, after, self.base)
@@ -330,79 +330,79 @@ class _Loop:
     def _newest(self) -> VersionFile:
         assert self.listing is not None
         newest = self.listing.newest
-        place = self.target.place
+        location = self.target.location
         if newest is None:
-            raise NotFound(f"Dataset at path {place.uri} was not found: it has no versions", path=place.uri)
+            raise NotFound(f"Dataset at path {location.uri} was not found: it has no versions", path=location.uri)
         if newest.version < self.transaction.read_version:
             raise NotFound(
-                f"{missing_version(place.uri, self.transaction.read_version)}, which the transaction was made for; the "
-                f"newest is {newest.version}",
-                path=place.uri,
+                f"{missing_version(location.uri, self.transaction.read_version)}, which the transaction was made for; "
+                f"the newest is {newest.version}",
+                path=location.uri,
             )
         return newest
 
     def _fetch(self, newest: VersionFile) -> Plan[None]:
-        """Read the versions that came since, side by side."""
+        """Read the newer versions concurrently."""
         plans = self._missing(newest)
         if plans:
             yield Together(plans)
 
     def _missing(self, newest: VersionFile) -> list[Plan[None]]:
-        """Plans that read the versions that came since, and were not read before."""
+        """Plans that read the newer versions that are not read yet."""
         assert self.listing is not None
         unchecked = self._unchecked
         wanted = [*unchecked[:VERSIONS_AT_ONCE]]
         if len(wanted) == len(unchecked) and not self._holds(newest) and newest not in wanted:
             wanted.append(newest)
-        plans = [self._read(one.version, one.key) for one in wanted if not self._knows(one)]
+        plans = [self._read(file.version, file.key) for file in wanted if not self._is_known(file)]
         if self._restored is not None and self._restored not in self.fetched:
             plans.append(self.fetched.find(self._restored))
         return plans
 
     @property
     def _old_version(self) -> int | None:
-        """A version that this one needs and a cleanup may remove: the restored one, or that below a detached one."""
+        """The version that this commit needs and a cleanup may remove: the restored one, or a detached one's base."""
         if self._restored is None and self.request.detached and self.base is not None:
             return self.base.version
         return self._restored
 
     @property
     def _restored(self) -> int | None:
-        """The version that is to be restored."""
+        """Number of the version to restore."""
         operation = self.transaction.operation
         return operation.version if isinstance(operation, Restore) else None
 
     @property
     def _unchecked(self) -> Sequence[VersionFile]:
-        """The versions that came since and have not been looked at."""
+        """The newer versions that are not yet checked for conflicts."""
         if self.request.detached or self.listing is None:
             return ()
         return [file for file in self.listing.versions if file.version > self.checked]
 
-    def _knows(self, file: VersionFile) -> bool:
-        """Whether it is known what a version changed."""
-        return file.version in self.fetched or file.version in self.told
+    def _is_known(self, file: VersionFile) -> bool:
+        """Whether the transaction of a version can be had without a read."""
+        return file.version in self.fetched or file.version in self.local_transactions
 
     def _holds(self, newest: VersionFile) -> bool:
-        """Whether the base is the newest version, with all that is needed of it."""
+        """Whether the base is the newest version, including its index section."""
         base = self.base
         if base is None or base.version != newest.version:
             return False
         return base.index_offset is None or base.index_section is not None
 
     def _read(self, version: int, key: str) -> Plan[None]:
-        """Read a version that came since; one that is not the newest may have been cleaned up meanwhile."""
+        """Read a newer version. Unless it is the newest, a cleanup may have removed it in the meantime."""
         is_newest = self.listing is not None and version == self.listing.versions[-1].version
         yield from self.fetched.read(version, key, may_be_gone=not is_newest)
 
     # -- other writers -----------------------------------------------------------------------------------------------
 
     def _check(self, newest: VersionFile) -> Plan[CommittedVersion | None]:
-        """Look at what was committed since; gives the version that turns out to be this very transaction."""
+        """Check newer versions for conflicts; returns the version if one of them is this very transaction."""
         for file in self._unchecked[:VERSIONS_AT_ONCE]:
             self.missing += range(self.checked + 1, file.version)[:MISSING_SHOWN]
             self.checked = file.version
-            if not self._knows(file):  # cleaned up meanwhile
+            if not self._is_known(file):  # a cleanup removed it in the meantime
                 self.missing.append(file.version)
                 continue
             other = yield from self._transaction_in(file)
@@ -420,13 +420,13 @@ class _Loop:
             raise CommitConflictError(
                 f"Commit conflict for version {newest.version}: version {self.transaction.read_version} was to be "
                 "overwritten, which is no longer the newest",
-                path=self.target.place.uri,
+                path=self.target.location.uri,
                 retryable=True,
             )
         return None
 
     def _adapt(self, other: Transaction, version: int) -> None:
-        """Make sure that the transaction may be committed after another one, and take into account what that did."""
+        """Check the transaction for a conflict with another one, and adapt it to the changes of that one."""
         check_conflict(self.transaction, other, version=version, knows_rows=self.request.affected is not None)
         if self.request.followed_by is not None:
             check_conflict(self.request.followed_by, other, version=version, knows_rows=False)
@@ -435,38 +435,38 @@ class _Loop:
         self.transaction = adapted
 
     def _transaction_in(self, file: VersionFile) -> Plan[Transaction | None]:
-        """What made a version; None where nobody knows, and nobody needs to."""
-        if file.version in self.told:
-            return self.told[file.version]
-        place, data = self.target.place, self.fetched[file.version]
+        """The transaction of a version; None if there is no record of it and none is needed."""
+        if file.version in self.local_transactions:
+            return self.local_transactions[file.version]
+        location, data = self.target.location, self.fetched[file.version]
         origin = self.fetched.decode(file.version, decode_origin)
-        if self.turn.is_of_others(file):
-            self.turn.rivals.meet(origin.writer)
-        found = yield from recorded_transaction(place, file.key, origin, data)
-        if found is not None or file.version <= self.since:
-            return found
+        if self.ticket.is_foreign(file):
+            self.ticket.rivals.record_version(origin.writer)
+        transaction = yield from recorded_transaction(location, file.key, origin, data)
+        if transaction is not None or file.version <= self.since:
+            return transaction
         raise CommitConflictError(
-            f"Dataset version {file.version} does not have a transaction file, so nobody can tell whether "
-            f"{self.transaction.name} goes together with it",
-            path=place.uri,
+            f"Dataset version {file.version} does not have a transaction file, so it is unknown whether "
+            f"{self.transaction.name} conflicts with it",
+            path=location.uri,
         )
 
     def _keep_only(self, transaction: Transaction) -> Plan[None]:
-        """Remove the small files that a transaction does not name: the committed one, or this one as it is now."""
-        place = self.target.place
-        yield from self.files.remove_but(place.store, {place.key(path) for path in small_files(transaction)})
+        """Remove the small files that `transaction` does not name."""
+        location = self.target.location
+        yield from self.files.remove_except(location.store, {location.key(path) for path in small_files(transaction)})
 
     def _settle_base(self, newest: VersionFile) -> None:
-        """The newest version, with its index section; what else was read is no longer needed."""
+        """Make the newest version the base, with its index section, and drop other manifests that were read."""
         if not self._holds(newest):
             self.base = self.fetched.manifest(newest.version)
         if self.fetched:
             self.fetched.keep_only(self._restored)
 
     def _bridge(self, newest: VersionFile) -> Plan[CommittedVersion | None]:
-        """Make sure that the transaction goes together with what nobody knows of versions that are gone.
+        """Check the transaction against versions that a cleanup removed before they could be read.
 
-        Gives the newest version if that has the transaction in it already.
+        Returns the newest version if it already includes the transaction.
         """
         if not self.missing or self.request.detached:
             return None
@@ -476,31 +476,33 @@ class _Loop:
         if not (yield from gap.holds_transaction(base)):
             return None
         self.files.outcome = "committed"
-        yield from self.files.remove_but(self.target.place.store, ())
+        yield from self.files.remove_except(self.target.location.store, ())
         return CommittedVersion(newest, base, transaction, attempts=0)
 
     def _rebase(self) -> Plan[None]:
-        """Bring a Delete or Update onto the base: what it says about fragments is true of one version only."""
+        """Rebase a Delete or Update onto the base: its fragment metadata is valid for one version only."""
         base = self.base
         assert base is not None
         change = Rebased(self.transaction, {})
         is_rows = isinstance(self.transaction.operation, (Delete, Update))
         if is_rows and not self.request.detached and self.transaction.read_version < base.version:
-            change = yield from rebase(self.target.place, self.transaction, self.made_on, base, self.request.affected)
+            change = yield from rebase(
+                self.target.location, self.transaction, self.made_on, base, self.request.affected
+            )
         elif not self.adapted:
             return
         self.made_on, self.adapted = base, False
         self.transaction = change.transaction
-        place = self.target.place
-        made = {place.key(self.transaction.path): self.transaction.data}
-        made |= {place.key(path): content for path, content in change.files.items()}
-        yield Together(self.files.puts(place.store, made, self.target.durability))
+        location = self.target.location
+        contents = {location.key(self.transaction.path): self.transaction.data}
+        contents |= {location.key(path): content for path, content in change.files.items()}
+        yield Together(self.files.puts(location.store, contents, self.target.durability))
         yield from self._keep_only(self.transaction)
 
     # -- the deciding write ------------------------------------------------------------------------------------------
 
     def _attempt(self, attempt: int) -> Plan[CommittedVersion | None]:
-        """Try to create the next version; None when another writer was faster."""
+        """Try to create the next version; None if another writer was faster."""
         assert self.base is not None
         target, transaction = self.target, self.transaction
         newest = self.listing.newest if self.listing is not None else None
@@ -511,16 +513,16 @@ class _Loop:
         file = encode_next(target, self.base, self.request, transaction, version=version, restored=restored)
         is_mixed = newest is not None and newest.is_mixed
         new = NewVersion(version, scheme, file.data, transaction.uuid, target.durability, is_mixed, self.base)
-        asked_at = target.clock.monotonic()
+        sent_at = target.clock.monotonic()
 
-        def tell(created: VersionFile) -> None:
-            if newest is not None and self.turn.came.done():
-                made = Made(newest, created, transaction)
-                self.turn.tell(made, file.manifest, asked_at=asked_at, made_at=target.clock.monotonic())
+        def publish(created: VersionFile) -> None:
+            if newest is not None and self.ticket.admitted.done():
+                commit = LocalCommit(newest, created, transaction)
+                self.ticket.publish(commit, file.manifest, sent_at=sent_at, committed_at=target.clock.monotonic())
 
-        self.files.check_named(target.place, lambda: named_files(transaction))
-        outcome = yield from write_deciding(target, new, self.files, tell)
-        self.turn.rivals.took(target.clock.monotonic() - self.began, is_whole=self.is_whole)
+        self.files.check_named(target.location, lambda: named_files(transaction))
+        outcome = yield from write_deciding(target, new, self.files, publish)
+        self.ticket.rivals.record_attempt(target.clock.monotonic() - self.began, is_whole=self.is_whole)
         if isinstance(outcome, Created):
             return CommittedVersion(outcome.file, file.manifest, transaction, attempt, outcome.failure)
         assert isinstance(outcome, Taken)

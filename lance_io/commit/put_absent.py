@@ -1,11 +1,11 @@
-"""Committing on stores that let exactly one of many creators of an object win: memory, local disk, S3.
+"""Committing by conditional creation: exactly one writer can create an object. For memory, local disk, S3.
 
-The answer to the deciding PUT may be lost, and a client that sends it again may meet its own success. So whatever is
-not a plain success is followed by a look at what is there:
+The answer to the deciding PUT may be lost, and a retry of it may meet the result of the first attempt. So after
+anything but a plain success the object is read back:
 
     our bytes, or our transaction     committed
-    another manifest                  the number is taken; its bytes spare the loser a read
-    nothing                           it did not land, or not yet: the PUT is made again, a few times
+    another manifest                  the number is taken; its bytes save the loser a read
+    nothing                           the PUT did not arrive (yet): retry it a few times
     no answer either                  unknown; nothing is deleted
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from lance_io.commit.handler import Created, NewVersion, StagedObjects, Taken
 from lance_io.commit.latest import find_latest, find_latest_and, find_version, list_after
 from lance_io.errors import AlreadyExists, CommitUnknownError, LanceError, NotFound, StoreError
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.plans.plan import Pause
 from lance_io.plans.store_requests import Head, ProbeCreate, Put, Read
 from lance_io.records import dataclass
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lance_io.store.api import Buffer, Durability, ObjectStore
     from lance_io.store.url import Location
 else:
-    probe = later("lance_io.store.probe")  # which reads do not need
+    probe = lazy_module("lance_io.store.probe")  # reads do not need it
 
 T = TypeVar("T")
 
@@ -48,63 +48,63 @@ _logger = get_logger(__name__)
 
 @dataclass(frozen=True)
 class PutAbsentHandler:
-    """Create-if-absent; see the module."""
+    """Commits by create-if-absent; see the module."""
 
     records_versions = False
 
     @property
     def answers_sync(self) -> bool:
-        """It asks nobody but the store."""
+        """True: it makes no requests but those to the store."""
         return True
 
     @property
     def decides_by_name(self) -> bool:
-        """The name is what can be created once."""
+        """True: each name can be created once."""
         return True
 
-    def check(self, place: Location) -> None:
-        """See `CommitHandler`: the store has to decide."""
-        probe.refuse_undecided(place.store)
+    def check(self, location: Location) -> None:
+        """See `CommitHandler`: the store must support conditional creation."""
+        probe.refuse_undecided(location.store)
 
-    def prepare(self, place: Location) -> Plan[None]:
-        """Try out once per bucket whether the store keeps its promise."""
-        if not place.store.capabilities.conditional_create or place.store.capabilities.create_unproven:
-            yield ProbeCreate(place.store, place.key(VERSIONS))
+    def prepare(self, location: Location) -> Plan[None]:
+        """Test once per bucket whether conditional creation works."""
+        if not location.store.capabilities.conditional_create or location.store.capabilities.create_unproven:
+            yield ProbeCreate(location.store, location.key(VERSIONS))
 
-    def create(self, place: Location, new: NewVersion) -> Plan[Created | Taken]:
+    def create(self, location: Location, new: NewVersion) -> Plan[Created | Taken]:
         """Create the manifest file; see `CommitHandler`."""
-        created = yield from create_once(place.store, new.key(place), new.data, new.is_in, new.durability)
+        created = yield from create_once(location.store, new.key(location), new.data, new.is_in, new.durability)
         return Created(new.file(created)) if isinstance(created, ObjectMeta) else created
 
-    def found(self, place: Location, new: NewVersion, there: Buffer) -> Plan[Created | Taken]:
-        """What it means that `there` was read under the name of a new version."""
-        if not new.is_in(there):
-            return Taken(there)
-        return Created(new.file((yield from _describe_object(place.store, new.key(place), there))))
+    def outcome_of(self, location: Location, new: NewVersion, content: Buffer) -> Plan[Created | Taken]:
+        """The outcome if `content` was read under the name of a new version."""
+        if not new.is_in(content):
+            return Taken(content)
+        return Created(new.file((yield from _describe_object(location.store, new.key(location), content))))
 
-    def find_latest(self, place: Location) -> Plan[VersionFile]:
-        """By the listing; see `latest.py`."""
-        return (yield from find_latest(place.store, place.path))
+    def find_latest(self, location: Location) -> Plan[VersionFile]:
+        """See `CommitHandler`; reads the listing (`latest.py`)."""
+        return (yield from find_latest(location.store, location.path))
 
-    def find_latest_and(self, place: Location, use: Callable[[VersionFile], Plan[T]]) -> Plan[tuple[VersionFile, T]]:
-        """By the listing; see `latest.py`."""
-        return (yield from find_latest_and(place.store, place.path, use))
+    def find_latest_and(self, location: Location, use: Callable[[VersionFile], Plan[T]]) -> Plan[tuple[VersionFile, T]]:
+        """See `CommitHandler`; reads the listing (`latest.py`)."""
+        return (yield from find_latest_and(location.store, location.path, use))
 
-    def find_version(self, place: Location, version: int) -> Plan[VersionFile]:
-        """By its names."""
-        return (yield from find_version(place.store, place.path, version))
+    def find_version(self, location: Location, version: int) -> Plan[VersionFile]:
+        """See `CommitHandler`; looks for both names."""
+        return (yield from find_version(location.store, location.path, version))
 
-    def list_after(self, place: Location, version: int) -> Plan[list[VersionFile]]:
-        """By the listing."""
-        return (yield from list_after(place.store, place.path, version))
+    def list_after(self, location: Location, version: int) -> Plan[list[VersionFile]]:
+        """See `CommitHandler`; reads the listing."""
+        return (yield from list_after(location.store, location.path, version))
 
-    def forget(self, place: Location) -> Plan[int]:
-        """Nothing is recorded elsewhere."""
+    def forget(self, location: Location) -> Plan[int]:
+        """Nothing to remove: there are no records beside the store."""
         yield from ()
         return 0
 
-    def sort_staged(self, place: Location, staged: Sequence[tuple[int, str]]) -> Plan[StagedObjects | None]:
-        """Nothing is known of what commits through a database have left."""
+    def sort_staged(self, location: Location, staged: Sequence[tuple[int, str]]) -> Plan[StagedObjects | None]:
+        """None: there are no records about staging objects."""
         yield from ()
         return None
 
@@ -116,13 +116,13 @@ def create_once(
     is_ours: Callable[[Buffer], bool],
     durability: Durability | None = None,
 ) -> Plan[ObjectMeta | Taken]:
-    """Create an object unless there is one; see the module.
+    """Create an object if it does not exist; see the module.
 
-    is_ours  whether what was found under the key is this object, or as good as it
+    is_ours  whether content read under the key is this object, or equivalent to it
 
-    Raises `CommitUnknownError` when there is no telling whether it is there; after any other error it is not.
+    Raises `CommitUnknownError` if the object may or may not exist; after any other error it does not.
     """
-    unknown = False  # whether an earlier PUT may still land
+    unknown = False  # whether an earlier PUT may still take effect
     for attempt in range(PUTS_MAX):
         try:
             meta: ObjectMeta = yield Put(store, key, data, if_absent=True, durability=durability)
@@ -134,15 +134,15 @@ def create_once(
         except StoreError as error:
             unknown = unknown or error.retryable
             failure = error
-        except LanceError as error:  # refused, but an earlier attempt may have landed
+        except LanceError as error:  # refused, but an earlier attempt may have taken effect
             if unknown:
                 raise unknown_outcome(key, error) from error
             raise
         else:
             return meta
-        there = yield from read_back(store, key, failure, unknown=unknown)
-        if there is not None:
-            return (yield from _describe_object(store, key, there)) if is_ours(there) else Taken(there)
+        content = yield from read_back(store, key, failure, unknown=unknown)
+        if content is not None:
+            return (yield from _describe_object(store, key, content)) if is_ours(content) else Taken(content)
         if isinstance(failure, StoreError) and not failure.retryable and not isinstance(failure, ConflictRetry):
             break
         yield Pause(random.random() * FIRST_PAUSE_S * 2**attempt)
@@ -151,27 +151,27 @@ def create_once(
     raise failure
 
 
-def _describe_object(store: ObjectStore, key: str, there: Buffer) -> Plan[ObjectMeta]:
-    """What the store says about an object of ours that was read.
+def _describe_object(store: ObjectStore, key: str, content: Buffer) -> Plan[ObjectMeta]:
+    """Metadata of an object of ours that was read.
 
-    No failure may hide that it is there: whoever is told that a commit failed removes its files.
+    Does not fail: on an error the caller would take the commit for failed and remove its files.
     """
     try:
         meta: ObjectMeta = yield Head(store, key)
     except LanceError as error:
-        _logger.info("%s is there, its etag is not known: %s", key, error)
-        return ObjectMeta(key, memoryview(there).nbytes)
+        _logger.info("%s exists, its etag is unknown: %s", key, error)
+        return ObjectMeta(key, memoryview(content).nbytes)
     return meta
 
 
 def read_back(store: ObjectStore, key: str, failure: LanceError, *, unknown: bool) -> Plan[Buffer | None]:
-    """What is at `key` after a PUT that did not plainly succeed; None when there is nothing."""
+    """The object at `key` after a PUT that did not plainly succeed; None if there is none."""
     for attempt in range(READS_MAX):
         try:
             return (yield Read(store, key))
         except NotFound:
             return None
-        except LanceError as error:  # also: not allowed to; the PUT may be there nevertheless
+        except LanceError as error:  # including access denied: the PUT may have taken effect nevertheless
             failure.add_note(f"reading back: {error}")
             if not isinstance(error, StoreError):
                 break

@@ -1,4 +1,4 @@
-"""Manifest files as they were committed, and the transactions that they record (spec: commit, section 2)."""
+"""Reads committed manifest files and the transactions that they record (spec: commit, section 2)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lance_io.commit.latest import newer_key, read_named
 from lance_io.errors import FormatError, LanceError, NotFound
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.plans.store_requests import Read, ReadCopied
 from lance_io.table.manifest.manifest import Manifest, Origin, decode_manifest, read_section
 from lance_io.table.manifest.paths import transaction_path
@@ -21,23 +21,25 @@ if TYPE_CHECKING:
     from lance_io.table.transaction import transaction as transactions
     from lance_io.table.transaction.transaction import Transaction
 else:
-    transactions = later("lance_io.table.transaction.transaction")
+    transactions = lazy_module("lance_io.table.transaction.transaction")
 
 
-def read_manifest(place: Location, key: str, version: int, *, is_kept: bool = False) -> Plan[tuple[Manifest, Buffer]]:
+def read_manifest(
+    location: Location, key: str, version: int, *, is_kept: bool = False
+) -> Plan[tuple[Manifest, Buffer]]:
     """The manifest of a version and the bytes of its whole file.
 
-    is_kept  whether a disk cache, if there is one, is to keep it
+    is_kept  whether a disk cache, if there is one, keeps it
 
-    A file that has been renamed since it was listed is found by its newer name. Raises `NotFound` when it is not there,
-    `FormatError` for damage and for a manifest of another version than its name says.
+    If the file was renamed since it was listed, it is read under its V2 name. Raises `NotFound` if it does not exist,
+    `FormatError` if it is damaged or if its version is not that of its name.
     """
-    data = yield from read_named(place.store, key, ReadCopied if is_kept else Read)
+    data = yield from read_named(location.store, key, ReadCopied if is_kept else Read)
     return manifest_in_bytes(data, key, version), data
 
 
 def manifest_in_bytes(data: Buffer, key: str, version: int) -> Manifest:
-    """The manifest of a version in a file's bytes. Raises `FormatError` as `read_manifest`."""
+    """Decode the manifest of a version. Raises the `FormatError` of `read_manifest`."""
     try:
         manifest = decode_manifest(data)
     except LanceError as error:
@@ -49,19 +51,19 @@ def manifest_in_bytes(data: Buffer, key: str, version: int) -> Manifest:
 
 
 def recorded_transaction(
-    place: Location, key: str, origin: Manifest | Origin, data: Buffer
+    location: Location, key: str, origin: Manifest | Origin, data: Buffer
 ) -> Plan[Transaction | None]:
-    """What made a version: from its manifest file, or from the file that this names; None when neither is there.
+    """The transaction of a version: from its manifest file or from the transaction file; None if neither has it.
 
-    key, origin, data  the manifest file's name, what it says, and all its bytes
+    key, origin, data  key of the manifest file, its decoded content, and all its bytes
     """
     try:
         if origin.transaction_offset is not None:
             return transactions.decode_transaction(read_section(data, origin.transaction_offset, what="transaction"))
         if not origin.transaction_file:
             return None
-        key = place.key(transaction_path(origin.transaction_file))
-        return transactions.decode_transaction((yield Read(place.store, key)))
+        key = location.key(transaction_path(origin.transaction_file))
+        return transactions.decode_transaction((yield Read(location.store, key)))
     except NotFound:
         return None
     except LanceError as error:
@@ -69,12 +71,12 @@ def recorded_transaction(
         raise
 
 
-def transaction_in(place: Location, file: VersionFile) -> Plan[Transaction | None]:
-    """What made the version of a manifest file. Raises `NotFound` when the file is not there."""
-    manifest, data = yield from read_manifest(place, file.key, file.version)
-    return (yield from recorded_transaction(place, file.key, manifest, data))
+def transaction_in(location: Location, file: VersionFile) -> Plan[Transaction | None]:
+    """The transaction of a manifest file's version. Raises `NotFound` if the file does not exist."""
+    manifest, data = yield from read_manifest(location, file.key, file.version)
+    return (yield from recorded_transaction(location, file.key, manifest, data))
 
 
-def transaction_of(place: Location, handler: CommitHandler, version: int) -> Plan[Transaction | None]:
-    """What made a version; None when no record of it is left. Raises `NotFound` for a version that is not there."""
-    return (yield from transaction_in(place, (yield from handler.find_version(place, version))))
+def transaction_of(location: Location, handler: CommitHandler, version: int) -> Plan[Transaction | None]:
+    """The transaction of a version; None if no record of it is left. Raises `NotFound` if there is no such version."""
+    return (yield from transaction_in(location, (yield from handler.find_version(location, version))))

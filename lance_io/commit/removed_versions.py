@@ -1,6 +1,6 @@
-"""Versions that a cleanup has removed between the one that a transaction was made for and the newest.
+"""The conflict check for versions that a cleanup has removed between the read version of a transaction and the newest.
 
-No transaction says what they changed: what the two manifests say decides (`table/transaction/continuity.py`).
+Their transactions are gone, so the two manifests are compared instead (`table/transaction/continuity.py`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ FILES_AT_ONCE: Final = 64
 
 @dataclass(frozen=True)
 class Gap:
-    """What is missing before a commit.
+    """Versions that were removed before a commit could check them.
 
     since    the version that the transaction was made for
-    missing  versions since, which are gone without having been looked at
+    missing  newer versions that are gone and were not checked
     """
 
     target: CommitTarget
@@ -41,9 +41,9 @@ class Gap:
     missing: Sequence[int]
 
     def holds_transaction(self, newest: Manifest) -> Plan[bool]:
-        """Whether the newest version has the transaction in it already; otherwise it may follow that.
+        """Whether the newest version already includes the transaction; if not, the transaction may follow it.
 
-        Raises `CommitConflictError` where nobody can tell.
+        Raises `CommitConflictError` if the manifests do not show that it fits.
         """
         if self.request.is_repeated:
             named = data_files_in(self.transaction, newest)
@@ -59,23 +59,23 @@ class Gap:
         return False
 
     def _fetch_base(self) -> Plan[Manifest | None]:
-        """The version that the transaction was made for, if it can still be had."""
+        """The version that the transaction was made for, None if it is gone."""
         base, version, target = self.request.base, self.since, self.target
         if base is not None and base.version == version:
             return base
         try:
-            file = yield from target.handler.find_version(target.place, version)
-            return decode_manifest((yield Read(target.place.store, file.key)))
+            file = yield from target.handler.find_version(target.location, version)
+            return decode_manifest((yield Read(target.location.store, file.key)))
         except NotFound:
             return None
 
     def _look_for_files(self) -> Plan[None]:
-        """Make sure that the data files of the transaction are there: a cleanup may have taken them for garbage."""
-        place = self.target.place
-        keys = [place.key(path) for path in new_data_files(self.transaction)]
+        """Check that the data files of the transaction exist: a cleanup may have taken them for garbage."""
+        location = self.target.location
+        keys = [location.key(path) for path in new_data_files(self.transaction)]
         for start in range(0, len(keys), FILES_AT_ONCE):
             try:
-                yield Together([ask(Head(place.store, key)) for key in keys[start : start + FILES_AT_ONCE]])
+                yield Together([ask(Head(location.store, key)) for key in keys[start : start + FILES_AT_ONCE]])
             except NotFound as error:
                 raise self._unsure(f"its data file {error.path} is gone") from error
 
@@ -83,8 +83,8 @@ class Gap:
         shown = ", ".join(map(str, self.missing[:MISSING_SHOWN])) + ", ..." * (len(self.missing) > MISSING_SHOWN)
         return CommitConflictError(
             f"This {self.transaction.name} transaction was made for version {self.since}. A cleanup has removed "
-            f"versions that came since ({shown}), and nobody can tell whether it goes together with them: {reason}. "
+            f"newer versions ({shown}), and it is unknown whether it conflicts with them: {reason}. "
             "Open the table again, and repeat the operation on its newest version",
-            path=self.target.place.uri,
+            path=self.target.location.uri,
             retryable=True,
         )

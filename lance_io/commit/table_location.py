@@ -1,9 +1,9 @@
-"""From a URI to a place and the way versions become visible there.
+"""Resolves the URI of a table to its location and commit handler.
 
     s3+ddb://bucket/path?ddbTableName=table   S3 with DynamoDB beside it
-    all others                                what `open_store` opens, committed by create-if-absent
+    all others                                see `open_store`; committed by create-if-absent
 
-Storage options of the database: `dynamodb_endpoint` (environment: DYNAMODB_ENDPOINT, then as AWS's tools look for it,
+Storage options of the database: `dynamodb_endpoint` (environment: DYNAMODB_ENDPOINT, then the variables of AWS's tools,
 see `store/s3/endpoints.py`); credentials and region are those of the bucket.
 """
 
@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.errors import UsageError
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.store.storage_options import normalize
 from lance_io.store.url import open_store, uri_text
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from lance_io.store.s3 import bucket as s3
     from lance_io.store.url import Location
 else:
-    locks = later("lance_io.commit.lock")
-    dynamodb = later("lance_io.commit.dynamodb")
-    external = later("lance_io.commit.external")
-    s3 = later("lance_io.store.s3.bucket")
+    locks = lazy_module("lance_io.commit.lock")
+    dynamodb = lazy_module("lance_io.commit.dynamodb")
+    external = lazy_module("lance_io.commit.external")
+    s3 = lazy_module("lance_io.store.s3.bucket")
 
 DATABASE_ENDPOINTS = (
     "dynamodb_endpoint",
@@ -46,17 +46,17 @@ TABLE_PARAMETER: Final = "ddbTableName"
 
 
 def uses_database(uri: str | os.PathLike[str]) -> bool:
-    """Whether a URI names a table whose versions are kept in a database."""
+    """Whether a URI names a table that commits through a database."""
     return uri_text(uri).lower().startswith(f"{SCHEME}://")
 
 
-def open_place(
+def open_location(
     uri: str | os.PathLike[str],
     storage_options: Mapping[str, str] | None = None,
     *,
     commit_lock: CommitLock | None = None,
 ) -> tuple[Location, CommitHandler]:
-    """The place that a URI names, and its commit handler; makes no request. Errors as `open_store`."""
+    """The location that a URI names, and its commit handler. Makes no request. Raises the errors of `open_store`."""
     if not uses_database(uri):
         return open_store(uri, storage_options), _handler(commit_lock)
     if commit_lock is not None:

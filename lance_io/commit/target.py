@@ -1,4 +1,4 @@
-"""Where a commit goes, by which clock, and what it knows and gives back."""
+"""The target of a commit, its clock, and its inputs and results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Protocol
 
-from lance_io.commit.commit_queue import TURNS, Turns
+from lance_io.commit.commit_queue import COMMIT_QUEUES, CommitQueues
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.records import dataclass
 from lance_io.store.offers import offers_sync_writes
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from lance_io.table.manifest.paths import NamingScheme
     from lance_io.table.transaction.transaction import Transaction
 
-LISTING_AGE_MAX_S: Final = 30.0  # an older one could hide versions that cleanup removed meanwhile
-TIMEOUT_S: Final = 1800.0  # of an attempt after the other, while newer versions are seen; pylance's `commit_timeout`
-FIRST_PAUSE_S: Final = 0.05  # the unit of pauses between attempts while no newer version is seen
+LISTING_AGE_MAX_S: Final = 30.0  # an older one could hide versions that a cleanup removed since
+TIMEOUT_S: Final = 1800.0  # for all attempts, while newer versions appear; pylance's `commit_timeout`
+FIRST_PAUSE_S: Final = 0.05  # unit of the pauses between attempts while no newer version appears
 PAUSE_MAX_S: Final = 5.0
-STALLS_MAX: Final = 10  # lost attempts in a row after which no newer version was seen
+STALLS_MAX: Final = 10  # lost attempts in a row without a newer version
 
 
 class Clock(Protocol):
-    """Time and chance, so that tests can decide both."""
+    """Time and randomness, which tests replace."""
 
     def monotonic(self) -> float:
-        """Seconds since some moment, never going back."""
+        """Seconds of a monotonic clock."""
 
     def time_ns(self) -> int:
         """Nanoseconds since the epoch."""
@@ -46,7 +46,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's."""
+    """The clock and random numbers of this machine."""
 
     monotonic = staticmethod(time.monotonic)
     time_ns = staticmethod(time.time_ns)
@@ -57,40 +57,40 @@ class SystemClock:
 class CommitTarget:
     """Where to commit and how.
 
-    place       folder of the table or of a branch
-    handler     what makes versions visible
-    scheme      how the manifests of a new table are named; an existing table keeps its scheme
-    durability  of what the commit writes; None is the store's
-    hint        whether to write the file that helps readers to find the newest version in stores without order
-    turns       whom to take turns with: other commits of this process
+    location    folder of the table or of a branch
+    handler     makes versions visible
+    scheme      naming scheme for the manifests of a new table; an existing table keeps its scheme
+    durability  of the files that the commit writes; None for the store's default
+    hint        whether to write the hint file, by which readers of stores without order find the newest version
+    queues      queues of the commits of this process
     """
 
-    place: Location
+    location: Location
     handler: CommitHandler = field(default_factory=PutAbsentHandler)
     scheme: NamingScheme = "V2"
     hint: bool = True
     durability: Durability | None = None
     clock: Clock = field(default_factory=SystemClock)
-    turns: Turns = TURNS
+    queues: CommitQueues = COMMIT_QUEUES
 
     @property
     def answers_sync(self) -> bool:
         """Whether a commit can be driven in the caller's thread."""
-        return self.handler.answers_sync and offers_sync_writes(self.place.store)
+        return self.handler.answers_sync and offers_sync_writes(self.location.store)
 
     @property
     def writes_hint(self) -> bool:
         """Whether readers of this store look for a hint: local disk, as pylance has it, and unordered listings."""
-        store = self.place.store
+        store = self.location.store
         return self.hint and (store.scheme == "file" or not store.capabilities.ordered_list)
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What a listing of the versions said.
+    """A listing of the versions.
 
-    versions  the newest one and all others above `after`; ascending; empty without a table
-    taken_at  by the monotonic clock, when it was asked for
+    versions  the newest one and all others above `after`, ascending; empty if there is no table
+    taken_at  time of the request, by the monotonic clock
     """
 
     versions: Sequence[VersionFile]
@@ -110,8 +110,8 @@ class CommittedVersion:
     file         its manifest file
     manifest     its content, with the index section
     transaction  as it was committed, after rebasing
-    attempts     how often its creation was tried; 0 when an earlier call had committed it
-    failure      what a commit lock raised when it was left
+    attempts     number of attempts to create it; 0 if an earlier call had committed it
+    failure      error that the commit lock raised on release
     """
 
     file: VersionFile

@@ -1,20 +1,24 @@
-"""OBJECTS OF USERS: datasets, scanners, fragments, and the methods that change them.
+"""USER OBJECTS: datasets, scanners, fragments, and the methods that change them.
 
-Each object has two faces, the synchronous class and the asynchronous one, side by side in one module:
+Each object has two faces, a synchronous class and an asynchronous one, in one module:
 
-    lance_dataset                    `LanceDataset` and `AsyncDataset`
-    fragment, scanner, sql_query     of one fragment, of one scan, of one query
-    row_methods                      methods that give rows
-    change_methods, column_methods, metadata_methods, clone_methods   methods that make a version
-    optimizer, tags_and_branches, version_delta   objects that properties of a dataset give
-    open_dataset, write_table, opening     from a URI to a dataset; the object that opening from a coroutine returns
-    bases                            classes of pyarrow that ours are subclasses of
-    distributed/                     the surface for engines of many processes; Spark stands on it
-    command_door                     the surface for the command (`cli/`)
+    lance_dataset                        `LanceDataset` and `AsyncDataset`
+    fragment, scanner, sql_query         a fragment, a scan, a query
+    fragment_session, scanner_builder    repeated takes of a fragment; options of a scan, one by one
+    row_methods                          methods that return rows
+    version_methods                      methods for versions, files and comparisons
+    change_methods, column_methods, metadata_methods, clone_methods, cleanup_methods
+                                         methods that commit a version, or remove old ones
+    optimizer, tags_and_branches, version_delta   objects behind properties of a dataset
+    open_dataset, write_table, opening   from a URI to a dataset; the coroutine that opens
+    polars_source                        a table as a source of polars
+    bases                                base classes of pyarrow
+    distributed/                         the API for engines of many processes, such as Spark
+    cli_imports                         the names that the command (`cli/`) uses
 
-Below them stand `changes/`, the plans that make a version, and `reads/`, an open version and its rows. Both faces of an
-object run the same plans (`plans/plan.py`); a face adds how they run (`reads/run_plan.py`).
-Names are loaded when they are first used, so that importing the package loads no pyarrow.
+Below are `changes/`, the plans that commit a version, and `reads/`, an open version and its rows. Both faces of an
+object run the same plans (`plans/plan.py`); a face adds the driver (`reads/run_plan.py`). Names load on first use, so
+that importing this package loads no pyarrow.
 """
 
 from __future__ import annotations
@@ -40,7 +44,8 @@ if TYPE_CHECKING:
     from lance_io.dataset.lance_dataset import AsyncDataset, BulkCommitResult, LanceDataset
     from lance_io.dataset.open_dataset import dataset
     from lance_io.dataset.optimizer import DatasetOptimizer
-    from lance_io.dataset.scanner import LanceScanner, ScannerBuilder
+    from lance_io.dataset.scanner import LanceScanner
+    from lance_io.dataset.scanner_builder import ScannerBuilder
     from lance_io.dataset.sql_query import SqlQuery, SqlQueryBuilder
     from lance_io.dataset.tags_and_branches import Branch, Branches, Tag, Tags
     from lance_io.dataset.version_delta import DatasetDelta
@@ -79,7 +84,7 @@ _HOMES = {
     "LanceSchema": "lance_io.reads.metadata.lance_schema",
     "LanceStats": "lance_io.reads.metadata.table_statistics",
     "ScanStatistics": "lance_io.reads.scan.scan_statistics",
-    "ScannerBuilder": "lance_io.dataset.scanner",
+    "ScannerBuilder": "lance_io.dataset.scanner_builder",
     "Session": "lance_io.reads.version.session",
     "SqlQuery": "lance_io.dataset.sql_query",
     "SqlQueryBuilder": "lance_io.dataset.sql_query",
@@ -136,7 +141,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    from lance_io.lazy_names import lazy_names  # here: importing lance_io loads this package, and is to load no more
+    from lance_io.lazy_names import lazy_names  # imported here, because importing lance_io loads this package
 
     load, _ = lazy_names(__name__, _HOMES)
     return load(name)

@@ -1,14 +1,11 @@
-"""The methods of datasets that concern where they lie: branches, clones, base paths, names of manifests.
-
-Synchronous and asynchronous.
-"""
+"""Methods of datasets for branches, clones, base paths and manifest names, synchronous and asynchronous."""
 
 from __future__ import annotations
 
 from os import fspath
 from typing import TYPE_CHECKING, Any
 
-from lance_io.plans.lazy_module import later_plans
+from lance_io.plans.lazy_module import lazy_plans
 from lance_io.reads.properties import DatasetProperties
 from lance_io.reads.run_plan import AsyncFace, SyncFace, run_change, run_sync
 from lance_io.store.offers import offers_sync_writes
@@ -31,14 +28,14 @@ if TYPE_CHECKING:
     Reference = int | str | tuple[str | None, int | None] | None
     Place = str | PathLike[str]
 else:
-    branch_plans = later_plans("lance_io.changes.upkeep.change_branches")
-    changes = later_plans("lance_io.changes.edits.change_plans")
-    clones = later_plans("lance_io.changes.upkeep.clone_tables")
-    namings = later_plans("lance_io.changes.upkeep.migrate_names")
+    branch_plans = lazy_plans("lance_io.changes.upkeep.change_branches")
+    changes = lazy_plans("lance_io.changes.edits.change_plans")
+    clones = lazy_plans("lance_io.changes.upkeep.clone_tables")
+    namings = lazy_plans("lance_io.changes.upkeep.migrate_names")
 
 
 def _target(state: DatasetState, target_path: Place, options: Mapping[str, str] | None, filesystem: Any) -> Location:
-    """Where a clone is to be, with the options of the table where it has none of its own."""
+    """Location of a clone, with the table's options unless the clone has its own."""
     uri = uri_on(filesystem, fspath(target_path))
     return state.session.locate(uri, options_of(state.storage_options if options is None else options))
 
@@ -56,15 +53,19 @@ class DatasetClones(SyncFace, DatasetProperties):
     def create_branch(
         self, branch: str, reference: Reference = None, storage_options: dict[str, str] | None = None
     ) -> Self:
-        """Let a branch leave a version; gives its first version, which has the same number. Nothing is copied.
+        """Create a branch that starts at a version. Copies nothing. Cleanups keep the files that a branch refers to.
 
-        branch           name; may have parts, `team/try`
-        reference        version of the branch that is open, tag, `(branch, version)` with None for "main" and for
-                         "newest"; None for the version that is open
-        storage_options  accepted; a branch lies in the table's folder
+        Args:
+            branch: Name; parts are separated by slashes: `team/try`.
+            reference: Version number on the open branch, tag, or `(branch, version)` with None for "main" and for the
+                newest; None for the open version.
+            storage_options: Accepted and ignored; a branch lies in the table's folder.
 
-        Cleanups keep what a branch refers to. Raises `OSError` for a name that is taken or that no branch may have,
-        and for a version that is not there.
+        Returns:
+            The branch's first version, with the same version number.
+
+        Raises:
+            OSError: The name is taken or invalid, or the version does not exist.
         """
         state = self._run(branch_plans.create_branch(self._state, branch, reference))
         return type(self)._of(state)
@@ -72,26 +73,35 @@ class DatasetClones(SyncFace, DatasetProperties):
     def add_bases(
         self, new_bases: Iterable[DatasetBasePath], transaction_properties: dict[str, str] | None = None
     ) -> Self:
-        """Declare folders, also in other stores, that files may lie below: `target_bases` of a write names them.
+        """Declare base paths: folders, possibly in other stores, for data files. `target_bases` of a write names them.
 
-        new_bases  each with a path that no other has, and a name that no other has
+        Commits a version and moves this object to it.
 
-        Makes one version and moves the object there; gives the object. Raises `ValueError` for a name or path that is
-        declared.
+        Args:
+            new_bases: Base paths, each with a unique path and name.
+            transaction_properties: Properties stored with the transaction.
+
+        Returns:
+            This object.
+
+        Raises:
+            ValueError: A name or path is declared already.
         """
         begun = self._state
         self._move_to(self._run(changes.add_bases(begun, new_bases, transaction_properties)), begun)
         return self
 
     def migrate_manifest_paths_v2(self) -> None:
-        """Name the manifests of this branch as new tables do, so that the newest version is found at once.
+        """Rename the manifests of this branch to the V2 scheme, which finds the newest version in one request.
 
-        Others may read and write meanwhile with this library, of this release or later; pylance refuses the table until
-        all is done, and its handles from before must not commit. What was interrupted, of either library, goes on when
-        it is called again.
+        This library, of this release or later, may read and write meanwhile. pylance refuses the table until the
+        migration ends; handles that pylance opened before must not commit. Calling the method again resumes an
+        interrupted migration of either library.
 
-        Raises `FormatError` with both transactions where two manifests of one number differ, when all others have their
-        new names; `CommitConflictError` (retryable) where a cleanup of these versions does not end.
+        Raises:
+            FormatError: Two manifests with one number differ; all others have their new names. The message names both
+                transactions.
+            CommitConflictError: A cleanup of these versions does not end. You can retry.
         """
         self._run(namings.migrate_names(self._state))
 
@@ -104,23 +114,30 @@ class DatasetClones(SyncFace, DatasetProperties):
         filesystem: Any = None,
         **kwargs: Any,
     ) -> Self:
-        """Let another table begin with a version of this one, whose files stay where they are.
+        """Create a table that starts with a version of this one and refers to its files.
 
-        target_path      where: path or URI of a table that is not there
-        reference        as for `create_branch`
-        storage_options  of the new table; None for those of this one
-        filesystem       on which `target_path` is a path
-        kwargs           for opening it, as for `lance_io.dataset`
+        The files belong to this table: a cleanup here that removes the version breaks the clone. Tag the version to
+        keep it.
 
-        The files stay those of this table: a cleanup here that removes the version takes them from the clone. Tag the
-        version to keep it. Raises `OSError` for a table that is there, and for a version that is not.
+        Args:
+            target_path: Path or URI of the new table.
+            reference: See `LanceDataset.create_branch`.
+            storage_options: Options of the new table; None for those of this one.
+            filesystem: File system or store on which `target_path` is a path.
+            kwargs: Keywords of `lance_io.dataset` for opening the clone.
+
+        Returns:
+            The new table.
+
+        Raises:
+            OSError: The new table exists already, or the version does not exist.
         """
         options = self._state.storage_options if storage_options is None else storage_options
-        place = _target(self._state, target_path, storage_options, filesystem)
-        plan = clones.shallow_clone(self._state, place, reference)
-        run_sync(plan, answers_sync=self._state.answers_sync and offers_sync_writes(place.store))
-        made: Self = _open_clone(type(self), self._state, target_path, options, filesystem, kwargs)
-        return made
+        target = _target(self._state, target_path, storage_options, filesystem)
+        plan = clones.shallow_clone(self._state, target, reference)
+        run_sync(plan, answers_sync=self._state.answers_sync and offers_sync_writes(target.store))
+        clone: Self = _open_clone(type(self), self._state, target_path, options, filesystem, kwargs)
+        return clone
 
     def deep_clone(
         self,
@@ -131,28 +148,41 @@ class DatasetClones(SyncFace, DatasetProperties):
         filesystem: Any = None,
         **kwargs: Any,
     ) -> Self:
-        """Copy a version with its data, deletion and index files to a table of its own; as `shallow_clone`.
+        """Create a table with copies of a version's data, deletion and index files.
 
-        Copies within one bucket are made by the store. A clone that fails leaves copies behind, which the next try
-        writes again; the table is there when all of them are.
+        The store itself copies within one bucket. A failed clone leaves copies behind, and a retry overwrites them; the
+        table exists once all copies do.
+
+        Args:
+            target_path: Path or URI of the new table.
+            reference: See `LanceDataset.create_branch`.
+            storage_options: Options of the new table; None for those of this one.
+            filesystem: File system or store on which `target_path` is a path.
+            kwargs: Keywords of `lance_io.dataset` for opening the clone.
+
+        Returns:
+            The new table.
+
+        Raises:
+            OSError: The new table exists already, or the version does not exist.
         """
         options = self._state.storage_options if storage_options is None else storage_options
-        place = _target(self._state, target_path, storage_options, filesystem)
-        plan = clones.deep_clone(self._state, place, reference)
-        run_sync(plan, answers_sync=self._state.answers_sync and offers_sync_writes(place.store))
-        made: Self = _open_clone(type(self), self._state, target_path, options, filesystem, kwargs)
-        return made
+        target = _target(self._state, target_path, storage_options, filesystem)
+        plan = clones.deep_clone(self._state, target, reference)
+        run_sync(plan, answers_sync=self._state.answers_sync and offers_sync_writes(target.store))
+        clone: Self = _open_clone(type(self), self._state, target_path, options, filesystem, kwargs)
+        return clone
 
 
 def _open_clone(
-    made: Any, state: DatasetState, target_path: Place, options: Any, filesystem: Any, kwargs: dict[str, Any]
+    open_dataset: Any, state: DatasetState, target_path: Place, options: Any, filesystem: Any, kwargs: dict[str, Any]
 ) -> Any:
     given = {"session": state.session, **kwargs}
-    return made(uri_on(filesystem, fspath(target_path)), storage_options=options, **given)
+    return open_dataset(uri_on(filesystem, fspath(target_path)), storage_options=options, **given)
 
 
 class AsyncDatasetClones(AsyncFace, DatasetProperties):
-    """Branches and clones of `AsyncDataset`."""
+    """Branches and clones of `AsyncDataset`: the same names and parameters, awaitable."""
 
     if TYPE_CHECKING:
 
@@ -165,30 +195,30 @@ class AsyncDatasetClones(AsyncFace, DatasetProperties):
     async def create_branch(
         self, branch: str, reference: Reference = None, storage_options: dict[str, str] | None = None
     ) -> Self:
-        """Let a branch leave a version; see `LanceDataset.create_branch`."""
+        """Create a branch. See `LanceDataset.create_branch`."""
         plan = branch_plans.create_branch(self._state, branch, reference)
         return type(self)._of(await run_change(plan, answers_sync=self._state.answers_sync))
 
     async def delete_branch(self, branch: str) -> None:
-        """Remove a branch; see `Branches.delete`."""
+        """Remove a branch with its versions and files. See `Branches.delete`."""
         plan = branch_plans.delete_branch(self._state, branch)
         await run_change(plan, answers_sync=self._state.answers_sync)
 
     async def replace_branch_metadata(self, branch: str, metadata: dict[str, str]) -> None:
-        """Give a branch other metadata; see `Branches.replace_metadata`."""
+        """Replace the metadata of a branch. See `Branches.replace_metadata`."""
         await self._run(branch_plans.replace_branch_metadata(self._state, branch, metadata))
 
     async def add_bases(
         self, new_bases: Iterable[DatasetBasePath], transaction_properties: dict[str, str] | None = None
     ) -> Self:
-        """Declare folders that files may lie below; see `LanceDataset.add_bases`."""
+        """Declare base paths. See `LanceDataset.add_bases`."""
         begun = self._state
         plan = changes.add_bases(begun, new_bases, transaction_properties)
         self._move_to(await run_change(plan, answers_sync=begun.answers_sync), begun)
         return self
 
     async def migrate_manifest_paths_v2(self) -> None:
-        """Name the manifests as new tables do; see `LanceDataset.migrate_manifest_paths_v2`."""
+        """Rename the manifests to the V2 scheme. See `LanceDataset.migrate_manifest_paths_v2`."""
         await run_change(namings.migrate_names(self._state), answers_sync=self._state.answers_sync)
 
     async def shallow_clone(
@@ -200,10 +230,10 @@ class AsyncDatasetClones(AsyncFace, DatasetProperties):
         filesystem: Any = None,
         **kwargs: Any,
     ) -> Self:
-        """Let another table begin with a version of this one; see `LanceDataset.shallow_clone`."""
+        """Create a table that refers to this one's files. See `LanceDataset.shallow_clone`."""
         how = "shallow_clone"
-        made: Self = await self._clone(how, target_path, reference, storage_options, filesystem, kwargs)
-        return made
+        clone: Self = await self._clone(how, target_path, reference, storage_options, filesystem, kwargs)
+        return clone
 
     async def deep_clone(
         self,
@@ -214,18 +244,18 @@ class AsyncDatasetClones(AsyncFace, DatasetProperties):
         filesystem: Any = None,
         **kwargs: Any,
     ) -> Self:
-        """Copy a version to a table of its own; see `LanceDataset.deep_clone`."""
+        """Create a table with copies of this one's files. See `LanceDataset.deep_clone`."""
         how = "deep_clone"
-        made: Self = await self._clone(how, target_path, reference, storage_options, filesystem, kwargs)
-        return made
+        clone: Self = await self._clone(how, target_path, reference, storage_options, filesystem, kwargs)
+        return clone
 
     async def _clone(
         self, how: str, target_path: Place, reference: Reference, options: Any, filesystem: Any, kwargs: dict[str, Any]
     ) -> Any:
         await load_client(uri_on(filesystem, fspath(target_path)))
         state = self._state
-        place = _target(state, target_path, options, filesystem)
-        plan = getattr(clones, how)(state, place, reference)
-        await run_change(plan, answers_sync=state.answers_sync and offers_sync_writes(place.store))
+        target = _target(state, target_path, options, filesystem)
+        plan = getattr(clones, how)(state, target, reference)
+        await run_change(plan, answers_sync=state.answers_sync and offers_sync_writes(target.store))
         opened = state.storage_options if options is None else options
         return await _open_clone(type(self).open, state, target_path, opened, filesystem, kwargs)

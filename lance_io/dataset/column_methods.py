@@ -1,7 +1,7 @@
-"""Changes of columns for which the caller may give rows: who pulls these, and which plan is run.
+"""Column changes that may take rows from the caller.
 
-Rows come from the caller's thread, or loop, while the plan may run on the engine's (`run_write.py`); all other ways of
-giving new columns are plans without rows.
+The caller's thread or loop supplies the rows, while the plan may run on the engine's (`run_write.py`). All other kinds
+of new columns are plans without rows.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io.changes.columns.batch_udf import BatchUDF
 from lance_io.changes.columns.evolve_schema import add_columns as plan_columns
-from lance_io.changes.columns.evolve_schema import gives_rows, make_columns
+from lance_io.changes.columns.evolve_schema import are_rows, make_columns
 from lance_io.changes.columns.join_columns import columns_by_join, update_fragment_columns
 from lance_io.changes.columns.left_join import JoinKeys, LeftJoin
 from lance_io.changes.columns.new_columns import add_new_columns, columns_from_rows, fragment_with_columns
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 def _run(state: DatasetState, data: Any, schema: pa.Schema | None, make: Callable[..., Plan[T]], *given: Any) -> T:
-    """Run the plan that `make` gives for a state, rows and what else is given."""
+    """Run the plan that `make` builds from the state, the rows and the other arguments."""
     rows = rows_of(data, schema)
 
     def work() -> T:
@@ -82,7 +82,7 @@ def add_columns(
 ) -> DatasetState:
     """Add columns; see `LanceDataset.add_columns`."""
     bounds = ScanBounds(batch_size, limit_of(state, memory_limit))
-    if gives_rows(transforms):
+    if are_rows(transforms):
         return _run(state, transforms, schema, _add_columns_from_rows, bounds, progress)
     return run(state, plan_columns(state, transforms, read_columns, bounds, progress))
 
@@ -98,7 +98,7 @@ async def add_columns_async(
 ) -> DatasetState:
     """`add_columns` on any loop."""
     bounds = ScanBounds(batch_size, limit_of(state, memory_limit))
-    if gives_rows(transforms):
+    if are_rows(transforms):
         return await _run_async(state, transforms, schema, _add_columns_from_rows, bounds, progress)
     plan = plan_columns(state, transforms, read_columns, bounds, progress)
     return await run_change(plan, answers_sync=state.answers_sync)
@@ -141,7 +141,7 @@ async def merge_async(
 def _merge(
     state: DatasetState, rows: Rows | AsyncRows, keys: JoinKeys, limit_bytes: int, progress: Progress | None
 ) -> Plan[DatasetState]:
-    with closing(LeftJoin(state, state.all_places, rows, keys, limit_bytes)) as join:
+    with closing(LeftJoin(state, state.all_fragment_indexes, rows, keys, limit_bytes)) as join:
         new = yield from columns_by_join(state, join)
         return (yield from add_new_columns(state, new, progress))
 
@@ -150,7 +150,7 @@ def _merge(
 
 
 def _refuse_values(plan: Plan[T]) -> Plan[T]:
-    """What a dataset refuses as an operation is a wrong argument of a fragment's method, as in pylance."""
+    """Report a dataset's `OperationError` as a wrong argument of a fragment's method, as pylance does."""
     try:
         return (yield from plan)
     except OperationError as error:
@@ -161,7 +161,7 @@ def _refuse_values(plan: Plan[T]) -> Plan[T]:
 
 def merge_fragment_columns(
     state: DatasetState,
-    place: int,
+    fragment_index: int,
     transforms: Any,
     read_columns: list[str] | None,
     schema: pa.Schema | None,
@@ -171,14 +171,14 @@ def merge_fragment_columns(
 ) -> Changed:
     """Write new columns of one fragment; see `LanceFragment.merge_columns`."""
     bounds = ScanBounds(batch_size, limit_of(state, memory_limit))
-    if gives_rows(transforms):
-        return _run(state, transforms, schema, _columns_from_rows, place, bounds, progress)
-    return run(state, _merge_columns(state, place, transforms, read_columns, bounds, progress))
+    if are_rows(transforms):
+        return _run(state, transforms, schema, _columns_from_rows, fragment_index, bounds, progress)
+    return run(state, _merge_columns(state, fragment_index, transforms, read_columns, bounds, progress))
 
 
 async def merge_fragment_columns_async(
     state: DatasetState,
-    place: int,
+    fragment_index: int,
     transforms: Any,
     read_columns: list[str] | None,
     schema: pa.Schema | None,
@@ -188,23 +188,23 @@ async def merge_fragment_columns_async(
 ) -> Changed:
     """`merge_fragment_columns` on any loop."""
     bounds = ScanBounds(batch_size, limit_of(state, memory_limit))
-    if gives_rows(transforms):
-        return await _run_async(state, transforms, schema, _columns_from_rows, place, bounds, progress)
-    plan = _merge_columns(state, place, transforms, read_columns, bounds, progress)
+    if are_rows(transforms):
+        return await _run_async(state, transforms, schema, _columns_from_rows, fragment_index, bounds, progress)
+    plan = _merge_columns(state, fragment_index, transforms, read_columns, bounds, progress)
     return await run_change(plan, answers_sync=state.answers_sync)
 
 
 def _columns_from_rows(
-    state: DatasetState, rows: Rows | AsyncRows, place: int, bounds: ScanBounds, progress: Progress | None
+    state: DatasetState, rows: Rows | AsyncRows, fragment_index: int, bounds: ScanBounds, progress: Progress | None
 ) -> Plan[Changed]:
     new = columns_from_rows(state, rows, bounds)
-    fragment, schema = yield from _refuse_values(fragment_with_columns(state, place, new, progress))
+    fragment, schema = yield from _refuse_values(fragment_with_columns(state, fragment_index, new, progress))
     return fragment_metadata(fragment), LanceSchema(schema)
 
 
 def _merge_columns(
     state: DatasetState,
-    place: int,
+    fragment_index: int,
     transforms: Any,
     read_columns: list[str] | None,
     bounds: ScanBounds,
@@ -216,13 +216,13 @@ def _merge_columns(
             "You must apply your own checkpointing for fragment-level operations."
         )
     new = yield from make_columns(state, transforms, read_columns, bounds)
-    fragment, schema = yield from _refuse_values(fragment_with_columns(state, place, new, progress))
+    fragment, schema = yield from _refuse_values(fragment_with_columns(state, fragment_index, new, progress))
     return fragment_metadata(fragment), LanceSchema(schema)
 
 
 def merge_fragment(
     state: DatasetState,
-    place: int,
+    fragment_index: int,
     data: Any,
     left_on: str,
     right_on: str | None,
@@ -232,12 +232,12 @@ def merge_fragment(
 ) -> Changed:
     """Write columns of a table, by a key, for one fragment; see `LanceFragment.merge`."""
     keys = JoinKeys(left_on, right_on or left_on)
-    return _run(state, data, schema, _merge_fragment, place, keys, limit_of(state, memory_limit), progress)
+    return _run(state, data, schema, _merge_fragment, fragment_index, keys, limit_of(state, memory_limit), progress)
 
 
 async def merge_fragment_async(
     state: DatasetState,
-    place: int,
+    fragment_index: int,
     data: Any,
     left_on: str,
     right_on: str | None,
@@ -247,21 +247,23 @@ async def merge_fragment_async(
 ) -> Changed:
     """`merge_fragment` on any loop."""
     keys = JoinKeys(left_on, right_on or left_on)
-    return await _run_async(state, data, schema, _merge_fragment, place, keys, limit_of(state, memory_limit), progress)
+    return await _run_async(
+        state, data, schema, _merge_fragment, fragment_index, keys, limit_of(state, memory_limit), progress
+    )
 
 
 def _merge_fragment(
     state: DatasetState,
     rows: Rows | AsyncRows,
-    place: int,
+    fragment_index: int,
     keys: JoinKeys,
     limit_bytes: int,
     progress: Progress | None,
 ) -> Plan[Changed]:
     def merged() -> Plan[tuple[Fragment, Schema]]:
-        with closing(LeftJoin(state, [place], rows, keys, limit_bytes)) as join:
+        with closing(LeftJoin(state, [fragment_index], rows, keys, limit_bytes)) as join:
             new = yield from columns_by_join(state, join)
-            return (yield from fragment_with_columns(state, place, new, progress))
+            return (yield from fragment_with_columns(state, fragment_index, new, progress))
 
     fragment, schema = yield from _refuse_values(merged())
     return fragment_metadata(fragment), LanceSchema(schema)
@@ -269,7 +271,7 @@ def _merge_fragment(
 
 def update_columns(
     state: DatasetState,
-    place: int,
+    fragment_index: int,
     data: Any,
     left_on: str,
     right_on: str | None,
@@ -277,14 +279,14 @@ def update_columns(
     memory_limit: int | None,
     progress: Progress | None,
 ) -> tuple[FragmentMetadata, list[int], bytes]:
-    """Write columns of one fragment anew; see `LanceFragment.update_columns`."""
+    """Replace columns of one fragment; see `LanceFragment.update_columns`."""
     keys = JoinKeys(left_on, right_on or left_on)
-    return _run(state, data, schema, _update_columns, place, keys, limit_of(state, memory_limit), progress)
+    return _run(state, data, schema, _update_columns, fragment_index, keys, limit_of(state, memory_limit), progress)
 
 
 async def update_columns_async(
     state: DatasetState,
-    place: int,
+    fragment_index: int,
     data: Any,
     left_on: str,
     right_on: str | None,
@@ -294,20 +296,22 @@ async def update_columns_async(
 ) -> tuple[FragmentMetadata, list[int], bytes]:
     """`update_columns` on any loop."""
     keys = JoinKeys(left_on, right_on or left_on)
-    return await _run_async(state, data, schema, _update_columns, place, keys, limit_of(state, memory_limit), progress)
+    return await _run_async(
+        state, data, schema, _update_columns, fragment_index, keys, limit_of(state, memory_limit), progress
+    )
 
 
 def _update_columns(
     state: DatasetState,
     rows: Rows | AsyncRows,
-    place: int,
+    fragment_index: int,
     keys: JoinKeys,
     limit_bytes: int,
     progress: Progress | None,
 ) -> Plan[tuple[FragmentMetadata, list[int], bytes]]:
     def updated() -> Plan[tuple[Fragment, list[int], bytes]]:
-        with closing(LeftJoin(state, [place], rows, keys, limit_bytes)) as join:
-            return (yield from update_fragment_columns(state, place, join, progress))
+        with closing(LeftJoin(state, [fragment_index], rows, keys, limit_bytes)) as join:
+            return (yield from update_fragment_columns(state, fragment_index, join, progress))
 
     fragment, ids, offsets = yield from _refuse_values(updated())
     return fragment_metadata(fragment), ids, offsets

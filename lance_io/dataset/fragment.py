@@ -1,4 +1,4 @@
-"""The rows that one append, or one file of it, brought: `LanceFragment` and `AsyncFragment`."""
+"""One fragment of a table, a set of data files with the same rows: `LanceFragment` and `AsyncFragment`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from lance_io import runtime
 from lance_io.dataset import scanner as scanners
+from lance_io.dataset.fragment_session import AsyncFragmentSession, FragmentSession
 from lance_io.errors import UsageError
 from lance_io.file.row_indices import row_numbers
-from lance_io.lazy_names import later
-from lance_io.plans.lazy_module import later_plans, load
+from lance_io.lazy_names import lazy_module
+from lance_io.plans.lazy_module import lazy_plans, load
 from lance_io.reads.properties import FragmentProperties
 from lance_io.reads.run_plan import AsyncFace, SyncFace, run, run_awaited
 from lance_io.reads.scan.scan_arguments import SCAN_KEYWORDS, named
 from lance_io.reads.takes.take_rows import take_fragment_positions
-from lance_io.reads.version.column_lists import as_list
-from lance_io.reads.version.system_columns import ROW_ADDRESS
 from lance_io.redaction import hide_secrets
 
 if TYPE_CHECKING:
@@ -45,34 +44,34 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.fragment import Fragment as StoredFragment
 else:
-    bases = later("lance_io.dataset.bases")
-    deletions = later_plans("lance_io.changes.edits.delete_rows")
-    row_changes = later("lance_io.dataset.column_methods")
-    describe = later("lance_io.reads.metadata.describe")
-    validation = later_plans("lance_io.reads.checks.validation")
-    write_fragments = later("lance_io.changes.write.write_fragments")
+    bases = lazy_module("lance_io.dataset.bases")
+    deletions = lazy_plans("lance_io.changes.edits.delete_rows")
+    row_changes = lazy_module("lance_io.dataset.column_methods")
+    describe = lazy_module("lance_io.reads.metadata.describe")
+    validation = lazy_plans("lance_io.reads.checks.validation")
+    write_fragments = lazy_module("lance_io.changes.write.write_fragments")
 
 
 class _Fragment(FragmentProperties):
-    """What both faces of a fragment have in common: its properties, and plans."""
+    """Properties and plans of a fragment, for both faces."""
 
     def _options(self, **given: Any) -> ScanOptions:
-        """Of a scan of this fragment, which `default_scan_options` are not for."""
+        """Options of a scan of this fragment. `default_scan_options` do not apply."""
         return scanners.make_options(None, **{**given, "fragments": (self,)})
 
     def _take(self, indices: Any, columns: Selection) -> Plan[pa.Table]:
-        return take_fragment_positions(self._state, self._place, row_numbers(indices), columns)
+        return take_fragment_positions(self._state, self._fragment_index, row_numbers(indices), columns)
 
     def _validate(self) -> Plan[None]:
-        return validation.validate(self._state, [self._place])
+        return validation.validate(self._state, [self._fragment_index])
 
     def _delete(self, predicate: Any) -> Plan[FragmentMetadata | None]:
         yield load(describe)
-        return _public((yield from deletions.delete_from_fragment(self._state, self._place, predicate)))
+        return _public((yield from deletions.delete_from_fragment(self._state, self._fragment_index, predicate)))
 
     def _delete_rows(self, offsets: Any) -> Plan[FragmentMetadata | None]:
         yield load(describe)
-        return _public((yield from deletions.delete_offsets(self._state, self._place, row_numbers(offsets))))
+        return _public((yield from deletions.delete_offsets(self._state, self._fragment_index, row_numbers(offsets))))
 
 
 def _public(fragment: StoredFragment | None) -> FragmentMetadata | None:
@@ -81,39 +80,48 @@ def _public(fragment: StoredFragment | None) -> FragmentMetadata | None:
 
 def _create_from_file(state: DatasetState, filename: str, fragment_id: int) -> Plan[FragmentMetadata]:
     yield load(write_fragments, describe)
-    found = yield from write_fragments.fragment_of_file(state, filename, fragment_id)
-    return describe.fragment_metadata(found)
+    fragment = yield from write_fragments.fragment_of_file(state, filename, fragment_id)
+    return describe.fragment_metadata(fragment)
 
 
 class SyncFragment(_Fragment, SyncFace):
     """One fragment of a dataset version.
 
-    dataset      the dataset
-    fragment_id  id of the fragment; `ValueError` when there is none
+    Args:
+        dataset: The dataset.
+        fragment_id: Id of the fragment.
+        fragment: Accepted and ignored.
+
+    Raises:
+        ValueError: No fragment has this id.
     """
 
     def __init__(self, dataset: LanceDataset, fragment_id: int | None, *, fragment: object = None) -> None:
-        # pyarrow's constructor would want a C++ fragment; every inherited method is overridden
-        place = None if fragment_id is None else dataset._state.place_of(fragment_id)
-        if place is None:
+        # pyarrow's constructor expects a C++ fragment; this class overrides every inherited method
+        fragment_index = None if fragment_id is None else dataset._state.fragment_index_of(fragment_id)
+        if fragment_index is None:
             raise UsageError(f"there is no fragment {fragment_id} in version {dataset.version} of {dataset.uri}")
         super().__init__(dataset._state)
-        self._place = place
+        self._fragment_index = fragment_index
 
     @classmethod
-    def _of(cls, state: DatasetState, place: int) -> Self:
+    def _of(cls, state: DatasetState, fragment_index: int) -> Self:
         fragment: Self = cls.__new__(cls)
         fragment._state = state
-        fragment._place = place
+        fragment._fragment_index = fragment_index
         return fragment
 
     @property
     def num_deletions(self) -> int:
-        """Deleted rows."""
+        """Number of deleted rows."""
         return self.physical_rows - self.count_rows()
 
     def count_rows(self, filter: Any = None) -> int:
-        """Rows that are left, or those of them that pass a filter."""
+        """Count the rows that are not deleted.
+
+        Args:
+            filter: Counts only the rows that pass; see `LanceDataset.scanner`.
+        """
         return self.scanner(filter=filter).count_rows()
 
     def __len__(self) -> int:
@@ -130,7 +138,7 @@ class SyncFragment(_Fragment, SyncFace):
         offset: int | None = None,
         **options: Unpack[ScanKeywords],
     ) -> LanceScanner:
-        """A scan of this fragment, without `default_scan_options`; parameters as for `LanceDataset.scanner`."""
+        """Build a scan of this fragment. `default_scan_options` do not apply. See `LanceDataset.scanner`."""
         wanted = self._options(columns=columns, filter=filter, limit=limit, offset=offset, **options)
         return scanners.LanceScanner._of(self._state, wanted)
 
@@ -143,12 +151,12 @@ class SyncFragment(_Fragment, SyncFace):
         *more: Any,
         **options: Unpack[ScanKeywords],
     ) -> pa.Table:
-        """The rows as a table; parameters as for `LanceDataset.scanner`."""
+        """Read the rows as a table. See `LanceDataset.scanner`."""
         wanted = named("fragment.to_table", more, options)
         return self.scanner(columns=columns, filter=filter, limit=limit, offset=offset, **wanted).to_table()
 
     def to_batches(self, *, columns: Columns = None, **options: Any) -> Iterator[pa.RecordBatch]:
-        """The rows batch by batch; parameters as for `LanceDataset.scanner`."""
+        """Read the rows batch by batch. See `LanceDataset.scanner`."""
         return self.scanner(columns=columns, **options).to_batches()
 
     def to_pandas(
@@ -161,7 +169,7 @@ class SyncFragment(_Fragment, SyncFace):
         blob_mode: str = "lazy",
         **options: Any,
     ) -> pd.DataFrame:
-        """The rows as a data frame; parameters as for `LanceDataset.to_pandas`."""
+        """Read the rows as a data frame. See `LanceDataset.to_pandas`."""
         options = named("fragment.to_pandas", more, options)
         blob_mode = options.pop("blob_mode", blob_mode)
         scan = {name: options.pop(name) for name in list(options) if name in SCAN_KEYWORDS}
@@ -169,32 +177,62 @@ class SyncFragment(_Fragment, SyncFace):
         return scanner.to_pandas(blob_mode=blob_mode, **options)
 
     def head(self, num_rows: int, **options: Any) -> pa.Table:
-        """The first rows."""
+        """Read the first rows. See `LanceDataset.head`."""
         return self.scanner(**{**options, "limit": num_rows}).to_table()
 
     def take(self, indices: Any, columns: Selection = None) -> pa.Table:
-        """Rows by position among the rows of the fragment that are left.
+        """Read rows by position among the rows of the fragment that are not deleted.
 
-        Raises `OSError` unless the positions ascend (repetitions are allowed) and lie in the fragment.
+        Args:
+            indices: Ascending positions; repetitions are allowed.
+            columns: Names, or a dict of new names and SQL expressions; None for all columns.
+
+        Raises:
+            OSError: The positions do not ascend, or one is too large.
         """
         return self._run(self._take(indices, columns))
 
     def open_session(self, columns: Selection = None, with_row_address: bool | None = None) -> FragmentSession:
-        """For many takes of the same columns, with the row address behind them if wanted."""
+        """Prepare many takes of the same columns.
+
+        Args:
+            columns: See `LanceFragment.take`.
+            with_row_address: True appends `_rowaddr`.
+
+        Returns:
+            A session with a method `take`.
+        """
         return FragmentSession(self, columns, with_row_address=bool(with_row_address))
 
     def validate(self) -> None:
-        """Check the fragment's files; see `LanceDataset.validate`."""
+        """Check the fragment's files. See `LanceDataset.validate`."""
         self._run(self._validate())
 
     # -- changes, to be committed with `LanceOperation` ---------------------------------------------------------------
 
     def delete(self, predicate: Any) -> FragmentMetadata | None:
-        """The fragment without the rows that pass a filter, None when none would be left; writes the deletion file."""
+        """Write a deletion file for the rows that pass a filter. Commit the result with `LanceOperation`.
+
+        Args:
+            predicate: SQL text or a boolean `pyarrow.compute` expression.
+
+        Returns:
+            The fragment without these rows; None if no row would be left.
+
+        Raises:
+            OSError: The predicate does not fit the table.
+        """
         return self._run(self._delete(predicate))
 
     def delete_rows(self, offsets: Any) -> FragmentMetadata | None:
-        """The fragment without rows given by their offsets in it, deleted rows counted; as `delete`."""
+        """Write a deletion file for rows given by offset. Commit the result with `LanceOperation`.
+
+        Args:
+            offsets: Offsets in the fragment, counting deleted rows.
+
+        Returns:
+            The fragment without these rows; None if no row would be left.
+        """
         return self._run(self._delete_rows(offsets))
 
     def merge_columns(
@@ -207,16 +245,24 @@ class SyncFragment(_Fragment, SyncFace):
         memory_limit: int | None = None,
         progress: Progress | None = None,
     ) -> tuple[FragmentMetadata, LanceSchema]:
-        """The fragment with new columns, and the table's schema with them, to be committed as a `Merge`.
+        """Write new columns of this fragment. Commit the result as a `Merge`.
 
-        value_func     SQL expressions by name, a function or rows, as for `LanceDataset.add_columns`
-        columns        what a function gets; all columns by default
-        batch_size     rows that are computed at once
-        reader_schema  of an iterable of record batches
-        memory_limit, progress  as for `LanceDataset.add_columns`
+        Args:
+            value_func: SQL expressions by name, a function or rows; see `LanceDataset.add_columns`.
+            columns: Columns for a function; None for all.
+            batch_size: Rows computed at once.
+            reader_schema: Schema of an iterable of record batches.
+            memory_limit: See `LanceDataset.add_columns`.
+            progress: See `LanceDataset.add_columns`.
+
+        Returns:
+            The fragment and the table's schema, both with the new columns.
+
+        Raises:
+            ValueError: A column exists, an expression or the rows do not fit, or a `batch_udf` has a checkpoint file.
         """
         return row_changes.merge_fragment_columns(
-            self._state, self._place, value_func, columns, reader_schema, batch_size, memory_limit, progress
+            self._state, self._fragment_index, value_func, columns, reader_schema, batch_size, memory_limit, progress
         )
 
     def merge(
@@ -229,12 +275,16 @@ class SyncFragment(_Fragment, SyncFace):
         memory_limit: int | None = None,
         progress: Progress | None = None,
     ) -> tuple[FragmentMetadata, LanceSchema]:
-        """The fragment with the columns of a table, by a key, and the table's schema with them; for a `Merge`.
+        """Write the columns of another table for this fragment, to be committed as a `Merge`. See `LanceDataset.merge`.
 
-        Parameters as for `LanceDataset.merge`.
+        Returns:
+            The fragment and the table's schema, both with the new columns.
+
+        Raises:
+            ValueError: The columns or keys do not fit.
         """
         return row_changes.merge_fragment(
-            self._state, self._place, data_obj, left_on, right_on, schema, memory_limit, progress
+            self._state, self._fragment_index, data_obj, left_on, right_on, schema, memory_limit, progress
         )
 
     def update_columns(
@@ -248,23 +298,31 @@ class SyncFragment(_Fragment, SyncFace):
         memory_limit: int | None = None,
         progress: Progress | None = None,
     ) -> tuple[FragmentMetadata, list[int]] | tuple[FragmentMetadata, list[int], bytes]:
-        """The fragment with new values of columns that are there, in the rows that have a table's keys.
+        """Write new values of existing columns in the rows that have a table's keys. Writes the columns for all rows of
+        the fragment.
 
-        data_obj      a table, data frame, reader or iterable of record batches (with `schema`): the key, and columns of
-                      this table, structs with all their members
-        left_on       the key's column here, also `_rowid` and `_rowaddr`
-        right_on      the key's column there, `left_on` by default
-        with_offsets  also give which rows have new values, for `updated_fragment_offsets`
-        memory_limit, progress  as for `LanceDataset.merge`
+        Commit the result as an `Update` with `update_mode="rewrite_columns"`.
 
-        Gives the fragment, the ids of the columns (`fields_modified`) and the offsets, to be committed as an `Update`
-        of `update_mode="rewrite_columns"`. The columns are written anew for all rows, whether or not one has a key.
-        Raises `ValueError` for columns that do not fit.
+        Args:
+            data_obj: A table, data frame, reader or iterable of record batches: the key, and columns of this table;
+                structs with all their members.
+            left_on: Key column of this table, also `_rowid` and `_rowaddr`.
+            right_on: Key column of `data_obj`; None for `left_on`.
+            schema: Schema of an iterable of record batches.
+            with_offsets: True also returns which rows have new values, for `updated_fragment_offsets`.
+            memory_limit: See `LanceDataset.merge`.
+            progress: See `LanceDataset.merge`.
+
+        Returns:
+            The fragment, the ids of the columns (`fields_modified`) and, if requested, the offsets.
+
+        Raises:
+            ValueError: The columns do not fit.
         """
-        found = row_changes.update_columns(
-            self._state, self._place, data_obj, left_on, right_on, schema, memory_limit, progress
+        updated = row_changes.update_columns(
+            self._state, self._fragment_index, data_obj, left_on, right_on, schema, memory_limit, progress
         )
-        return found if with_offsets else found[:2]
+        return updated if with_offsets else updated[:2]
 
     @staticmethod
     def create(
@@ -285,9 +343,15 @@ class SyncFragment(_Fragment, SyncFace):
         filesystem: Any = None,
         storage_options_provider: Any = None,
     ) -> FragmentMetadata:
-        """Write rows as one fragment that no version refers to yet; keywords as for `write_fragments`.
+        """Write rows as one fragment that no version refers to yet. See `lance_io.fragment.write_fragments`.
 
-        fragment_id  its id, 0 ("to be numbered") by default
+        Args:
+            fragment_id: Id of the fragment; by default 0, which stands for "not numbered yet".
+            max_rows_per_group: Accepted and ignored.
+
+        Raises:
+            OSError: The rows do not fit the table.
+            ValueError: A keyword has an invalid value.
         """
         return write_fragments.write_fragment(
             dataset_uri,
@@ -308,19 +372,26 @@ class SyncFragment(_Fragment, SyncFace):
 
     @staticmethod
     def create_from_file(filename: str, dataset: LanceDataset, fragment_id: int) -> FragmentMetadata:
-        """The fragment of a data file that lies in the table's `data` folder and has columns of its schema.
+        """Describe a data file that another writer put into the table's `data` folder.
 
-        Raises `OSError` for a file with other columns, and when there is no such file.
+        Args:
+            filename: Name of the file below `data`; its columns belong to the table's schema.
+            dataset: The open table.
+            fragment_id: Id of the new fragment.
+
+        Returns:
+            A fragment with this file.
+
+        Raises:
+            OSError: The file does not exist, or has other columns.
         """
         return run(dataset._state, _create_from_file(dataset._state, filename, fragment_id))
-
-    # -- interop -----------------------------------------------------------------------------------------------------
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.scanner().__arrow_c_stream__(requested_schema)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self)._of, (self._state, self._place)
+        return type(self)._of, (self._state, self._fragment_index)
 
     def __repr__(self) -> str:
         deletion = self.deletion_file()
@@ -333,7 +404,11 @@ class SyncFragment(_Fragment, SyncFace):
 
     @property
     def partition_expression(self) -> NoReturn:
-        """Not offered: tables are not partitioned."""
+        """Not offered: tables are not partitioned.
+
+        Raises:
+            NotImplementedError: Always.
+        """
         raise NotImplementedError("Not implemented yet for LanceFragment")
 
 
@@ -350,18 +425,23 @@ def __getattr__(name: str) -> Any:
 
 
 class AsyncFragment(_Fragment, AsyncFace):
-    """One fragment of a dataset version. Made by `AsyncDataset.get_fragments`."""
+    """One fragment of a dataset version, awaitable. `AsyncDataset.get_fragments` creates it.
 
-    def __init__(self, state: DatasetState, place: int) -> None:
+    Args:
+        state: State of the dataset.
+        fragment_index: Index of the fragment in the manifest.
+    """
+
+    def __init__(self, state: DatasetState, fragment_index: int) -> None:
         super().__init__(state)
-        self._place = place
+        self._fragment_index = fragment_index
 
     async def num_deletions(self) -> int:
-        """Deleted rows."""
+        """Number of deleted rows. See `LanceFragment.num_deletions`."""
         return self.physical_rows - await self.count_rows()
 
     async def count_rows(self, filter: Any = None) -> int:
-        """Rows that are left, or those of them that pass a filter."""
+        """Count the rows that are not deleted. See `LanceFragment.count_rows`."""
         return await self.scanner(filter=filter).count_rows()
 
     # -- rows --------------------------------------------------------------------------------------------------------
@@ -375,7 +455,7 @@ class AsyncFragment(_Fragment, AsyncFace):
         offset: int | None = None,
         **options: Any,
     ) -> AsyncScanner:
-        """A scan of this fragment; see `LanceFragment.scanner`."""
+        """Build a scan of this fragment. See `LanceFragment.scanner`."""
         wanted = self._options(columns=columns, filter=filter, limit=limit, offset=offset, **options)
         return scanners.AsyncScanner(self._state, wanted)
 
@@ -388,12 +468,12 @@ class AsyncFragment(_Fragment, AsyncFace):
         *more: Any,
         **options: Any,
     ) -> pa.Table:
-        """The rows as a table; parameters as for `LanceDataset.scanner`."""
+        """Read the rows as a table. See `LanceDataset.scanner`."""
         wanted = named("fragment.to_table", more, options)
         return await self.scanner(columns=columns, filter=filter, limit=limit, offset=offset, **wanted).to_table()
 
     def to_batches(self, *, columns: Columns = None, **options: Any) -> AsyncIterator[pa.RecordBatch]:
-        """The rows batch by batch, for `async for`; parameters as for `LanceDataset.scanner`."""
+        """Read the rows batch by batch, with `async for`. See `LanceDataset.scanner`."""
         return self.scanner(columns=columns, **options).to_batches()
 
     async def to_pandas(
@@ -406,7 +486,7 @@ class AsyncFragment(_Fragment, AsyncFace):
         blob_mode: str = "lazy",
         **options: Any,
     ) -> pd.DataFrame:
-        """The rows as a data frame; parameters as for `LanceDataset.to_pandas`."""
+        """Read the rows as a data frame. See `LanceDataset.to_pandas`."""
         options = named("fragment.to_pandas", more, options)
         blob_mode = options.pop("blob_mode", blob_mode)
         scan = {name: options.pop(name) for name in list(options) if name in SCAN_KEYWORDS}
@@ -414,29 +494,29 @@ class AsyncFragment(_Fragment, AsyncFace):
         return await scanner.to_pandas(blob_mode=blob_mode, **options)
 
     async def head(self, num_rows: int, **options: Any) -> pa.Table:
-        """The first rows."""
+        """Read the first rows. See `LanceDataset.head`."""
         return await self.scanner(**{**options, "limit": num_rows}).to_table()
 
     async def take(self, indices: Any, columns: Selection = None) -> pa.Table:
-        """Rows by position among those that are left; errors as `LanceFragment.take`."""
+        """Read rows by position. See `LanceFragment.take`."""
         return await self._run(self._take(indices, columns))
 
     def open_session(self, columns: Selection = None, with_row_address: bool | None = None) -> AsyncFragmentSession:
-        """See `LanceFragment.open_session`."""
+        """Prepare many takes of the same columns. See `LanceFragment.open_session`."""
         return AsyncFragmentSession(self, columns, with_row_address=bool(with_row_address))
 
     async def validate(self) -> None:
-        """Check the fragment's files; see `LanceDataset.validate`."""
+        """Check the fragment's files. See `LanceDataset.validate`."""
         await self._run(self._validate())
 
     # -- changes, to be committed with `LanceOperation` ---------------------------------------------------------------
 
     async def delete(self, predicate: Any) -> FragmentMetadata | None:
-        """The fragment without the rows that pass a filter; see `LanceFragment.delete`."""
+        """Write a deletion file for the rows that pass a filter. See `LanceFragment.delete`."""
         return await self._run(self._delete(predicate))
 
     async def delete_rows(self, offsets: Any) -> FragmentMetadata | None:
-        """The fragment without rows given by their offsets in it; see `LanceFragment.delete_rows`."""
+        """Write a deletion file for rows given by offset. See `LanceFragment.delete_rows`."""
         return await self._run(self._delete_rows(offsets))
 
     async def merge_columns(
@@ -449,10 +529,10 @@ class AsyncFragment(_Fragment, AsyncFace):
         memory_limit: int | None = None,
         progress: Progress | None = None,
     ) -> tuple[FragmentMetadata, LanceSchema]:
-        """The fragment with new columns; see `LanceFragment.merge_columns`."""
+        """Write new columns of this fragment. See `LanceFragment.merge_columns`."""
         await runtime.load_modules(row_changes.__name__)
         return await row_changes.merge_fragment_columns_async(
-            self._state, self._place, value_func, columns, reader_schema, batch_size, memory_limit, progress
+            self._state, self._fragment_index, value_func, columns, reader_schema, batch_size, memory_limit, progress
         )
 
     async def merge(
@@ -465,10 +545,10 @@ class AsyncFragment(_Fragment, AsyncFace):
         memory_limit: int | None = None,
         progress: Progress | None = None,
     ) -> tuple[FragmentMetadata, LanceSchema]:
-        """The fragment with the columns of a table, by a key; see `LanceFragment.merge`."""
+        """Write the columns of another table, by key. See `LanceFragment.merge`."""
         await runtime.load_modules(row_changes.__name__)
         return await row_changes.merge_fragment_async(
-            self._state, self._place, data_obj, left_on, right_on, schema, memory_limit, progress
+            self._state, self._fragment_index, data_obj, left_on, right_on, schema, memory_limit, progress
         )
 
     async def update_columns(
@@ -482,12 +562,12 @@ class AsyncFragment(_Fragment, AsyncFace):
         memory_limit: int | None = None,
         progress: Progress | None = None,
     ) -> tuple[FragmentMetadata, list[int]] | tuple[FragmentMetadata, list[int], bytes]:
-        """The fragment with new values of columns that are there; see `LanceFragment.update_columns`."""
+        """Write new values of existing columns. See `LanceFragment.update_columns`."""
         await runtime.load_modules(row_changes.__name__)
-        found = await row_changes.update_columns_async(
-            self._state, self._place, data_obj, left_on, right_on, schema, memory_limit, progress
+        updated = await row_changes.update_columns_async(
+            self._state, self._fragment_index, data_obj, left_on, right_on, schema, memory_limit, progress
         )
-        return found if with_offsets else found[:2]
+        return updated if with_offsets else updated[:2]
 
     @staticmethod
     async def create(
@@ -500,7 +580,7 @@ class AsyncFragment(_Fragment, AsyncFace):
         mode: str = "append",
         **options: Any,
     ) -> FragmentMetadata:
-        """Write rows as one fragment that no version refers to yet; see `LanceFragment.create`."""
+        """Write rows as one fragment that no version refers to yet. See `LanceFragment.create`."""
         await runtime.load_modules(write_fragments.__name__)
         return await write_fragments.write_fragment_async(
             dataset_uri, data, fragment_id, schema, mode=mode, progress=progress, **options
@@ -508,43 +588,12 @@ class AsyncFragment(_Fragment, AsyncFace):
 
     @staticmethod
     async def create_from_file(filename: str, dataset: AsyncDataset, fragment_id: int) -> FragmentMetadata:
-        """The fragment of a data file; see `LanceFragment.create_from_file`."""
+        """Describe a data file of another writer. See `LanceFragment.create_from_file`."""
         return await run_awaited(dataset._state, _create_from_file(dataset._state, filename, fragment_id))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        index = state.pop("_place", None)  # of earlier releases
+        self.__dict__.update(state if index is None else {**state, "_fragment_index": index})
 
     def __repr__(self) -> str:
         return f"<AsyncFragment {self.fragment_id} of {hide_secrets(self._state.location.uri)}>"
-
-
-# -- takes of the same columns -----------------------------------------------------------------------------------------
-
-
-class FragmentSession:
-    """What `LanceFragment.open_session` gives."""
-
-    def __init__(self, fragment: SyncFragment, columns: Selection, *, with_row_address: bool) -> None:
-        self._fragment = fragment
-        self._columns = _with_address(fragment._state, columns) if with_row_address else columns
-
-    def take(self, indices: Any) -> pa.Table:
-        """Rows by position among the rows of the fragment that are left; errors as `LanceFragment.take`."""
-        return self._fragment.take(indices, self._columns)
-
-
-class AsyncFragmentSession:
-    """What `AsyncFragment.open_session` gives."""
-
-    def __init__(self, fragment: AsyncFragment, columns: Selection, *, with_row_address: bool) -> None:
-        self._fragment = fragment
-        self._columns = _with_address(fragment._state, columns) if with_row_address else columns
-
-    async def take(self, indices: Any) -> pa.Table:
-        """See `FragmentSession.take`."""
-        return await self._fragment.take(indices, self._columns)
-
-
-def _with_address(state: DatasetState, columns: Selection) -> Selection:
-    """The columns with the row address behind them."""
-    if isinstance(columns, dict):
-        return {**columns, ROW_ADDRESS: ROW_ADDRESS}
-    listed = as_list(columns)
-    return [*(state.schema.names if listed is None else (name for name in listed if name != ROW_ADDRESS)), ROW_ADDRESS]

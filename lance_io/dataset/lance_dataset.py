@@ -1,15 +1,16 @@
-"""One table version, open: `LanceDataset`, with pylance's names, and `AsyncDataset`, which is the same, awaitable.
+"""`LanceDataset`, a table version with pylance's names, and `AsyncDataset`, its awaitable twin.
 
-`SyncDataset` has the methods of `LanceDataset`, which is that and a `pyarrow.dataset.Dataset`, whose module takes 0.2 s
-to load (`bases.py`): the class is made when it is first asked for. `lance_io.dataset` gives an `OpenedDataset` where
-nothing has loaded that module yet, which is a `LanceDataset` to all who ask.
+`SyncDataset` holds the methods of `LanceDataset`, which also derives from `pyarrow.dataset.Dataset`. Importing that
+module takes 0.2 s (`bases.py`), so the public class is built on first use. Until then `lance_io.dataset` returns an
+`OpenedDataset`, whose `__class__` is `LanceDataset`.
 
-Every asynchronous method is a coroutine that runs on the engine's loop, whatever loop awaits it; cancelling the caller
-cancels it there. `async for` over batches that ends early (`break`, an exception, `aclose`) cancels the reads under
-way.
+Each asynchronous method is a coroutine that runs on the engine's loop; any loop can await it. Cancelling the caller
+cancels the work on the engine. Leaving an `async for` over batches early (`break`, an exception, `aclose`) cancels the
+reads under way.
 
-The methods run plans of `changes/` and `reads/`: those that give rows are in `row_methods.py`, those that change the
-table in `change_methods.py`. Modules that an open dataset does not need are loaded when a method needs them.
+The methods run plans of `changes/` and `reads/`. Row methods live in `row_methods.py`, version methods in
+`version_methods.py`, methods that change the table in `change_methods.py`. An open dataset loads further modules on
+demand.
 """
 
 from __future__ import annotations
@@ -19,22 +20,19 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypedDict, cast
 
-import pyarrow as pa
-
 from lance_io import runtime
 from lance_io.dataset.change_methods import AsyncDatasetChanges, DatasetChanges
 from lance_io.dataset.clone_methods import AsyncDatasetClones, DatasetClones
 from lance_io.dataset.opening import Opening
 from lance_io.dataset.row_methods import AsyncDatasetRows, DatasetRows
+from lance_io.dataset.version_methods import AsyncDatasetVersions, DatasetVersions
 from lance_io.errors import UsageError
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.limits import COMMIT_TIMEOUT
 from lance_io.not_offered import DatasetNotOffered
-from lance_io.plans.lazy_module import later_plans
-from lance_io.plans.streams import shared, shared_async
-from lance_io.reads.open_version import check_out, latest_of, open_options, open_steps
+from lance_io.reads.open_version import open_options, open_steps
 from lance_io.reads.properties import DatasetProperties
-from lance_io.reads.run_plan import run, run_async, run_sync
+from lance_io.reads.run_plan import run_async, run_sync
 from lance_io.reads.scan.scan_statistics import IoMeter
 from lance_io.redaction import hide_secrets
 from lance_io.store.offers import offers_sync_reads
@@ -42,7 +40,7 @@ from lance_io.store.provided_options import gather_provider
 from lance_io.store.url import load_client, uri_on
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import timedelta
     from os import PathLike
     from typing import Self
@@ -50,42 +48,31 @@ if TYPE_CHECKING:
     from lance_io.changes.edits import commit_operation as commits
     from lance_io.changes.operations.lance_operation import LanceOperation, Transaction
     from lance_io.changes.write import run_write as writes
-    from lance_io.dataset import bases, tags_and_branches
+    from lance_io.dataset import bases
     from lance_io.dataset import fragment as fragments
     from lance_io.dataset import scanner as scanners
-    from lance_io.dataset import version_delta as deltas
     from lance_io.dataset.fragment import AsyncFragment, LanceFragment
-    from lance_io.dataset.tags_and_branches import Branches, Tags
-    from lance_io.dataset.version_delta import AsyncDatasetDelta, DatasetDelta
     from lance_io.io import scheduler
-    from lance_io.reads.checks import validation
-    from lance_io.reads.metadata import describe, file_listing, table_statistics
-    from lance_io.reads.metadata.describe import Version, VersionRef
-    from lance_io.reads.metadata.file_listing import Progress
+    from lance_io.reads.metadata import table_statistics
     from lance_io.reads.metadata.table_statistics import AsyncStats, LanceStats
     from lance_io.reads.open_version import Ref
     from lance_io.reads.run_plan import Timeout
     from lance_io.reads.version.state import DatasetState
 else:
-    bases = later("lance_io.dataset.bases")
-    fragments = later("lance_io.dataset.fragment")
-    scanners = later("lance_io.dataset.scanner")
-    commits = later("lance_io.changes.edits.commit_operation")
-    deltas = later("lance_io.dataset.version_delta")
-    describe = later_plans("lance_io.reads.metadata.describe")
-    file_listing = later_plans("lance_io.reads.metadata.file_listing")
-    table_statistics = later("lance_io.reads.metadata.table_statistics")
-    tags_and_branches = later_plans("lance_io.dataset.tags_and_branches")
-    validation = later_plans("lance_io.reads.checks.validation")
-    writes = later("lance_io.changes.write.run_write")
-    scheduler = later("lance_io.io.scheduler")
+    bases = lazy_module("lance_io.dataset.bases")
+    fragments = lazy_module("lance_io.dataset.fragment")
+    scanners = lazy_module("lance_io.dataset.scanner")
+    commits = lazy_module("lance_io.changes.edits.commit_operation")
+    table_statistics = lazy_module("lance_io.reads.metadata.table_statistics")
+    writes = lazy_module("lance_io.changes.write.run_write")
+    scheduler = lazy_module("lance_io.io.scheduler")
 
-# what methods of `AsyncDataset` use that are no coroutines, imported before they are called: they may be on a loop
+# Modules that plain methods of `AsyncDataset` use. They are imported in advance, because the methods may run on a loop.
 _USED_BY_FUNCTIONS: Final = (fragments.__name__, scanners.__name__, scheduler.__name__)
 
 
 class _Dataset(DatasetProperties):
-    """What both faces of a dataset have in common."""
+    """State shared by both faces of a dataset."""
 
     @classmethod
     def _of(cls, state: DatasetState, meter: IoMeter | None = None) -> Self:
@@ -94,31 +81,40 @@ class _Dataset(DatasetProperties):
         dataset._meter = meter or IoMeter(state.location.store)
         return dataset
 
-    def _places(self, filter: Any) -> Sequence[int]:
-        """Places of the fragments, as `get_fragments` gives them."""
+    def _fragment_indexes(self, filter: Any) -> Sequence[int]:
+        """Indexes of the fragments of `get_fragments`."""
         if filter is not None:
             raise UsageError("get_fragments() does not support filter yet")
-        return self._state.all_places
+        return self._state.all_fragment_indexes
 
     def __copy__(self) -> Self:
         return type(self)._of(self._state)
 
 
 class BulkCommitResult(TypedDict):
-    """What `LanceDataset.commit_batch` gives.
+    """Result of `LanceDataset.commit_batch`.
 
-    dataset  the new version
-    merged   the operation that it is, of all that were given
+    Attributes:
+        dataset: The new version.
+        merged: The transaction that holds all the appends.
     """
 
     dataset: LanceDataset
     merged: Transaction
 
 
-class SyncDataset(_Dataset, DatasetRows, DatasetChanges, DatasetClones, DatasetNotOffered):
-    """A snapshot of a table: it does not see later commits until `checkout_latest`.
+class SyncDataset(_Dataset, DatasetRows, DatasetChanges, DatasetClones, DatasetVersions, DatasetNotOffered):
+    """A snapshot of a table. It sees later commits only after `checkout_latest`.
 
-    Parameters as for `lance_io.dataset`.
+    Args:
+        uri: Location of the table; see `lance_io.dataset`.
+        version: Number, tag or `(branch, version)`; None for the newest.
+        timeout: Seconds, or a `timedelta`, that opening may take.
+        options: Other keywords of `lance_io.dataset`.
+
+    Raises:
+        ValueError: The table, version or tag does not exist, or the scheme is unknown.
+        DeadlineExceeded: Opening takes longer than `timeout`.
     """
 
     def __init__(
@@ -131,101 +127,41 @@ class SyncDataset(_Dataset, DatasetRows, DatasetChanges, DatasetClones, DatasetN
 
     @property
     def stats(self) -> LanceStats:
-        """Statistics of the table."""
+        """Row counts and bytes per field of this version."""
         return table_statistics.LanceStats(self._state)
-
-    # -- versions ----------------------------------------------------------------------------------------------------
-
-    @property
-    def latest_version(self) -> int:
-        """Number of the newest version of the branch, asked from the store now."""
-        return self._run(latest_of(self._state))
-
-    def versions(self) -> list[Version]:
-        """All versions of the branch, oldest first; reads every manifest."""
-        return self._run(describe.describe_versions(self._state.location, self._state.session))
-
-    def version_refs(self) -> list[VersionRef]:
-        """Numbers of all versions of the branch, oldest first; one listing."""
-        return self._run(describe.version_refs(self._state.location))
-
-    def all_files(self) -> pa.RecordBatchReader:
-        """All files below the table's folder, with size and time: `base_uri`, `path`, `size_bytes`, `last_modified`."""
-        return self._run(file_listing.all_files(self._state))
-
-    def tracked_files(
-        self, *, min_version: int | None = None, progress: Progress | None = None
-    ) -> pa.RecordBatchReader:
-        """The files that the versions of the branch refer to: `version`, `base_uri`, `path`, `type`.
-
-        min_version  only versions from this one on
-        progress     told (versions read, versions in all) now and then
-        """
-
-        @shared
-        def batches(state: DatasetState) -> Iterator[pa.RecordBatch]:
-            for portion in run(state, file_listing.tracked_versions(state, min_version)):
-                yield run(state, file_listing.tracked_files(state, portion))
-                portion.tell(progress)
-
-        return pa.RecordBatchReader.from_batches(file_listing.TRACKED_FILES, batches(self._state))
-
-    def checkout_version(self, version: Ref, *, timeout: Timeout = None) -> Self:
-        """Another version, tag or `(branch, version)` of the same table, as a new object."""
-        meter = IoMeter(self._state.location.store)
-        return type(self)._of(self._run(check_out(self._state, version), timeout), meter)
-
-    def checkout_latest(self, *, timeout: Timeout = None) -> None:
-        """Move this object to the newest version of its branch."""
-        begun = self._state
-        self._move_to(self._run(check_out(begun, None), timeout), begun)
-
-    @property
-    def tags(self) -> Tags:
-        """The table's tags."""
-        return tags_and_branches.Tags(self._state)
-
-    @property
-    def branches(self) -> Branches:
-        """The table's branches."""
-        return tags_and_branches.Branches(self._state)
-
-    def delta(
-        self,
-        compared_against: int | None = None,
-        *,
-        begin_version: int | None = None,
-        end_version: int | None = None,
-    ) -> DatasetDelta:
-        """What changed after one version, up to another: rows inserted, updated and deleted, and transactions.
-
-        compared_against  the version to compare this one with, an older or a newer one; or
-        begin_version, end_version  two versions of the branch
-
-        Rows come as they are in this version. Raises `ValueError` unless one of the two ways is taken.
-        """
-        chosen = deltas.version_range(self._state, compared_against, begin_version, end_version)
-        return deltas.DatasetDelta(self._state, *chosen)
 
     # -- fragments ---------------------------------------------------------------------------------------------------
 
     def get_fragments(self, filter: Any = None) -> list[LanceFragment]:
-        """The fragments, in the order of the manifest."""
-        return [fragments.LanceFragment._of(self._state, place) for place in self._places(filter)]
+        """List the fragments in the order of the manifest. Reads nothing.
+
+        Args:
+            filter: Must be None.
+
+        Returns:
+            One `LanceFragment` for each fragment.
+
+        Raises:
+            ValueError: `filter` is not None.
+        """
+        return [fragments.LanceFragment._of(self._state, index) for index in self._fragment_indexes(filter)]
 
     def get_fragment(self, fragment_id: int) -> LanceFragment | None:
-        """The fragment with this id, or None."""
-        place = self._state.place_of(fragment_id)
-        return None if place is None else fragments.LanceFragment._of(self._state, place)
+        """Look up a fragment by id. Reads nothing.
 
-    def validate(self) -> None:
-        """Check that all files of the version are there, those of blobs, too, and agree with the manifest.
+        Args:
+            fragment_id: Id of the fragment.
 
-        Reads metadata and descriptions of blobs, no rows.
+        Returns:
+            The fragment; None if no fragment has this id.
 
-        Raises `FormatError` for what does not agree, `OSError` for a file that is missing.
+        Raises:
+            TypeError: `fragment_id` is not an integer.
+            OverflowError: `fragment_id` is negative.
+            FormatError: Two fragments have this id.
         """
-        self._run(validation.validate(self._state, self._state.all_places))
+        fragment_index = self._state.fragment_index_of(fragment_id)
+        return None if fragment_index is None else fragments.LanceFragment._of(self._state, fragment_index)
 
     # -- commits ----------------------------------------------------------------------------------------------------
 
@@ -251,21 +187,39 @@ class SyncDataset(_Dataset, DatasetRows, DatasetChanges, DatasetClones, DatasetN
         skip_auto_cleanup: bool = False,
         storage_options_provider: Any = None,
     ) -> LanceDataset:
-        """Commit an operation that was prepared somewhere; gives the version that it makes.
+        """Commit a prepared operation as a new version.
 
-        base_uri      the table, or an open dataset (which stays at its version)
-        operation     one of `LanceOperation`, or a whole `Transaction`: committing the same one again is recognised,
-                      also that of a `CommitUnknownError`
-        read_version  version that the operation was made for; not needed for `Overwrite` and `Restore`
-        detached      make a version outside of the sequence, which only its number finds
-        max_retries   attempts at most; 0 with an `Overwrite`: `read_version` must still be the newest
-        commit_timeout  no further attempt after this time
-        filesystem    of fsspec or pyarrow, or a store of obstore's, on which `base_uri` is a path
-        skip_auto_cleanup  no cleanup follows, whatever the table's configuration says
-        storage_options_provider  as for `dataset`
+        Args:
+            base_uri: URI of the table, or an open dataset, which stays at its version.
+            operation: An operation of `LanceOperation`, or a whole `Transaction`. Committing the same transaction again
+                is recognised, also that of a `CommitUnknownError`.
+            read_version: Version that the operation is based on. `Overwrite` and `Restore` need none.
+            commit_lock: Callable that returns a context manager for a version number, entered around the commit.
+            storage_options: Credentials and settings of the store.
+            enable_v2_manifest_paths: False names the manifests of a new table in the V1 scheme.
+            detached: Make a version outside of the sequence; only its number leads to it.
+            max_retries: Maximum number of attempts. With 0, an `Overwrite` requires that `read_version` is still the
+                newest version.
+            commit_message: Message stored with the transaction.
+            enable_stable_row_ids: Whether a new table has stable row ids.
+            namespace_client: Must be None; this release has no namespaces.
+            table_id: Must be None; this release has no namespaces.
+            namespace_client_managed_versioning: Must be False; this release has no namespaces.
+            base_store_params: Storage options of base paths, by path, instead of `storage_options`.
+            commit_timeout: No attempt starts after this time.
+            filesystem: File system of fsspec or pyarrow, or store of obstore, on which `base_uri` is a path.
+            skip_auto_cleanup: True runs no cleanup after this commit, overriding the table's configuration.
+            storage_options_provider: Provider of storage options; see `lance_io.dataset`.
 
-        Raises `CommitConflictError` for changes of other writers that do not go together with it, `OSError` when
-        there is no table and the operation is no `Overwrite`, and for one that does not fit the table or its files.
+        Returns:
+            The new version.
+
+        Raises:
+            CommitConflictError: Changes of other writers conflict with the operation.
+            CommitUnknownError: The store's answer is lost, and reading the table does not tell whether the version
+                exists.
+            OSError: The table does not exist and the operation is no `Overwrite`, or the operation does not fit the
+                table or its files.
         """
         return new_dataset(commits.run_commit(locals()))
 
@@ -284,7 +238,28 @@ class SyncDataset(_Dataset, DatasetRows, DatasetChanges, DatasetClones, DatasetN
         filesystem: Any = None,
         storage_options_provider: Any = None,
     ) -> BulkCommitResult:
-        """Commit several appends as one; gives `{"dataset": ..., "merged": ...}`."""
+        """Commit several appends as one version.
+
+        Args:
+            dest: URI of the table, or an open dataset, which stays at its version.
+            transactions: Appends, each a `Transaction`.
+            commit_lock: Callable that returns a context manager for a version number, entered around the commit.
+            storage_options: Credentials and settings of the store.
+            enable_v2_manifest_paths: False names the manifests of a new table in the V1 scheme.
+            detached: Make a version outside of the sequence; only its number leads to it.
+            max_retries: Maximum number of attempts.
+            base_store_params: Storage options of base paths, by path, instead of `storage_options`.
+            commit_timeout: No attempt starts after this time.
+            filesystem: File system of fsspec or pyarrow, or store of obstore, on which `dest` is a path.
+            storage_options_provider: Provider of storage options; see `lance_io.dataset`.
+
+        Returns:
+            `{"dataset": the new version, "merged": the merged transaction}`.
+
+        Raises:
+            ValueError: There are no transactions, or one is no append. The error is also an `OSError`.
+            CommitConflictError: Changes of other writers conflict with the appends.
+        """
         given = commits.batch_commit(locals())
         return {"dataset": new_dataset(commits.run_commit(given)), "merged": given["operation"]}
 
@@ -307,28 +282,70 @@ class SyncDataset(_Dataset, DatasetRows, DatasetChanges, DatasetClones, DatasetN
     # -- inherited from pyarrow and not offered ----------------------------------------------------------------------
 
     def filter(self, expression: object) -> NoReturn:
-        """Not offered; use `scanner(filter=...)`."""
+        """Not offered. Use `scanner(filter=...)`.
+
+        Args:
+            expression: Ignored.
+
+        Raises:
+            NotImplementedError: Always.
+        """
         raise NotImplementedError("filter: use scanner(filter=...)")
 
     def join(self, *args: object, **kwargs: object) -> NoReturn:
-        """Not offered; join tables."""
+        """Not offered. Call `to_table()` and join tables.
+
+        Args:
+            args: Ignored.
+            kwargs: Ignored.
+
+        Raises:
+            NotImplementedError: Always.
+        """
         raise NotImplementedError("join: use to_table() and join tables")
 
     def join_asof(self, *args: object, **kwargs: object) -> NoReturn:
-        """Not offered; join tables."""
+        """Not offered. Call `to_table()` and join tables.
+
+        Args:
+            args: Ignored.
+            kwargs: Ignored.
+
+        Raises:
+            NotImplementedError: Always.
+        """
         raise NotImplementedError("join_asof: use to_table() and join tables")
 
     def sort_by(self, *args: object, **kwargs: object) -> NoReturn:
-        """Not offered; use `scanner(order_by=...)`."""
+        """Not offered. Use `scanner(order_by=...)`.
+
+        Args:
+            args: Ignored.
+            kwargs: Ignored.
+
+        Raises:
+            NotImplementedError: Always.
+        """
         raise NotImplementedError("sort_by: use scanner(order_by=...)")
 
     def replace_schema(self, schema: object) -> NoReturn:
-        """Not offered: the schema is the table's."""
+        """Not offered: a dataset has the schema of its table.
+
+        Args:
+            schema: Ignored.
+
+        Raises:
+            NotImplementedError: Always.
+        """
         raise NotImplementedError("Cannot replace the schema of a dataset")
 
     @property
     def partition_expression(self) -> NoReturn:
-        """Not offered: tables are not partitioned."""
+        """Not offered: tables are not partitioned.
+
+        Raises:
+            NotImplementedError: Always.
+        """
         raise NotImplementedError("partitioning not yet supported")
 
     def _get_fragments(self, filter: Any) -> Iterator[LanceFragment]:
@@ -354,36 +371,43 @@ def __getattr__(name: str) -> Any:
 
 
 def _lance_dataset() -> type[LanceDataset]:
-    # pyarrow's constructor would want a C++ dataset; every inherited method is overridden
-    made: type[LanceDataset] = bases.subclass(SyncDataset, bases.Dataset)
-    return made
+    # pyarrow's constructor expects a C++ dataset; this class overrides every inherited method
+    public_class: type[LanceDataset] = bases.subclass(SyncDataset, bases.Dataset)
+    return public_class
 
 
 class OpenedDataset(SyncDataset):
-    """A `LanceDataset` that has not loaded pyarrow's dataset module.
+    """A `LanceDataset` before pyarrow's dataset module is loaded.
 
-    Asked for its class, as by `isinstance`, it names `LanceDataset`, which loads that; only `type` tells them apart.
+    `isinstance` sees `LanceDataset`, because `__class__` builds and returns that class; only `type` shows the
+    difference.
     """
 
     __class__ = property(lambda _: _lance_dataset())
 
 
 def dataset_class() -> type[LanceDataset]:
-    """The class of new datasets: an actual subclass of pyarrow's where that is loaded already, or DuckDB is.
+    """The class of new datasets: the public one if pyarrow's dataset module or DuckDB is loaded already.
 
-    DuckDB looks at the type, not at the class that it names: of others it reads all columns, as a stream.
+    DuckDB looks at `type`, not at `__class__`. It reads all columns of any other class, as a stream.
     """
     is_wanted = not sys.modules.keys().isdisjoint(("pyarrow._dataset", "duckdb"))
     return _lance_dataset() if is_wanted else cast("type[LanceDataset]", OpenedDataset)
 
 
 def new_dataset(state: DatasetState) -> LanceDataset:
-    """The dataset of a version that was opened or made."""
+    """The dataset of a version that was opened or committed."""
     return dataset_class()._of(state)
 
 
-class AsyncDataset(_Dataset, AsyncDatasetRows, AsyncDatasetChanges, AsyncDatasetClones, DatasetNotOffered):
-    """A snapshot of a table version. Made by `AsyncDataset.open`, or from a `LanceDataset` by `AsyncDataset.of`."""
+class AsyncDataset(
+    _Dataset, AsyncDatasetRows, AsyncDatasetChanges, AsyncDatasetClones, AsyncDatasetVersions, DatasetNotOffered
+):
+    """A snapshot of a table. Open it with `AsyncDataset.open`, or wrap a `LanceDataset` with `AsyncDataset.of`.
+
+    Raises:
+        TypeError: Always, if you call the class: a constructor cannot be awaited.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         raise TypeError(
@@ -395,105 +419,65 @@ class AsyncDataset(_Dataset, AsyncDatasetRows, AsyncDatasetChanges, AsyncDataset
     def open(
         uri: str | PathLike[str], version: Ref | None = None, *, timeout: Timeout = None, **options: Any
     ) -> Opening[AsyncDataset]:
-        """Open a table; keywords as for `lance_io.dataset`. A coroutine, which `async with` takes too."""
+        """Open a table, by `await` or `async with`.
+
+        Args:
+            uri: Location of the table; see `lance_io.dataset`.
+            version: Number, tag or `(branch, version)`; None for the newest.
+            timeout: Seconds, or a `timedelta`, that opening may take.
+            options: Other keywords of `lance_io.dataset`.
+
+        Returns:
+            A coroutine of the dataset. `async with` closes the dataset at the end of the block.
+
+        Raises:
+            ValueError: The table, version or tag does not exist, or the scheme is unknown.
+            DeadlineExceeded: Opening takes longer than `timeout`.
+        """
         return Opening(partial(_open, uri, version, timeout, options))
 
     @classmethod
     def of(cls, dataset: LanceDataset) -> Self:
-        """The same table version as a `LanceDataset`, sharing its caches."""
+        """Wrap the version of a `LanceDataset`. Both share their caches.
+
+        Args:
+            dataset: An open dataset.
+
+        Returns:
+            The same version, awaitable.
+        """
         runtime.load_modules_sync(*_USED_BY_FUNCTIONS)
         return cls._of(dataset._state)
 
     def to_sync(self) -> LanceDataset:
-        """The same table version for plain code, sharing the caches; it outlives this object's `aclose`."""
+        """The same version as a `LanceDataset`, with shared caches. It stays open after `aclose`."""
         return new_dataset(replace(self._state, schedulers=None))
 
     async def aclose(self) -> None:
-        """Cancel the reads under way, of calls and of batches, wait until they have ended and free what they hold.
+        """Cancel the reads under way, wait until they end and free their memory.
 
-        Those who await them, and those who read on, get a `RuntimeError`, and so does every later call that reads or
-        changes the table, of this object and of whatever came from it: nothing is written. Of a dataset that was made
-        by `of` all go on: they are also those of the `LanceDataset`.
+        Pending calls and iterators raise `RuntimeError`. So does each later call of this object, and of the objects
+        that it returned, that reads or changes the table; such a call writes nothing. Objects made with
+        `AsyncDataset.of` share the reads of their `LanceDataset`, which continue.
         """
         if self._state.schedulers is not None:
             await runtime.wrap(self._state.schedulers.aclose())
         self._state.release()
 
-    # -- versions ----------------------------------------------------------------------------------------------------
-
-    async def latest_version(self) -> int:
-        """Number of the newest version of the branch."""
-        return await self._run(latest_of(self._state))
-
-    async def versions(self) -> list[Version]:
-        """All versions of the branch, oldest first; reads every manifest."""
-        return await self._run(describe.describe_versions(self._state.location, self._state.session))
-
-    async def all_files(self) -> pa.RecordBatchReader:
-        """See `LanceDataset.all_files`."""
-        return await self._run(file_listing.all_files(self._state))
-
-    @shared_async
-    async def tracked_files(
-        self, *, min_version: int | None = None, progress: Progress | None = None
-    ) -> AsyncIterator[pa.RecordBatch]:
-        """See `LanceDataset.tracked_files`; batch by batch, for `async for`."""
-        state = self._state
-        for portion in await self._run(file_listing.tracked_versions(state, min_version)):
-            yield await self._run(file_listing.tracked_files(state, portion))
-            portion.tell(progress)
-
-    async def version_refs(self) -> list[VersionRef]:
-        """Numbers of all versions of the branch, oldest first."""
-        return await self._run(describe.version_refs(self._state.location))
-
-    async def tags(self) -> dict[str, Any]:
-        """The table's tags by name."""
-        return await self._run(tags_and_branches.list_tags(self._state))
-
-    async def branches(self) -> dict[str, Any]:
-        """The table's branches by name."""
-        return await self._run(tags_and_branches.list_branches(self._state))
-
-    async def checkout_version(self, version: Ref, *, timeout: Timeout = None) -> AsyncDataset:
-        """Another version, tag or `(branch, version)` of the same table, as a new object."""
-        meter = IoMeter(self._state.location.store)
-        return type(self)._of(await self._run(check_out(self._state, version), timeout), meter)
-
-    async def checkout_latest(self, *, timeout: Timeout = None) -> None:
-        """Move this object to the newest version of its branch."""
-        begun = self._state
-        self._move_to(await self._run(check_out(begun, None), timeout), begun)
-
-    def delta(
-        self,
-        compared_against: int | None = None,
-        *,
-        begin_version: int | None = None,
-        end_version: int | None = None,
-    ) -> AsyncDatasetDelta:
-        """What changed after one version, up to another; see `LanceDataset.delta`."""
-        chosen = deltas.version_range(self._state, compared_against, begin_version, end_version)
-        return deltas.AsyncDatasetDelta(self._state, *chosen)
-
     # -- fragments ---------------------------------------------------------------------------------------------------
 
     def get_fragments(self, filter: Any = None) -> list[AsyncFragment]:
-        """The fragments, in the order of the manifest; nothing is read."""
-        return [fragments.AsyncFragment(self._state, place) for place in self._places(filter)]
+        """List the fragments. See `LanceDataset.get_fragments`."""
+        return [fragments.AsyncFragment(self._state, index) for index in self._fragment_indexes(filter)]
 
     def get_fragment(self, fragment_id: int) -> AsyncFragment | None:
-        """The fragment with this id, or None."""
-        place = self._state.place_of(fragment_id)
-        return None if place is None else fragments.AsyncFragment(self._state, place)
-
-    async def validate(self) -> None:
-        """Check that all files of the version are there and agree with the manifest; see `LanceDataset.validate`."""
-        await self._run(validation.validate(self._state, self._state.all_places))
+        """Look up a fragment by id. See `LanceDataset.get_fragment`."""
+        fragment_index = self._state.fragment_index_of(fragment_id)
+        return None if fragment_index is None else fragments.AsyncFragment(self._state, fragment_index)
 
     @property
     def stats(self) -> AsyncStats:
-        """Statistics of the table."""
+        """Row counts and bytes per field of this version."""
         return table_statistics.AsyncStats(self._state)
 
     # -- writes and commits -------------------------------------------------------------------------------------------
@@ -502,9 +486,23 @@ class AsyncDataset(_Dataset, AsyncDatasetRows, AsyncDatasetChanges, AsyncDataset
     async def write(
         data_obj: Any, uri: Any = None, schema: Any = None, mode: str = "create", **options: Any
     ) -> AsyncDataset:
-        """Write rows to a table; keywords as for `write_dataset`.
+        """Write rows to a table.
 
-        data_obj  also an asynchronous iterable of record batches, which is advanced on the calling loop
+        Args:
+            data_obj: Rows; see `lance_io.write_dataset`. Also an asynchronous iterable of record batches, which
+                advances on the calling loop.
+            uri: URI of the table, or an open dataset, which stays at its version.
+            schema: Schema of `data_obj`, if the data carries none.
+            mode: "create", "append" or "overwrite".
+            options: Other keywords of `lance_io.write_dataset`.
+
+        Returns:
+            The new version.
+
+        Raises:
+            OSError: The table exists (mode "create"), or the rows do not fit the table, or another writer's changes
+                conflict.
+            ValueError: A keyword has an invalid value.
         """
         await runtime.load_modules(writes.__name__, *_USED_BY_FUNCTIONS)
         return AsyncDataset._of(_closing(await writes.write_table_async(data_obj, uri, schema, mode, **options)))
@@ -521,7 +519,7 @@ class AsyncDataset(_Dataset, AsyncDatasetRows, AsyncDatasetChanges, AsyncDataset
         max_retries: int = 20,
         **options: Any,
     ) -> AsyncDataset:
-        """Commit an operation that was prepared somewhere; see `LanceDataset.commit`."""
+        """Commit a prepared operation as a new version. See `LanceDataset.commit`."""
         given = {name: value for name, value in locals().items() if name != "options"}
         await runtime.load_modules(commits.__name__, *_USED_BY_FUNCTIONS)
         return AsyncDataset._of(_closing(await commits.run_commit_async({**given, **options})))
@@ -541,7 +539,7 @@ class AsyncDataset(_Dataset, AsyncDatasetRows, AsyncDatasetChanges, AsyncDataset
         filesystem: Any = None,
         storage_options_provider: Any = None,
     ) -> dict[str, Any]:
-        """Commit several appends as one; see `LanceDataset.commit_batch`."""
+        """Commit several appends as one version. See `LanceDataset.commit_batch`."""
         given = locals()
         await runtime.load_modules(commits.__name__, *_USED_BY_FUNCTIONS)
         given = commits.batch_commit(given)

@@ -1,4 +1,4 @@
-"""`lance_io.dataset(...)`: the function that opens a table. Light to import; the rest is loaded by the call."""
+"""`lance_io.dataset(...)`, which opens a table. Importing this module is cheap; the call loads the rest."""
 
 from __future__ import annotations
 
@@ -40,35 +40,45 @@ def dataset(
 ) -> LanceDataset:
     """Open a table.
 
-    uri                   local path, `file://`, `s3://`, `memory://` ...
-    version               number, tag, or `(branch, version)` where None is "main" and "newest"; None for the newest
-    asof                  newest version that was committed at or before this time, as `versions()` shows it: a
-                          datetime, a pandas Timestamp or ISO text, local time unless it has a zone. Of a branch
-                          with `version=(branch, None)`; ignored with any other version
-    block_size            bytes; ranges of a take closer than this share a read
-    storage_options       credentials and settings of the store, names in any case
-    default_scan_options  scan keywords for scans of the dataset that leave them open; counts, takes, samples
-                          and scans of single fragments do not heed them
-    metadata_cache_size_bytes  bound of the search cache (256 MiB)
-    session               share caches and stores with other datasets
-    base_store_params     storage options for base paths of the table, by their URI, instead of `storage_options`
-    commit_lock           callable that makes a context manager for a version number, entered around every commit
-    read_params           {"validate_on_decode": True} refuses values that their type has not (text that is no UTF-8,
-                          decimals of too many digits, times behind the end of the day) with `FormatError`; other
-                          entries are accepted: `cache_repetition_index` saves nothing in a cache that is bounded
-    index_cache_size, index_cache_size_bytes  accepted; they matter to indices
-    timeout               seconds, or a `timedelta`, that opening may take; then `DeadlineExceeded`. For opening only
+    Args:
+        uri: Local path, `file://`, `s3://`, `memory://` and other URIs.
+        version: Number, tag, or `(branch, version)`; None for the newest. In a pair, a branch of None is "main", and a
+            version of None is the newest.
+        asof: Open the newest version committed at or before this time, as `versions()` shows it: a datetime, a pandas
+            Timestamp or ISO text; local time if it has no zone. Applies to a branch with `version=(branch, None)`;
+            ignored with any other version.
+        block_size: Bytes. Ranges of a take share a read if the gap between them is smaller.
+        commit_lock: Callable that returns a context manager for a version number, entered around each commit.
+        index_cache_size: Accepted and deprecated; this release reads no indices.
+        storage_options: Credentials and settings of the store; names in any case.
+        default_scan_options: Defaults of scan keywords for scans of the dataset. Counts, takes, samples and scans of
+            single fragments ignore them.
+        metadata_cache_size_bytes: Maximum bytes of the cache of metadata and page indexes; 256 MiB by default.
+        index_cache_size_bytes: Accepted; this release reads no indices.
+        read_params: `{"validate_on_decode": True}` raises `FormatError` for values that their type does not allow (text
+            that is not UTF-8, decimals of too many digits, times beyond the end of the day). Other entries, such as
+            `cache_repetition_index`, are accepted without effect: they save nothing in a bounded cache.
+        session: Session that shares caches and stores with other datasets.
+        namespace_client: Must be None; this release has no namespaces.
+        table_id: Must be None; this release has no namespaces.
+        base_store_params: Storage options by URI of a base path of the table; they replace `storage_options` there.
+        timeout: Seconds, or a `timedelta`, that opening may take. Applies to opening only.
+        filesystem: File system of fsspec or pyarrow, or store of obstore, on which `uri` is a path. It brings its own
+            credentials.
+        storage_options_provider: Object whose method `fetch_storage_options()` returns storage options; they override
+            `storage_options`. With an entry `expires_at_millis`, it is called again before that time.
+        memory_limit: Maximum bytes that a change of the table (`update`, merges, `optimize.compact_files`) holds in
+            memory, for calls without a limit of their own; 512 MiB by default.
+        max_decoded_bytes: Maximum bytes of one decoded value; larger values raise `ResourceLimitError`. None for the
+            session's limit, or 2 GiB.
 
-    filesystem            of fsspec or pyarrow, or a store of obstore's: `uri` is a path on it, and what it takes to
-                          reach it is part of it
-    storage_options_provider  has a method `fetch_storage_options()` that gives storage options, which stand before
-                          `storage_options`; with `expires_at_millis` among them it is asked again ahead of that
-    memory_limit          bytes that a change of the table may hold where its call does not say: `update`, merges,
-                          `optimize.compact_files`; 512 MiB unless said
-    max_decoded_bytes     that one value may take once it is decoded; a larger one is refused with `ResourceLimitError`.
-                          None for what the session says, or 2 GiB
+    Returns:
+        The open version.
 
-    Raises `ValueError` for a table, version or tag that is not there, and for an unknown scheme.
+    Raises:
+        ValueError: The table, version or tag does not exist, the scheme is unknown, or `uri` is missing.
+        DeadlineExceeded: Opening takes longer than `timeout`.
+        NotImplementedError: `namespace_client` or `table_id` is given.
     """
     from lance_io.dataset.lance_dataset import dataset_class
     from lance_io.store.provided_options import with_provider

@@ -1,4 +1,4 @@
-"""What opening something from a coroutine returns: `await` gives it, `async with` closes it at the end as well."""
+"""`Opening`: a coroutine that opens an object. `await` returns the object, `async with` also closes it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
 
 
 class Closable(Protocol):
-    """What is closed by `aclose`."""
+    """An object with `aclose`."""
 
     async def aclose(self) -> None:
-        """Close it."""
+        """Close the object."""
 
 
 T = TypeVar("T", bound=Closable)
 
 
 class Opening(Coroutine[Any, Any, T]):
-    """A coroutine that gives what it opens, to be entered by `async with` as well.
+    """A coroutine that opens an object; `async with` works as well.
 
-    To the event loop it is a coroutine as those of `async def` are: `asyncio.run` and tasks take it. But nothing exists
-    before it is begun, so that one that is left alone needs no closing and warns of nothing.
+    Event loops treat it like a coroutine of `async def`: `asyncio.run` and tasks accept it. Nothing exists before it
+    starts, so one that never runs needs no closing and warns of nothing.
     """
 
     def __init__(self, open_it: Callable[[], Coroutine[Any, Any, T]]) -> None:
@@ -41,15 +41,23 @@ class Opening(Coroutine[Any, Any, T]):
         return self._running
 
     def send(self, value: Any, /) -> Any:
-        """Run it up to where it waits; for event loops, as the two below."""
+        """Run up to the next suspension. Event loops call this.
+
+        Args:
+            value: Value for the suspended expression.
+        """
         return self._begin().send(value)
 
     def throw(self, *error: Any) -> Any:
-        """Raise an error where it waits."""
+        """Raise an error at the suspension. Event loops call this.
+
+        Args:
+            error: The error.
+        """
         return self._begin().throw(*error)
 
     def close(self) -> None:
-        """Give it up."""
+        """Drop the coroutine."""
         self._begin().close()
 
     async def __aenter__(self) -> T:

@@ -1,10 +1,10 @@
-"""`dataset.optimize` and `Compaction`: one call that compacts, or its three steps for jobs of many processes.
+"""Compaction: `dataset.optimize` in one call, `Compaction` in three steps for jobs of many processes.
 
     plan = Compaction.plan(dataset, {"target_rows_per_fragment": 1_000_000})
     results = pool.map(execute, plan.tasks)  # each task.execute(dataset); tasks and results pickle
     Compaction.commit(dataset, results)
 
-`AsyncDataset` has the same in `AsyncCompaction`, and `await task.execute_async(dataset)`.
+For `AsyncDataset` there are `AsyncCompaction` and `await task.execute_async(dataset)`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lance_io.changes.compaction.compaction_values import (
     tasks_json,
 )
 from lance_io.not_offered import NotOffered
-from lance_io.plans.lazy_module import later_plans
+from lance_io.plans.lazy_module import lazy_plans
 from lance_io.reads.run_plan import run_change
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.reads.version.state import DatasetState
 else:
-    plans = later_plans("lance_io.changes.compaction.compact_files")
+    plans = lazy_plans("lance_io.changes.compaction.compact_files")
 
 __all__ = [
     "AsyncCompaction",
@@ -49,28 +49,33 @@ __all__ = [
 
 
 class CompactionTask(TaskValues):
-    """Fragments that are rewritten together, in whatever process has the table."""
+    """Fragments to rewrite together, in any process that can open the table."""
 
     def execute(self, dataset: DatasetChanges) -> RewriteResult:
-        """Write their rows into new files. The table is as it was until `Compaction.commit`.
+        """Write the rows of the task's fragments into new files. The table does not change until `Compaction.commit`.
 
-        dataset  the table, open at any version: that of the task is read
+        Args:
+            dataset: The table, open at any version; the task reads its own version.
+
+        Returns:
+            The new fragments, for `Compaction.commit`. It can be pickled.
         """
         return dataset._run(plans.execute_task(dataset._state, self))
 
     async def execute_async(self, dataset: AsyncDatasetChanges) -> RewriteResult:
-        """The same for an `AsyncDataset`."""
+        """Write the rows of the task's fragments into new files. See `CompactionTask.execute`."""
         state = dataset._state
         return await run_change(plans.execute_task(state, self), answers_sync=state.answers_sync)
 
 
 @dataclass(frozen=True, repr=False)
 class CompactionPlan(ReducesToJson):
-    """What a compaction has to do.
+    """The tasks of a compaction.
 
-    read_version  the version that was planned on
-    tasks         in the order of the table; each may be executed in another process
-    options       of the compaction
+    Attributes:
+        read_version: Version that the plan is based on.
+        tasks: Tasks in the order of the table; each may run in another process.
+        options: Options of the compaction.
     """
 
     read_version: int
@@ -78,7 +83,7 @@ class CompactionPlan(ReducesToJson):
     options: CompactionSettings
 
     def num_tasks(self) -> int:
-        """How many tasks there are."""
+        """Number of tasks."""
         return len(self.tasks)
 
     def __repr__(self) -> str:
@@ -101,21 +106,44 @@ def _plan(state: DatasetState, given: Mapping[str, Any]) -> Plan[CompactionPlan]
 
 
 class Compaction:
-    """The steps of a compaction; options are a dict of the keywords of `compact_files`, such as `CompactionOptions`."""
+    """The steps of a compaction."""
 
     @staticmethod
     def plan(dataset: DatasetChanges, options: CompactionOptions | Mapping[str, Any] | None = None) -> CompactionPlan:
-        """What is to be done for the open version. Raises as `compact_files` for options that make no sense."""
+        """Plan a compaction of the open version.
+
+        Args:
+            dataset: The table.
+            options: Keywords of `DatasetOptimizer.compact_files`, as a dict such as `CompactionOptions`.
+
+        Returns:
+            The tasks.
+
+        Raises:
+            ValueError: An option has an invalid value.
+        """
         return dataset._run(_plan(dataset._state, options or {}))
 
     @staticmethod
     def execute(
         dataset: DatasetChanges, options: CompactionOptions | Mapping[str, Any] | None = None
     ) -> CompactionMetrics:
-        """Plan, execute and commit here; moves the dataset to the new version."""
+        """Plan, execute and commit a compaction in this process, and move `dataset` to the new version.
+
+        Args:
+            dataset: The table.
+            options: Keywords of `DatasetOptimizer.compact_files`.
+
+        Returns:
+            Counts of removed and added fragments and files.
+
+        Raises:
+            ValueError: An option has an invalid value.
+            CommitConflictError: Another writer changed the same fragments.
+        """
         begun = dataset._state
-        made, metrics = dataset._run(plans.compact_files(begun, options or {}))
-        dataset._move_to(made, begun)
+        compacted, metrics = dataset._run(plans.compact_files(begun, options or {}))
+        dataset._move_to(compacted, begun)
         return metrics
 
     @staticmethod
@@ -124,36 +152,46 @@ class Compaction:
         rewrites: Sequence[RewriteResult],
         options: CompactionOptions | Mapping[str, Any] | None = None,
     ) -> CompactionMetrics:
-        """Put what tasks have written in the place of what they read, in one version; moves the dataset to it.
+        """Replace the fragments that tasks read by the ones that they wrote, and move `dataset` to the new version.
 
-        rewrites  of tasks of one plan; not all of them need be there. Rows keep their order, whatever that of the list
-        Raises `CommitConflictError` where what they read was changed meanwhile: the files stay, for `cleanup`.
+        Rows keep their order, independent of the order of `rewrites`.
+
+        Args:
+            dataset: The table.
+            rewrites: Results of tasks of one plan; some may be missing.
+            options: Keywords of `DatasetOptimizer.compact_files`.
+
+        Returns:
+            Counts of removed and added fragments and files.
+
+        Raises:
+            CommitConflictError: Another writer changed the same fragments. The new files stay; a cleanup removes them.
         """
         begun = dataset._state
-        made, metrics = dataset._run(plans.commit_compaction(begun, rewrites, options or {}))
-        dataset._move_to(made, begun)
+        compacted, metrics = dataset._run(plans.commit_compaction(begun, rewrites, options or {}))
+        dataset._move_to(compacted, begun)
         return metrics
 
 
 class AsyncCompaction:
-    """The same for an `AsyncDataset`; see `Compaction`."""
+    """The steps of a compaction of an `AsyncDataset`."""
 
     @staticmethod
     async def plan(
         dataset: AsyncDatasetChanges, options: CompactionOptions | Mapping[str, Any] | None = None
     ) -> CompactionPlan:
-        """`Compaction.plan`."""
+        """Plan a compaction. See `Compaction.plan`."""
         return await dataset._run(_plan(dataset._state, options or {}))
 
     @staticmethod
     async def execute(
         dataset: AsyncDatasetChanges, options: CompactionOptions | Mapping[str, Any] | None = None
     ) -> CompactionMetrics:
-        """`Compaction.execute`."""
+        """Plan, execute and commit a compaction. See `Compaction.execute`."""
         state = dataset._state
         plan = plans.compact_files(state, options or {})
-        made, metrics = await run_change(plan, answers_sync=state.answers_sync)
-        dataset._move_to(made, state)
+        compacted, metrics = await run_change(plan, answers_sync=state.answers_sync)
+        dataset._move_to(compacted, state)
         return metrics
 
     @staticmethod
@@ -162,11 +200,11 @@ class AsyncCompaction:
         rewrites: Sequence[RewriteResult],
         options: CompactionOptions | Mapping[str, Any] | None = None,
     ) -> CompactionMetrics:
-        """`Compaction.commit`."""
+        """Commit the results of tasks. See `Compaction.commit`."""
         state = dataset._state
         plan = plans.commit_compaction(state, rewrites, options or {})
-        made, metrics = await run_change(plan, answers_sync=state.answers_sync)
-        dataset._move_to(made, state)
+        compacted, metrics = await run_change(plan, answers_sync=state.answers_sync)
+        dataset._move_to(compacted, state)
         return metrics
 
 
@@ -184,7 +222,11 @@ _CLEANUP_KEYS = ("lance.auto_cleanup.interval", "lance.auto_cleanup.older_than")
 
 
 class DatasetOptimizer:
-    """What keeps a table fast: `dataset.optimize`."""
+    """Maintenance of a table: `dataset.optimize`.
+
+    Args:
+        dataset: The table.
+    """
 
     optimize_indices = NotOffered("let pylance bring its indices up to date: `lance.dataset(uri).optimize.{name}()`")
 
@@ -214,56 +256,79 @@ class DatasetOptimizer:
         verify: Verify | None = None,
         progress: FragmentWriteProgress | None = None,
     ) -> CompactionMetrics:
-        """Put small fragments together, and leave out deleted rows and dropped columns.
+        """Merge small fragments, and drop the data of deleted rows and dropped columns.
 
-        target_rows_per_fragment  rows that a fragment should have, 1,048,576 by default. Neighbours with fewer are put
-                                  together; one without such a neighbour stays
-        max_rows_per_group        rows of a batch, in files of version 0.1
-        max_bytes_per_file        stored bytes at which a data file ends, as in `write_dataset`; fragments with nearly
-                                  as many stay as they are, and do not part those that are put together
-        materialize_deletions, materialize_deletions_threshold  whether fragments are rewritten for their deleted rows,
-                                  where these are more than this share of all: 0.1 by default
-        defer_index_remap         where row ids are not stable: True leaves all indices as they are, and records where
-                                  their rows went; False takes these rows out of them. By default those indices stay
-                                  that find their rows by the record, whatever pylance does next: not B-trees and full
-                                  text indices, nor HNSW indices once rows are deleted. They are kept from growing the
-                                  table's versions: above 200 kB of record rows are taken out of them
-        num_threads               accepted; work is bounded by the processors
-        batch_size                rows that are handed on at once
-        compaction_mode           "reencode", the default, makes full pages; "force_binary_copy" copies pages as they
-                                  are, and "try_binary_copy" does where it can
-        binary_copy_read_batch_bytes  bytes of pages that are read at once, 16 MiB by default
-        max_source_fragments, max_source_rows, max_source_bytes  no further fragments are taken beyond these
-        excluded_fragment_ids     fragments that stay as they are, and between which nothing is put together
-        data_storage_version      file version of new files; the table's by default
-        io_buffer_size            bytes that are read ahead
-        memory_limit              bytes that rows under way may take; that of the table unless said; not in pylance
-        verify                    "write" (the default) compares the rows that come with those that go into pages,
-                                  "read" reads the new files back as well; not in pylance
-        progress                  is told of every new fragment; not in pylance
+        The table's configuration may set defaults for these keywords: `lance.compaction.<name>`. The call commits two
+        versions with the same rows: one reserves fragment ids, the other holds the new fragments, after those that
+        stay.
 
-        What is left open, the table's configuration may say: `lance.compaction.<name>`. Two versions are committed:
-        one that reserves fragment ids, and one with the new fragments, which come behind those that stay. The same
-        rows are there in both. Raises `CommitConflictError` where another writer changed the same fragments.
+        Args:
+            target_rows_per_fragment: Target rows of a fragment, 1,048,576 by default. Neighbours with fewer rows are
+                merged; a small fragment without such a neighbour stays.
+            max_rows_per_group: Rows of a batch, in files of version 0.1.
+            max_bytes_per_file: Stored bytes at which a data file ends, as in `write_dataset`. Fragments that nearly
+                reach it stay as they are, and do not separate their neighbours.
+            materialize_deletions: Whether deleted rows alone are a reason to rewrite a fragment.
+            materialize_deletions_threshold: Share of deleted rows above which a fragment is rewritten, 0.1 by default.
+            defer_index_remap: For tables without stable row ids. True keeps all indices and records where their rows
+                moved; False removes the rows from the indices. By default an index stays if pylance always finds its
+                rows by the record: not B-trees and full text indices, nor HNSW indices once rows are deleted. Above 200
+                kB of records, rows are removed from the indices, so that the versions of the table stay small.
+            num_threads: Accepted and ignored; the number of processors bounds the work.
+            batch_size: Rows handed on at once.
+            compaction_mode: "reencode" (the default) writes full pages; "force_binary_copy" copies pages unchanged;
+                "try_binary_copy" copies them where possible.
+            binary_copy_read_batch_bytes: Bytes of pages read at once, 16 MiB by default.
+            max_source_fragments: Maximum number of fragments to compact.
+            max_source_rows: Maximum number of rows to compact.
+            max_source_bytes: Maximum bytes to compact.
+            excluded_fragment_ids: Fragments that stay; fragments on both sides of one are not merged.
+            data_storage_version: File version of the new files; None for the table's.
+            io_buffer_size: Bytes to read ahead.
+            memory_limit: Maximum bytes of rows under way; None for the table's limit. Not in pylance.
+            verify: "write" (the default) compares rows read with rows written to pages; "read" also reads the new files
+                back. Not in pylance.
+            progress: Receives each new fragment. Not in pylance.
+
+        Returns:
+            Counts of removed and added fragments and files.
+
+        Raises:
+            ValueError: An option has an invalid value.
+            CommitConflictError: Another writer changed the same fragments.
         """
         given = {name: value for name, value in locals().items() if name not in ("self", "progress")}
         dataset = self._dataset
         begun = dataset._state
-        made, metrics = dataset._run(plans.compact_files(begun, given, progress))
-        dataset._move_to(made, begun)
+        compacted, metrics = dataset._run(plans.compact_files(begun, given, progress))
+        dataset._move_to(compacted, begun)
         return metrics
 
     def enable_auto_cleanup(self, auto_cleanup_config: AutoCleanupConfig, **kwargs: Any) -> None:
-        """Clean up old versions after every so many commits; `interval` versions and `older_than_seconds`."""
+        """Configure the table to clean up old versions regularly.
+
+        Args:
+            auto_cleanup_config: `interval`, the number of commits between cleanups, and `older_than_seconds`, the
+                minimum age of removed versions.
+            kwargs: Ignored.
+        """
         self._dataset.update_config(_cleanup_config(auto_cleanup_config))
 
     def disable_auto_cleanup(self, **kwargs: Any) -> None:
-        """Clean up only when asked to."""
+        """Configure the table to clean up only on demand.
+
+        Args:
+            kwargs: Ignored.
+        """
         self._dataset.delete_config_keys([*_CLEANUP_KEYS])
 
 
 class AsyncDatasetOptimizer:
-    """The same for `AsyncDataset`: same names, same parameters, awaitable."""
+    """Maintenance of a table, awaitable: `dataset.optimize`.
+
+    Args:
+        dataset: The table.
+    """
 
     optimize_indices = DatasetOptimizer.__dict__["optimize_indices"]
 
@@ -293,18 +358,18 @@ class AsyncDatasetOptimizer:
         verify: Verify | None = None,
         progress: FragmentWriteProgress | None = None,
     ) -> CompactionMetrics:
-        """`DatasetOptimizer.compact_files`."""
+        """Merge small fragments. See `DatasetOptimizer.compact_files`."""
         given = {name: value for name, value in locals().items() if name not in ("self", "progress")}
         state = self._dataset._state
         plan = plans.compact_files(state, given, progress)
-        made, metrics = await run_change(plan, answers_sync=state.answers_sync)
-        self._dataset._move_to(made, state)
+        compacted, metrics = await run_change(plan, answers_sync=state.answers_sync)
+        self._dataset._move_to(compacted, state)
         return metrics
 
     async def enable_auto_cleanup(self, auto_cleanup_config: AutoCleanupConfig, **kwargs: Any) -> None:
-        """`DatasetOptimizer.enable_auto_cleanup`."""
+        """Configure regular cleanups. See `DatasetOptimizer.enable_auto_cleanup`."""
         await self._dataset.update_config(_cleanup_config(auto_cleanup_config))
 
     async def disable_auto_cleanup(self, **kwargs: Any) -> None:
-        """`DatasetOptimizer.disable_auto_cleanup`."""
+        """Configure cleanups on demand only. See `DatasetOptimizer.disable_auto_cleanup`."""
         await self._dataset.delete_config_keys([*_CLEANUP_KEYS])

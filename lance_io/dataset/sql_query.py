@@ -1,8 +1,8 @@
-"""`LanceDataset.sql`: a SELECT over one table, answered by DuckDB in its dialect, while this package reads the table.
+"""`LanceDataset.sql`: a SELECT over one table. DuckDB runs the query, this package reads the table.
 
-DuckDB asks for the columns that a query needs and hands over the conditions that a scan can check; the rest, joins,
-groups and orders, it does itself. A query has a connection of its own, which knows one table and no files: whatever
-text it is given can read nothing but the table, and writes nothing.
+DuckDB requests the columns of a query and pushes down the conditions that a scan can check. It computes joins, groups
+and orders itself. Each query has a connection of its own with one table and no file access, so that no query text can
+read anything else, or write.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 TABLE_NAME: Final = "dataset"
 _BATCH_ROWS: Final = 8192
-_SCAN: Final = "PYTHON_ARROW_SCAN"  # names of DuckDB's operators; under others it would just read on
+_SCAN: Final = "PYTHON_ARROW_SCAN"  # names of DuckDB's operators; an unknown name only disables the early end
 _LIMITS: Final = ("LIMIT", "STREAMING_LIMIT")
 _SETTINGS: Final = {  # no files, no network, no extensions, none of the caller's variables
     "enable_external_access": "false",
@@ -47,8 +47,8 @@ _SETTINGS: Final = {  # no files, no network, no extensions, none of the caller'
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """A query and how it is to be answered."""
+class _QueryOptions:
+    """A query and its options."""
 
     state: DatasetState
     text: str
@@ -61,39 +61,39 @@ class _Asked:
 
 
 class SqlTable:
-    """What DuckDB sees of the table: a dataset of pyarrow's, of which it asks for columns and rows.
+    """The table as DuckDB sees it: a pyarrow dataset of which it requests columns and rows.
 
-    It does not ask for a number of rows; `_limit` is what its plan says (`_limit_of`).
+    DuckDB does not push down limits; `_limit` comes from its plan (`_limit_of`).
     """
 
-    _asked: _Asked
+    _query: _QueryOptions
     _limit: int | None
 
     @property
     def schema(self) -> pa.Schema:
-        """Its columns."""
+        """The table's columns."""
         return self.scanner().projected_schema
 
     def scanner(self, columns: Any = None, filter: Any = None, **_: Any) -> LanceScanner:
         """A scan of some columns and of the rows that pass a filter."""
-        asked = self._asked
+        query = self._query
         if columns is None:
-            columns = [*asked.state.arrow_schema.names]
-            columns += [ROW_ID] * asked.with_row_id + [ROW_ADDRESS] * asked.with_row_addr
+            columns = [*query.state.arrow_schema.names]
+            columns += [ROW_ID] * query.with_row_id + [ROW_ADDRESS] * query.with_row_addr
         options = scan_options(
             columns=columns,
             filter=filter,
             limit=self._limit,
-            blob_handling=asked.blob_handling,
-            batch_size_bytes=asked.batch_size_bytes,
+            blob_handling=query.blob_handling,
+            batch_size_bytes=query.batch_size_bytes,
         )
-        return LanceScanner._of(asked.state, options)
+        return LanceScanner._of(query.state, options)
 
 
-def _table(asked: _Asked) -> Any:
-    kind = bases.subclass(SqlTable, bases.Dataset)  # pyarrow's constructor would want a C++ dataset
+def _table(query: _QueryOptions) -> Any:
+    kind = bases.subclass(SqlTable, bases.Dataset)  # pyarrow's constructor expects a C++ dataset
     table = kind.__new__(kind)
-    table._asked, table._limit = asked, None
+    table._query, table._limit = query, None
     return table
 
 
@@ -108,39 +108,39 @@ def _duckdb() -> ModuleType:
 
 
 class _Query:
-    """One query, to be run any number of times."""
+    """One query; you can run it any number of times."""
 
-    def __init__(self, asked: _Asked) -> None:
-        self._asked = asked
+    def __init__(self, query: _QueryOptions) -> None:
+        self._query = query
 
     def _reader(self) -> pa.RecordBatchReader:
-        """The result, batch by batch; the connection lives as long as somebody reads."""
+        """The result, batch by batch. The connection stays open until the reader ends."""
         duckdb = _duckdb()
         connection = duckdb.connect(config=_SETTINGS)
         try:
-            statement = _only_select(duckdb, connection, self._asked.text)
-            table = _table(self._asked)
-            connection.register(self._asked.table_name, table)
+            statement = _only_select(duckdb, connection, self._query.text)
+            table = _table(self._query)
+            connection.register(self._query.table_name, table)
             if statement.type == duckdb.StatementType.SELECT and "limit" in statement.query.lower():
                 table._limit = _limit_of(connection, statement.query)
-            rows = connection.sql(statement.query).to_arrow_reader(self._asked.batch_size or _BATCH_ROWS)
+            rows = connection.sql(statement.query).to_arrow_reader(self._query.batch_size or _BATCH_ROWS)
         except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
             raise BindError(f"SQL: {error}") from error
         except duckdb.PermissionException as error:
-            raise BindError(f"SQL: a query reads the table that it is made of, and nothing else: {error}") from error
+            raise BindError(f"SQL: a query can read only its own table: {error}") from error
         except duckdb.Error as error:
             raise EvaluationError(f"SQL: {error}") from error
         batches = _read(duckdb, connection, rows)
-        if self._asked.batch_size_bytes is not None:
-            batches = _portions(batches, self._asked.batch_size_bytes)
+        if self._query.batch_size_bytes is not None:
+            batches = _portions(batches, self._query.batch_size_bytes)
         return pa.RecordBatchReader.from_batches(rows.schema, SharedItems(batches))
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._asked.text!r}>"
+        return f"<{type(self).__name__} {self._query.text!r}>"
 
 
 def _only_select(duckdb: ModuleType, connection: Any, text: str) -> Any:
-    """The one statement of a text. Raises `UsageError` for anything but one SELECT, or an EXPLAIN of one."""
+    """Parse the text. Raises `UsageError` for anything but one SELECT, or an EXPLAIN of one."""
     statements = connection.extract_statements(text)
     reads = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
     if len(statements) != 1 or statements[0].type not in reads:
@@ -149,10 +149,10 @@ def _only_select(duckdb: ModuleType, connection: Any, text: str) -> Any:
 
 
 def _limit_of(connection: Any, query: str) -> int | None:
-    """How many rows of its one scan a query needs; None for all that pass the filters which the scan is given.
+    """Rows that a query needs of its one scan; None for all that pass the pushed-down filters.
 
-    DuckDB plans that, and keeps it for itself: a limit above nothing but projections of the scan. A filter between them
-    is one that the scan is not given; ordering, grouping, joining and unnesting are operators of their own.
+    DuckDB plans this, but does not pass it on: a limit with nothing but projections between it and the scan. A filter
+    in between is one that the scan does not get. Orders, groups, joins and unnesting are operators of their own.
     """
     (_, plan), *_ = connection.sql(f"EXPLAIN (FORMAT json) {query}").fetchall()
     limits: list[int | None] = []
@@ -168,7 +168,7 @@ def _limit_of(connection: Any, query: str) -> int | None:
             limit = None if limit is None or limit >= LIMIT_END else limit
         elif name != "PROJECTION":
             limit = None
-        nodes += [(one, limit) for one in below]
+        nodes += [(child, limit) for child in below]
     return limits[0] if len(limits) == 1 else None
 
 
@@ -185,7 +185,7 @@ def _read(duckdb: ModuleType, connection: Any, rows: pa.RecordBatchReader) -> It
 
 
 def _portions(batches: Iterator[pa.RecordBatch], limit_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of about so many bytes at most, each at least one row."""
+    """The same rows in batches of about `limit_bytes` at most, each at least one row."""
     for batch in batches:
         num_rows = max(1, limit_bytes * batch.num_rows // max(batch.nbytes, 1))
         yield from (batch.slice(start, num_rows) for start in range(0, batch.num_rows, num_rows))
@@ -200,75 +200,111 @@ def _count(name: str, value: Any) -> int:
 
 
 class SqlQuery(_Query):
-    """A query that can be run. Made by `SqlQueryBuilder.build`."""
+    """A query that you can run. `SqlQueryBuilder.build` creates it."""
 
     def to_batch_records(self) -> list[pa.RecordBatch]:
-        """All of the result."""
+        """Run the query and read the whole result.
+
+        Raises:
+            ValueError: The text is not one SELECT, does not fit the table, or fails for a row.
+        """
         return [*self._reader()]
 
     def to_stream_reader(self) -> pa.RecordBatchReader:
-        """The result as it is made."""
+        """Run the query and read the result as DuckDB computes it.
+
+        Raises:
+            ValueError: The text is not one SELECT, does not fit the table, or fails for a row.
+        """
         return self._reader()
 
 
 class AsyncSqlQuery(_Query):
-    """The same from a coroutine: DuckDB works in threads."""
+    """A query that you can await; DuckDB works in threads."""
 
     async def to_batch_records(self) -> list[pa.RecordBatch]:
-        """All of the result."""
-        return await self._beside(lambda: [*self._reader()])
+        """Run the query and read the whole result. See `SqlQuery.to_batch_records`."""
+        return await self._in_thread(lambda: [*self._reader()])
 
     @shared_async
     async def to_stream_reader(self) -> AsyncIterator[pa.RecordBatch]:
-        """The result as it is made; for `async for`."""
-        reader = await self._beside(self._reader)
-        while (batch := await self._beside(partial(next, reader, None))) is not None:
+        """Run the query and read the result batch by batch, with `async for`. See `SqlQuery.to_stream_reader`."""
+        reader = await self._in_thread(self._reader)
+        while (batch := await self._in_thread(partial(next, reader, None))) is not None:
             yield batch
 
-    async def _beside(self, work: Callable[[], T]) -> T:
-        """Work of DuckDB's in a thread. Raises `RuntimeError` where the dataset is closed, or was meanwhile."""
-        state = self._asked.state
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Run DuckDB in a thread. Raises `RuntimeError` if the dataset is closed, before or meanwhile."""
+        state = self._query.state
         state.check_open()
         try:
             with nullcontext() if state.schedulers is None else state.schedulers.beside():
                 return await in_thread(work)
-        except LanceError:  # DuckDB reads through the dataset, and tells of what that raised in its own way
+        except LanceError:  # DuckDB wraps errors of the dataset's reads in errors of its own
             state.check_open()
             raise
 
 
 class SqlQueryBuilder:
-    """Collects how a query is to be answered; every method returns the builder. Made by `LanceDataset.sql`."""
+    """Collects the options of a query; every setter returns the builder. `LanceDataset.sql` creates it.
+
+    Args:
+        state: State of the dataset.
+        text: The query.
+
+    Raises:
+        TypeError: `text` is not a string.
+    """
 
     _kind: type[Any] = SqlQuery
 
     def __init__(self, state: DatasetState, text: str) -> None:
         if not isinstance(text, str):
             raise TypeError(f"sql: expected a text, found {text!r}")
-        self._asked = _Asked(state, text)
+        self._query = _QueryOptions(state, text)
 
     def _set(self, **values: Any) -> Self:
-        self._asked = replace(self._asked, **values)
+        self._query = replace(self._query, **values)
         return self
 
     def table_name(self, table_name: str) -> Self:
-        """What the query calls the table, "dataset" by default."""
+        """Set the name of the table in the query, "dataset" by default.
+
+        Args:
+            table_name: The name.
+
+        Raises:
+            TypeError: `table_name` is not a string.
+        """
         if not isinstance(table_name, str):
             raise TypeError(f"table_name: expected a text, found {table_name!r}")
         return self._set(table_name=table_name)
 
     def with_row_id(self, with_row_id: bool = True) -> Self:
-        """Whether the table has a column `_rowid`."""
+        """Set whether the table has a column `_rowid`.
+
+        Args:
+            with_row_id: True adds the column.
+        """
         return self._set(with_row_id=with_row_id)
 
     def with_row_addr(self, with_row_addr: bool = True) -> Self:
-        """Whether the table has a column `_rowaddr`."""
+        """Set whether the table has a column `_rowaddr`.
+
+        Args:
+            with_row_addr: True adds the column.
+        """
         return self._set(with_row_addr=with_row_addr)
 
     def blob_handling(self, blob_handling: str) -> Self:
-        """How blobs come: "all_binary", or by default "blobs_descriptions".
+        """Set the form of blob columns.
 
-        Raises `ValueError` for what pylance does not know either.
+        Args:
+            blob_handling: "all_binary", or "blobs_descriptions", the default.
+
+        Raises:
+            TypeError: `blob_handling` is not a string.
+            ValueError: `blob_handling` is invalid.
         """
         if not isinstance(blob_handling, str):
             raise TypeError(f"blob_handling: expected a text, found {blob_handling!r}")
@@ -276,24 +312,44 @@ class SqlQueryBuilder:
         return self._set(blob_handling=blob_handling)
 
     def batch_size(self, batch_size: int) -> Self:
-        """Rows of a batch of the result at most."""
+        """Set the maximum rows of a batch of the result.
+
+        Args:
+            batch_size: Number of rows.
+
+        Raises:
+            ValueError: The number is 0.
+            TypeError: The value is not an integer.
+            OverflowError: The number is negative.
+        """
         if _count("batch_size", batch_size) < 1:
             raise UsageError(f"batch_size must be at least 1, got {batch_size}")
         return self._set(batch_size=batch_size)
 
     def batch_size_bytes(self, batch_size_bytes: int) -> Self:
-        """About how many bytes a batch of the scan, and one of the result, takes at most; each has at least one row.
+        """Set the approximate maximum bytes of a batch, of the scan and of the result. Each batch has at least one row.
 
-        Together with `batch_size` both hold.
+        Together with `batch_size`, both bounds apply.
+
+        Args:
+            batch_size_bytes: Number of bytes.
+
+        Raises:
+            TypeError: The value is not an integer.
+            OverflowError: The number is negative.
         """
         return self._set(batch_size_bytes=max(1, _count("batch_size_bytes", batch_size_bytes)))
 
     def build(self) -> Any:
-        """The query, a `SqlQuery`."""
-        return self._kind(self._asked)
+        """Build the query.
+
+        Returns:
+            A `SqlQuery`, or an `AsyncSqlQuery` from `AsyncDataset.sql`.
+        """
+        return self._kind(self._query)
 
 
 class AsyncSqlQueryBuilder(SqlQueryBuilder):
-    """The same. Made by `AsyncDataset.sql`; builds an `AsyncSqlQuery`."""
+    """Builds an `AsyncSqlQuery`. `AsyncDataset.sql` creates it; see `SqlQueryBuilder`."""
 
     _kind = AsyncSqlQuery

@@ -31,7 +31,16 @@ list_ = list  # `Tags.list` hides the type inside its class
 
 
 class Tag(TypedDict):
-    """One tag; `branch` is None on the main branch."""
+    """One tag.
+
+    Attributes:
+        branch: Branch of the version; None for the main branch.
+        version: Number of the version.
+        created_at: Time of creation; None if not recorded.
+        updated_at: Time of the last update; None if not recorded.
+        manifest_size: Bytes of the manifest.
+        metadata: Free text by key.
+    """
 
     branch: str | None
     version: int
@@ -42,7 +51,16 @@ class Tag(TypedDict):
 
 
 class Branch(TypedDict):
-    """One branch; `parent_branch` is None for one that left the main branch."""
+    """One branch.
+
+    Attributes:
+        parent_branch: Branch that it starts from; None for the main branch.
+        branch_identifier: `(version, id)` of each branch point, from the main branch on.
+        parent_version: Version that it starts from.
+        create_at: Time of creation, in seconds since 1970.
+        manifest_size: Bytes of the manifest.
+        metadata: Free text by key.
+    """
 
     parent_branch: str | None
     branch_identifier: list[tuple[int, str]]
@@ -53,59 +71,126 @@ class Branch(TypedDict):
 
 
 class Tags(SyncFace):
-    """The tags of a table. A reference is a version number, a tag, `(branch, version)`, or None: the open version."""
+    """The tags of a table.
+
+    A reference is a version number on the open branch, a tag, `(branch, version)`, or None for the open version.
+    """
 
     def list(self) -> dict[str, Tag]:
-        """All tags by name."""
+        """List all tags by name."""
         return self._run(list_tags(self._state))
 
     def list_ordered(self, order: str | None = None) -> list_[tuple[str, Tag]]:
-        """All tags by version, newest first ("desc", the default) or oldest first ("asc"), then by name."""
+        """List all tags by version, then by name.
+
+        Args:
+            order: "desc" (the default) for the newest first, or "asc".
+
+        Raises:
+            ValueError: `order` is invalid.
+        """
         return _order(self.list(), order, "version")
 
     def get_version(self, tag: str) -> int:
-        """The version that a tag names. Raises `ValueError` when there is no such tag."""
+        """Look up the version of a tag.
+
+        Args:
+            tag: Name of the tag.
+
+        Raises:
+            ValueError: The tag does not exist.
+        """
         return self._run(tag_of(self._state.root, tag)).version
 
     def create(self, tag: str, reference: Reference = None) -> None:
-        """Name a version. Raises `ValueError` for a tag that is there and a version that is not, `OSError` for a name
-        that no tag may have.
+        """Create a tag.
+
+        Args:
+            tag: Name of the tag.
+            reference: The version; see `Tags`.
+
+        Raises:
+            ValueError: The tag exists, or the version does not.
+            OSError: The name is invalid.
         """
         self._run(create_tag(self._state, tag, reference))
 
     def update(self, tag: str, reference: Reference = None) -> None:
-        """Let a tag name another version. Raises `ValueError` for a tag or version that is not there."""
+        """Move a tag to another version.
+
+        Args:
+            tag: Name of the tag.
+            reference: The version; see `Tags`.
+
+        Raises:
+            ValueError: The tag or version does not exist.
+        """
         self._run(update_tag(self._state, tag, reference))
 
     def delete(self, tag: str) -> None:
-        """Remove a tag. Raises `ValueError` when there is none."""
+        """Remove a tag.
+
+        Args:
+            tag: Name of the tag.
+
+        Raises:
+            ValueError: The tag does not exist.
+        """
         self._run(delete_tag(self._state, tag))
 
     def replace_metadata(self, tag: str, metadata: dict[str, str]) -> None:
-        """Give a tag other metadata. Raises `ValueError` when there is no such tag."""
+        """Replace the metadata of a tag.
+
+        Args:
+            tag: Name of the tag.
+            metadata: All entries of the new metadata.
+
+        Raises:
+            ValueError: The tag does not exist.
+        """
         self._run(replace_tag_metadata(self._state, tag, metadata))
 
 
 class Branches(SyncFace):
-    """The branches of a table; `LanceDataset.create_branch` makes them."""
+    """The branches of a table. `LanceDataset.create_branch` creates one."""
 
     def list(self) -> dict[str, Branch]:
-        """All branches but the main one, by name."""
+        """List all branches except the main one, by name."""
         return self._run(list_branches(self._state))
 
     def list_ordered(self, order: str | None = None) -> list_[tuple[str, Branch]]:
-        """All branches by the version they left at, newest first ("desc", the default) or oldest first ("asc")."""
+        """List all branches by the version that they start from.
+
+        Args:
+            order: "desc" (the default) for the newest first, or "asc".
+
+        Raises:
+            ValueError: `order` is invalid.
+        """
         return _order(self.list(), order, "parent_version")
 
     def delete(self, branch: str) -> None:
         """Remove a branch with all of its versions and files.
 
-        Raises `ValueError` when there is none, `OSError` while another branch that left it, or a tag, needs it.
+        Args:
+            branch: Name of the branch.
+
+        Raises:
+            ValueError: The branch does not exist.
+            OSError: Another branch or a tag refers to it.
         """
         self._run(change_branches.delete_branch(self._state, branch))
 
     def replace_metadata(self, branch: str, metadata: dict[str, str]) -> None:
-        """Give a branch other metadata. Raises `ValueError` when there is no such branch."""
+        """Replace the metadata of a branch.
+
+        Args:
+            branch: Name of the branch.
+            metadata: All entries of the new metadata.
+
+        Raises:
+            ValueError: The branch does not exist.
+        """
         self._run(change_branches.replace_branch_metadata(self._state, branch, metadata))
 
 
@@ -127,8 +212,8 @@ def list_branches(state: DatasetState) -> Plan[dict[str, Branch]]:
 
 
 def _list(root: Location, folder: str, decode: Callable[[Any, str], T]) -> Plan[dict[str, T]]:
-    found: list_[ObjectMeta] = yield List(root.store, root.key(folder) + "/")
-    named = [(meta, name) for meta in found if (name := ref_name(meta.name)) is not None]
+    metas: list_[ObjectMeta] = yield List(root.store, root.key(folder) + "/")
+    named = [(meta, name) for meta in metas if (name := ref_name(meta.name)) is not None]
     contents: list_[T] = yield Together([_read(root, meta.key, name, decode) for meta, name in named])
     return dict(sorted(zip((name for _, name in named), contents, strict=True)))
 

@@ -1,11 +1,11 @@
-"""What changed between two versions: `DatasetDelta`, with pylance's names, and `AsyncDatasetDelta`.
+"""Differences between two versions: `DatasetDelta`, with pylance's names, and `AsyncDatasetDelta`.
 
-    inserted   rows that were created in between
-    updated    rows that were there before, and changed in between
-    deleted    stable ids of rows that were there before, and are not any more
+    inserted   rows created in between
+    updated    rows of before that changed in between
+    deleted    stable ids of rows of before that no longer exist
 
-Rows are those of the version that is open, whatever the later of the two is, and with its values. Only tables with
-stable row ids know when rows were created and changed; of others nothing was.
+Rows and values are those of the open version, even if the later of the two versions is another one. Only tables with
+stable row ids record when rows were created and changed; for other tables the result is empty.
 """
 
 from __future__ import annotations
@@ -45,9 +45,8 @@ _READS_AT_ONCE: Final = 64
 def version_range(
     state: DatasetState, compared_against: int | None, begin_version: int | None, end_version: int | None
 ) -> tuple[int, int]:
-    """The versions that are compared: the first excluded, the last included.
-
-    Raises `UsageError` unless one of the two ways to name them is taken.
+    """The versions to compare: the first excluded, the last included. Raises `UsageError` for a wrong choice of
+    arguments.
     """
     if compared_against is not None:
         first, last = sorted((check_number(compared_against), state.manifest.version))
@@ -60,7 +59,7 @@ def version_range(
 
 
 class _Delta:
-    """What both faces have in common."""
+    """Plans of a comparison, for both faces."""
 
     _state: DatasetState
 
@@ -69,7 +68,7 @@ class _Delta:
         self._begin, self._end = begin, end
 
     def _rows(self, condition: str) -> ScanOptions:
-        """A scan of the rows that a condition holds for, with what is known of them."""
+        """A scan of the rows that a condition holds for, with their system columns."""
         columns = [*self._state.arrow_schema.names, ROW_ID, CREATED_AT, UPDATED_AT]
         return scan_options(columns=columns, filter=condition if self._state.has_stable_row_ids else "false")
 
@@ -83,11 +82,11 @@ class _Delta:
         return self._rows(f"{CREATED_AT} <= {self._begin} AND {changed}")
 
     def _transactions(self) -> Plan[list[Transaction]]:
-        found: list[Transaction] = []
+        transactions: list[Transaction] = []
         for start in range(self._begin + 1, self._end + 1, _READS_AT_ONCE):
             versions = range(start, min(start + _READS_AT_ONCE, self._end + 1))
-            found += yield Together([self._transaction(version) for version in versions])
-        return found
+            transactions += yield Together([self._transaction(version) for version in versions])
+        return transactions
 
     def _transaction(self, version: int) -> Plan[Transaction]:
         location = self._state.location
@@ -97,11 +96,11 @@ class _Delta:
             text = f"Version not found error: Can not find version {version}, which a cleanup may have removed"
             raise NotFound(text, path=location.uri) from error
         if stored is None:
-            raise NotFound(f"no record is left of what made version {version}", path=location.uri)
+            raise NotFound(f"the table no longer has the transaction of version {version}", path=location.uri)
         return to_public(stored)
 
     def _deleted(self) -> Plan[U64Array]:
-        """Ids of the rows that are not there any more, ascending."""
+        """Ids of the rows that no longer exist, ascending."""
         if self._begin > self._end:
             raise UsageError(f"begin version {self._begin} is newer than end version {self._end}")
         if self._begin == self._end or not self._begin:
@@ -123,27 +122,32 @@ class _Delta:
 
 
 def _common_fragments(before: DatasetState, after: DatasetState) -> set[int]:
-    """Ids of the fragments that have the same rows in both versions; an id is given to one fragment only."""
+    """Ids of the fragments with the same rows in both versions; an id belongs to one fragment only."""
 
-    def content(state: DatasetState, place: int) -> Any:
-        message = state.manifest.stored.fragments[place]
+    def content(state: DatasetState, fragment_index: int) -> Any:
+        message = state.manifest.stored.fragments[fragment_index]
         return message.deletion_file.SerializeToString(), message.inline_row_ids
 
     return {
         fragment_id
-        for fragment_id, place in before.place_by_id.items()
-        if (other := after.place_by_id.get(fragment_id)) is not None and content(before, place) == content(after, other)
+        for fragment_id, fragment_index in before.fragment_index_by_id.items()
+        if (other := after.fragment_index_by_id.get(fragment_id)) is not None
+        and content(before, fragment_index) == content(after, other)
     }
 
 
 def _live_ids(state: DatasetState, left_out: set[int]) -> Plan[U64Array]:
-    """Ids of the rows that are left, but for those of some fragments."""
-    places = [place for fragment_id, place in state.place_by_id.items() if fragment_id not in left_out]
-    found = yield from load_row_columns(state, places, [ROW_ID])
+    """Ids of the rows that are not deleted, without those of the fragments `left_out`."""
+    fragment_indexes = [
+        fragment_index
+        for fragment_id, fragment_index in state.fragment_index_by_id.items()
+        if fragment_id not in left_out
+    ]
+    columns = yield from load_row_columns(state, fragment_indexes, [ROW_ID])
     parts = [np.zeros(0, dtype=np.uint64)]
-    for place in places:
-        ids = found.lineages[place].row_ids.astype(np.uint64, copy=False)
-        deleted = found.live[place].deleted
+    for fragment_index in fragment_indexes:
+        ids = columns.lineages[fragment_index].row_ids.astype(np.uint64, copy=False)
+        deleted = columns.live[fragment_index].deleted
         parts.append(ids if deleted is None else np.delete(ids, deleted))
     return np.concatenate(parts)
 
@@ -155,48 +159,63 @@ def _batches(ids: U64Array) -> Iterator[pa.RecordBatch]:
 
 
 class DatasetDelta(_Delta, SyncFace):
-    """What changed between two versions. Made by `LanceDataset.delta`."""
+    """Differences between two versions. `LanceDataset.delta` creates it.
+
+    Args:
+        state: State of the dataset.
+        begin: First version, excluded.
+        end: Last version, included.
+    """
 
     def list_transactions(self) -> list[Transaction]:
-        """What made the versions after the first up to the last, oldest first.
+        """List the transactions of the versions after the first up to the last, oldest first.
 
-        Raises `ValueError` where one is gone.
+        Raises:
+            ValueError: A version, or the record of its transaction, no longer exists.
         """
         return self._run(self._transactions())
 
     def get_inserted_rows(self) -> pa.RecordBatchReader:
-        """The rows that were created in between, with `_rowid` and the versions that created and last changed them."""
+        """Read the rows created in between, with `_rowid` and the versions that created and last changed them."""
         return SyncScanner._of(self._state, self._inserted).to_reader()
 
     def get_updated_rows(self) -> pa.RecordBatchReader:
-        """The rows that were there before and changed in between, with the same columns."""
+        """Read the rows of before that changed in between, with the columns of `get_inserted_rows`."""
         return SyncScanner._of(self._state, self._updated).to_reader()
 
     def get_deleted_row_ids(self) -> pa.RecordBatchReader:
-        """`_rowid` of the rows that went in between, ascending; needs both versions.
+        """Read `_rowid` of the rows deleted in between, ascending. Both versions must exist.
 
-        Raises `ValueError` for tables without stable row ids, and for a version that is not there.
+        Raises:
+            ValueError: The table has no stable row ids, a version does not exist, or the first version is newer than
+                the last.
         """
         return pa.RecordBatchReader.from_batches(_IDS, _batches(self._run(self._deleted())))
 
 
 class AsyncDatasetDelta(_Delta, AsyncFace):
-    """The same, awaitable. Made by `AsyncDataset.delta`."""
+    """Differences between two versions, awaitable. `AsyncDataset.delta` creates it.
+
+    Args:
+        state: State of the dataset.
+        begin: First version, excluded.
+        end: Last version, included.
+    """
 
     async def list_transactions(self) -> list[Transaction]:
-        """See `DatasetDelta.list_transactions`."""
+        """List the transactions. See `DatasetDelta.list_transactions`."""
         return await self._run(self._transactions())
 
     def get_inserted_rows(self) -> AsyncIterator[pa.RecordBatch]:
-        """See `DatasetDelta.get_inserted_rows`; batches, for `async for`."""
+        """Read the rows created in between, batch by batch. See `DatasetDelta.get_inserted_rows`."""
         return AsyncScanner(self._state, self._inserted).to_batches()
 
     def get_updated_rows(self) -> AsyncIterator[pa.RecordBatch]:
-        """See `DatasetDelta.get_updated_rows`; batches, for `async for`."""
+        """Read the rows changed in between, batch by batch. See `DatasetDelta.get_updated_rows`."""
         return AsyncScanner(self._state, self._updated).to_batches()
 
     @shared_async
     async def get_deleted_row_ids(self) -> AsyncIterator[pa.RecordBatch]:
-        """See `DatasetDelta.get_deleted_row_ids`; batches, for `async for`."""
+        """Read the ids of the deleted rows, batch by batch. See `DatasetDelta.get_deleted_row_ids`."""
         for batch in _batches(await self._run(self._deleted())):
             yield batch

@@ -1,4 +1,4 @@
-"""`write_dataset`: rows that somebody hands over become a version of a table. Keywords are pylance's."""
+"""`write_dataset`: write rows as a version of a table, with pylance's keywords."""
 
 from __future__ import annotations
 
@@ -62,51 +62,65 @@ def write_dataset(
     storage_options_provider: Any = None,
     encodings: Mapping[str, Encoding] | None = None,
 ) -> LanceDataset:
-    """Write rows to a table; gives the version that holds them.
+    """Write rows to a table.
 
-    data_obj              a table, data frame, lazy frame, reader, dataset, scanner, dict of lists, list of dicts,
-                          record batches, an array of two dimensions (a column "vector"), or a local file in CSV,
-                          Parquet or Arrow: a `pathlib.Path`, or its name with the ending of one
-    uri                   where, or an open dataset (which stays at its version)
-    schema                for data that carries none
-    mode                  "create", "append" or "overwrite"; the last two create a table that is not there
-    max_rows_per_file, max_bytes_per_file  when another data file (a fragment) is begun: at these rows,
-                          or about these bytes as they are stored, but not before 1,024 rows or a page of 4 MiB
-    max_page_bytes        leaf data of a page at most; data_cache_bytes: leaf data that may wait for its page
-    max_decoded_bytes     that one value may have, 2 GiB by default, but for blobs: `ResourceLimitError` for a larger
-                          one, which readers refuse, too, unless they are given more
-    commit_lock           callable that makes a context manager for a version number, entered around the commit
-    progress              told of every fragment
-    data_storage_version  file version, "0.1" ("legacy"), "2.1" or "2.2" ("stable"); by default the table's, for new
-                          tables "stable"
-    enable_v2_manifest_paths  False names the manifests of a new table in the old way
-    enable_stable_row_ids     of a new table
-    auto_cleanup_options  {"interval": n, "older_than_seconds": s}: clean up at every n-th version
-    skip_auto_cleanup     no cleanup follows this write, whatever the table's configuration says
-    commit_message, transaction_properties  stored with the transaction
-    initial_bases         `DatasetBasePath`s that a new table declares: folders that its files may lie below, also in
-                          other stores
-    target_bases          names or paths of base paths that data files go to, in turn; None for the table's own folder
-    target_all_bases      to the table's own folder and all base paths in turn
-    base_store_params     storage options of base paths, by their path, instead of `storage_options`
-    allow_external_blob_outside_bases  store blobs that are URIs as they are; otherwise they are refused
-    durability            of files on the local disk. "full" (the default) flushes everything that the new version
-                          needs before it is visible, and its name before this returns: no loss of power takes it back
-                          or damages it. "none" flushes nothing: a process may end at any point, but a machine that
-                          fails may take this version and all later ones with it. None is what the storage option
-                          `durability` says
-    filesystem            of fsspec or pyarrow, or a store of obstore's, on which `uri` is a path
-    storage_options_provider  has a method `fetch_storage_options()`, as for `dataset`
-    group_commit          of appends only: those of this process that wait for the table at the same time become one
-                          version, with one data file for rows of one schema. Each caller gets the version that holds
-                          its rows, all of them or none, whatever happens to those of others
-    encodings             an `Encoding` by column or member of a new schema: `{"x": Encoding(compression="zstd")}`. It
-                          becomes metadata of the field, so that appends and compactions keep to it
-    max_rows_per_group    rows of a batch in files of version 0.1
-    allow_null_loss       such files hold no nulls but those of strings: others are written as zeros, empty lists and
-                          the like, and a `UserWarning` names their columns. False refuses them
+    Args:
+        data_obj: A table, data frame, lazy frame, reader, dataset, scanner, dict of lists, list of dicts, record
+            batches, two-dimensional array (column "vector"), or a local CSV, Parquet or Arrow file (a `pathlib.Path`,
+            or a name with that extension).
+        uri: URI of the table, or an open dataset, which stays at its version.
+        schema: Schema of `data_obj`, if the data carries none.
+        mode: "create", "append" or "overwrite". The last two create a missing table.
+        max_rows_per_file: Rows at which the next data file (a fragment) starts.
+        max_rows_per_group: Rows of a batch, in files of version 0.1.
+        max_bytes_per_file: Approximate stored bytes at which the next data file starts, but not before 1,024 rows or a
+            page of 4 MiB.
+        data_cache_bytes: Maximum bytes of leaf data that wait for their page.
+        max_page_bytes: Maximum bytes of leaf data in a page.
+        max_decoded_bytes: Maximum bytes of one value, 2 GiB by default; blobs are exempt. Larger values raise
+            `ResourceLimitError`. Readers have the same default limit.
+        commit_lock: Callable that returns a context manager for a version number, entered around the commit.
+        progress: Receives each new fragment.
+        storage_options: Credentials and settings of the store.
+        data_storage_version: File version: "0.1" ("legacy"), "2.1" or "2.2" ("stable"). None for the table's; "stable"
+            for new tables.
+        use_legacy_format: Deprecated; True means `data_storage_version="legacy"`.
+        enable_v2_manifest_paths: False names the manifests of a new table in the V1 scheme.
+        enable_stable_row_ids: Whether a new table has stable row ids.
+        auto_cleanup_options: `{"interval": n, "older_than_seconds": s}`: clean up at every n-th version.
+        commit_message: Message stored with the transaction.
+        transaction_properties: Properties stored with the transaction.
+        initial_bases: `DatasetBasePath`s that a new table declares: folders for its files, possibly in other stores.
+        target_bases: Names or paths of base paths that receive the data files in turn; None for the table's own folder.
+        target_all_bases: True distributes data files over the table's own folder and all base paths in turn.
+        base_store_params: Storage options of base paths, by path, instead of `storage_options`.
+        external_blob_mode: Must be "reference".
+        allow_external_blob_outside_bases: True stores blobs that are URIs outside of all base paths; False refuses
+            them.
+        allow_null_loss: Files of version 0.1 hold nulls of strings only. True writes other nulls as zeros, empty lists
+            and the like, and a `UserWarning` names the columns; False refuses them.
+        blob_pack_file_size_threshold: Must be None.
+        namespace_client: Must be None; this release has no namespaces.
+        table_id: Must be None; this release has no namespaces.
+        session: Session that shares caches and stores.
+        durability: For files on the local disk. "full" (the default) flushes all files of the new version before it
+            becomes visible, and its name before this call returns: no power loss undoes or damages it. "none" flushes
+            nothing: processes may end at any point, but a machine failure may lose this version and all later ones.
+            None for the storage option `durability`.
+        filesystem: File system of fsspec or pyarrow, or store of obstore, on which `uri` is a path.
+        group_commit: For appends. Appends of this process that wait for the table at the same time become one version,
+            with one data file for rows of one schema. Each caller gets the version that holds its rows, all or none,
+            independent of the other callers' outcome.
+        skip_auto_cleanup: True runs no cleanup after this write, overriding the table's configuration.
+        storage_options_provider: Provider of storage options; see `lance_io.dataset`.
+        encodings: An `Encoding` by column or member of a new schema: `{"x": Encoding(compression="zstd")}`. It is
+            stored as metadata of the field, so appends and compactions keep it.
 
-    Raises `OSError` for a table that is there (create), for rows that do not fit the table and for conflicts with
-    other writers, `ValueError` for keywords that make no sense.
+    Returns:
+        The version that holds the rows.
+
+    Raises:
+        OSError: The table exists (mode "create"), the rows do not fit the table, or another writer's changes conflict.
+        ValueError: A keyword has an invalid value.
     """
     return new_dataset(run_table_write(Write.of(locals()), data_obj, schema))

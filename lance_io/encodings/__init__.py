@@ -1,7 +1,7 @@
-"""PAGE ⇄ ARROW: page layouts as computations that yield byte ranges and are sent buffers.
+"""PAGE ⇄ ARROW: page layouts as generators that yield byte ranges and receive buffers.
 
-One folder per file version; a later version holds only what differs. A layout never reads: it yields `Ranges`, is sent
-`Fetched`, and every `yield` is one I/O round. `api` is the contract, `registry` picks the layout for a page, `values`
-turns decoded buffers into Arrow arrays. Pure: no store, no scheduler, no event loop.
+Each file version has its folder; a later version holds only the differences. A layout does no I/O: it yields `Ranges`
+and receives `Fetched`; each `yield` is one I/O round. `api` is the contract, `registry` picks the layout for a page,
+`values` turns decoded buffers into Arrow arrays. Pure: no store, no scheduler, no event loop.
 Specifications: structural encodings 2.1, encodings 2.0, legacy 0.1.
 """

@@ -1,12 +1,12 @@
-"""What every page layout offers, whatever its file version.
+"""The interface of every page layout, independent of the file version.
 
-    index_ranges()          which bytes must be known before rows can be located (None: none, or read per take)
-    load_index(fetched)     those bytes as a value with `nbytes`, for the search cache
+    index_ranges()          byte ranges of the page's index, which locates rows (None: no index, or read per take)
+    load_index(fetched)     the parsed index, with `nbytes`, for the search cache
     read(index, selection)  the selected rows; yields the data ranges, one round (two where it says so)
     scan()                  the whole page in one round, its index included, nothing cached
-    describe()              what the page is made of, for people
+    describe()              a readable description of the page
 
-A page's buffers are named by absolute file offsets, so layouts yield file ranges and know nothing of files.
+Layouts address a page's buffers by absolute file offsets: they yield file ranges and hold no file handles.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class RowSelection:
 
 
 class PageIndex(Protocol):
-    """What locates rows inside a page: chunk table, dictionary, repetition index."""
+    """Locates rows inside a page: chunk table, dictionary, repetition index."""
 
     @property
     def nbytes(self) -> int:
@@ -69,7 +69,7 @@ class PageIndex(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NoIndex:
-    """The index of a page that has none to be read: the search cache tells it from one that is missing."""
+    """The index of a page without one: lets the search cache distinguish "no index" from "not loaded"."""
 
     @property
     def nbytes(self) -> int:
@@ -79,9 +79,9 @@ class NoIndex:
 
 @dataclass(frozen=True, slots=True)
 class PageDescription:
-    """A page for people: `layout`, codec chain as text, sizes in bytes, and what else its layout records.
+    """A readable description of a page: `layout`, codec chain as text, sizes in bytes, details of the layout.
 
-    levels  how repetition and definition levels are stored, by these two names; those that the page has
+    levels  how repetition and definition levels are stored, by these two names; only those that the page has
     """
 
     layout: str
@@ -98,15 +98,15 @@ class PageLayout(Protocol):
     num_rows: int
 
     def index_ranges(self) -> Ranges | None:
-        """Ranges of the page's index; None when it has none, or when it is so large that takes read it by entry."""
+        """Ranges of the page's index; None if it has none, or if it is so large that takes read single entries."""
         ...
 
     def load_index(self, fetched: Fetched) -> PageIndex:
-        """The index from the answer to `index_ranges`."""
+        """Parse the index from the bytes of `index_ranges`."""
         ...
 
     def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
-        """The selected rows, as an array nested as the path of the column says; a `NoIndex` is as good as None."""
+        """The selected rows, nested as the column's path says. `NoIndex` means the same as None."""
         ...
 
     def scan(self) -> Steps[pa.Array]:
@@ -114,21 +114,21 @@ class PageLayout(Protocol):
         ...
 
     def describe(self) -> PageDescription:
-        """What the page is made of."""
+        """A readable description of the page."""
         ...
 
 
 class ArrayLayout(ABC):
-    """A page of file version 2.0: its index is found on the way when rows are first read.
+    """A page of file version 2.0. Its index is located while rows are first read.
 
-    Told by its class from pages of later versions, without what reads it, which loads when a file of 2.0 is opened.
+    Callers recognise these pages by this base class, without importing the readers: these load with the first 2.0 file.
 
-    join_key      pages whose rows can be decoded into one array have the same; None for those decoded alone
-    stride_bytes  bytes of a value that lies in the file as in memory, else 0
-    shared_at     where in the file bytes lie that pages of sibling leaves need, too: the ends of their lists
-    reads_items   whether it reads items of its lists without these: the methods for it are there
-    whole         the page for the kernel that decodes all of it with others; None where it must be read by itself
-    items_at      start and end of the bytes of the file that all of the page is in, where its text is in a dictionary
+    join_key       equal for pages whose rows can be decoded into one array; None for pages that are decoded alone
+    stride_bytes   bytes of a value whose file layout equals its memory layout, else 0
+    shared_offset  file offset of bytes that pages of sibling leaves need, too: the ends of their lists
+    reads_items    whether `find_index` and `read_items` work: list items are read without their lists
+    whole          the page for the kernel that decodes whole pages together; None if it must be read by itself
+    items_range    start and end of the file bytes that contain the whole page, if its text has a dictionary
     """
 
     num_rows: int
@@ -136,36 +136,36 @@ class ArrayLayout(ABC):
     stride_bytes: int
     reads_items: bool = False
     whole: WholeArray | None
-    shared_at: int | None = None
-    items_at: tuple[int, int] | None = None
+    shared_offset: int | None = None
+    items_range: tuple[int, int] | None = None
 
     @abstractmethod
     def locate(self, index: Any) -> PageIndex:
-        """An index that says where the page is, too."""
+        """An index that includes the page's position in the file."""
 
     @abstractmethod
-    def read_indexed(self, selection: RowSelection, *, is_again: bool) -> Steps[tuple[pa.Array, PageIndex | None]]:
-        """The selected rows, in no more rounds than they take, and the page's index.
+    def read_indexed(self, selection: RowSelection, *, was_read: bool) -> Steps[tuple[pa.Array, PageIndex | None]]:
+        """The selected rows, in as few rounds as possible, and the page's index.
 
-        is_again  rows of it were read before: an index that takes many bytes is worth them now. It is None before that
+        was_read  rows of the page were read before, so a large index pays off now; the index is None before that
         """
 
-    def find_index(self, *, is_again: bool) -> Steps[PageIndex | None]:
-        """The page's index, read if it is worth that; see `read_indexed`."""
+    def find_index(self, *, was_read: bool) -> Steps[PageIndex | None]:
+        """The page's index, if reading it pays off; see `read_indexed`."""
         raise NotImplementedError
 
     def read_items(self, index: PageIndex | None, wanted: ItemSelection) -> Steps[pa.Array]:
-        """As the function of this name (`item_reads.py`)."""
+        """See `item_reads.read_items`."""
         raise NotImplementedError
 
     @abstractmethod
     def decoded_bound(self, num_slots: int, data_bytes: int, *, usual: bool) -> int:
-        """As the function of this name (`decoded_size.py`) for this page, whose messages say it."""
+        """See `decoded_size.decoded_bound`; computed from the page's messages."""
 
     @abstractmethod
     def longest_item(self, data: memoryview) -> int:
-        """Bytes of the longest item of its dictionary, which is in the bytes of `items_at`. Raises FormatError."""
+        """Bytes of the longest item of its dictionary, which is in the bytes of `items_range`. Raises FormatError."""
 
     @abstractmethod
     def cut(self, start: int, end: int, piece_bytes: int, known: PageIndex | None) -> Steps[PageCuts | None]:
-        """As `cut_page` for this page."""
+        """See `cuts.cut_page`."""

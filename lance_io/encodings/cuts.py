@@ -1,14 +1,13 @@
-"""Where a large page can be cut, so that a scan reads and decodes it in several pieces.
+"""Cuts large pages, so that a scan reads and decodes them in several pieces.
 
-    mini-block             at the borders of chunks, known from the chunk table (one round)
+    mini-block             at the borders of chunks, from the chunk table (one round)
     full-zip, fixed width  anywhere: row i is at i * stride
-    full-zip, variable     at any row, known from the repetition index (one round)
-    arrays of version 2.0  anywhere where values have one width, else at any value or list, known from all ends (one
-                           round)
+    full-zip, variable     at any row, from the repetition index (one round)
+    arrays of version 2.0  anywhere if values have one width, else at any value or list, from all ends (one round)
     all others             nowhere: they hold levels and single values, not data
 
-Cut this way no byte is asked for twice, with one exception: where the writer let a row of lists run over the border of
-two chunks, the chunk that holds its rest belongs to two pieces. Borders without such rows are preferred.
+Pieces do not overlap in the file, with one exception: if the writer let a row of lists cross the border of two chunks,
+the chunk with the end of that row belongs to two pieces. Borders without such rows are preferred.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ if TYPE_CHECKING:
     from lance_io.encodings.api import PageIndex, PageLayout
     from lance_io.spans import IntArray, Steps
 
-CLEAN_BORDER_SHARE: Final = 4  # a border that splits no row may be this part of a piece away from the ideal one
+CLEAN_BORDER_SHARE: Final = 4  # a border that splits no row may be 1/4 of a piece away from the ideal border
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PageCuts:
     """How some slots of a page are cut.
 
-    index   what reads of the pieces need, or None
+    index   needed to read the pieces, or None
     slots   i64[pieces + 1], ascending: piece i is slots `slots[i]` to `slots[i + 1]`
-    sizes   i64[pieces], bytes of data of each, about
+    sizes   i64[pieces], approximate data bytes of each piece
     """
 
     index: PageIndex | None
@@ -48,9 +47,9 @@ class PageCuts:
 def cut_page(
     page: PageLayout, start: int, end: int, piece_bytes: int, known: PageIndex | None = None
 ) -> Steps[PageCuts | None]:
-    """Cut slots `start` to `end` of a page into pieces of about `piece_bytes`; None if that page cannot be cut.
+    """Cut slots `start` to `end` of a page into pieces of about `piece_bytes`; None if the page cannot be cut.
 
-    known  its index, where somebody has read it before
+    known  the page's index, if it was read before
 
     Raises FormatError when the page's index contradicts the format.
     """
@@ -61,7 +60,7 @@ def cut_page(
         assert ranges is not None, "mini-block pages have a chunk table"
         chunks = known if isinstance(known, MiniBlockIndex) else page.load_index((yield ranges))
         cuts = _cut_chunks(chunks, start, end, piece_bytes)
-        is_complete = cuts.slots[0] == start and cuts.slots[-1] == end  # else it is damaged, which reading it tells
+        is_complete = cuts.slots[0] == start and cuts.slots[-1] == end  # else damaged: reading reports it
         return cuts if is_complete else None
     if isinstance(page, FullZipPage) and page.has_index:
         index = known if isinstance(known, FullZipIndex) else page.load_index((yield page.source.ranges([1], "index")))
@@ -88,7 +87,7 @@ def _cut_chunks(index: MiniBlockIndex, start: int, end: int, piece_bytes: int) -
 
 def _cut_entries(index: FullZipIndex, data_bytes: int, start: int, end: int, piece_bytes: int) -> PageCuts:
     entries = np.frombuffer(index.entries, dtype=f"<u{index.width_bytes}")[start : end + 1]
-    # damaged entries are found where rows are read by them; here they must only not lead astray
+    # reading rows reports damaged entries; here they only must not produce wrong ranges
     offsets = np.maximum.accumulate(np.minimum(entries, np.uint64(data_bytes)).astype(np.int64))
     return cut_evenly(index, np.arange(start, end + 1, dtype=np.int64), offsets, piece_bytes)
 
@@ -100,10 +99,10 @@ def cut_evenly(
     piece_bytes: int,
     splits_row: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None,
 ) -> PageCuts:
-    """Even pieces out of possible borders.
+    """Choose evenly spaced cuts among the possible borders.
 
-    slots, offsets  i64[n + 1], ascending: the borders as slots, and as bytes
-    splits_row      bool[n + 1], borders in the middle of a row
+    slots, offsets  i64[n + 1], ascending: the possible borders as slots, and as byte offsets
+    splits_row      bool[n + 1], True for borders in the middle of a row
     """
     total = int(offsets[-1] - offsets[0])
     count = max(1, total // max(1, piece_bytes))
@@ -115,5 +114,5 @@ def cut_evenly(
         is_near = np.abs(offsets[nearest] - targets) <= piece_bytes // CLEAN_BORDER_SHARE
         borders = np.where(is_near, nearest, borders)
     borders = np.unique(np.concatenate(([0], borders, [len(slots) - 1])))
-    borders = borders[np.append(np.diff(slots[borders]) > 0, True)]  # pieces without a slot join the next one
+    borders = borders[np.append(np.diff(slots[borders]) > 0, True)]  # an empty piece joins the next one
     return PageCuts(index, slots[borders], np.diff(offsets[borders]))

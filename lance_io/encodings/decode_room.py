@@ -1,4 +1,4 @@
-"""How much the rows of one piece of a take may decode to, where nothing says it before they are fetched. Pure."""
+"""The decoded-size budget of one piece of a take whose decoded size is unknown before the fetch. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from lance_io._kernels import PieceTooLargeError
 
 
 class DecodeRoom:
-    """Bytes that several rows may still become; once they are more, the take reads fewer rows at once.
+    """A budget of decoded bytes; when it is exceeded, the take reads fewer rows at once.
 
-    left_bytes  of what the piece may have
+    left_bytes  remaining budget of the piece
     """
 
     __slots__ = ("left_bytes",)
@@ -17,11 +17,11 @@ class DecodeRoom:
         self.left_bytes = num_bytes
 
     def expect(self, num_bytes: int) -> None:
-        """Raise `PieceTooLargeError` where rows that are not decoded yet become more than is left."""
+        """Raise `PieceTooLargeError` if decoding `num_bytes` more would exceed the budget."""
         if num_bytes > self.left_bytes:
             raise PieceTooLargeError(f"{num_bytes} bytes; {self.left_bytes} are left of a piece")
 
     def use(self, num_bytes: int) -> None:
-        """Rows have become so many bytes. Raises `PieceTooLargeError` where these were more than was left."""
+        """Charge `num_bytes` of decoded rows to the budget. Raises `PieceTooLargeError` if they exceed it."""
         self.expect(num_bytes)
         self.left_bytes -= num_bytes

@@ -1,14 +1,14 @@
-"""How many bytes rows of a page become, before they are decoded: upper bounds. Pure.
+"""Upper bounds for the decoded size of a page's rows, computed before decoding. Pure.
 
-    fixed width        as many bits as the type says, for each value there may be
-    text, as it is     its bytes
-    FSST               eight times as many: no symbol is longer
-    dictionary         the longest item, for each value there may be
-    zstd, LZ4          the size in front of what is compressed: known once that was read, page by page in version 2.0
+    fixed width        the bits of the type for each possible value
+    uncompressed text  its bytes
+    FSST               eight times its bytes: no symbol is longer
+    dictionary         the longest item for each possible value
+    zstd, LZ4          the size in the frame header, available after the fetch; per page in version 2.0
 
-`decoded_bound` is what a page's metadata say, None where only its bytes tell. `read_measured` reads these, and says for
-each part that can be decoded by itself how large it becomes at most. A size that is not true makes no array: kernels
-decode no more than was announced. What bitmaps of nulls and offsets of lists take beside the values is left out.
+`decoded_bound` uses a page's metadata only, and returns None if the size is in the page's bytes. `read_measured` reads
+those bytes and returns an upper bound for each part that can be decoded by itself. A false size allocates nothing
+extra: kernels decode no more than the announced size. Null bitmaps and list offsets are not counted.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray, Steps
 
 FSST_GROWTH: Final = 8
-FSST_USUALLY: Final = 3  # text of words; what repeats a lot becomes more, and counts once it is decoded
+FSST_USUALLY: Final = 3  # usual text; repetitive text grows more, and is counted after decoding
 OFFSET_BYTES: Final = 8
 ITEMS_PART_BYTES: Final = 4 << 20  # chunks with more text from a dictionary are cut inside
-PACKED_GROWTH: Final = 255  # of packed rows with compressed members, whose frames lie behind each other's lengths
-INFLATED_BYTES_MAX: Final = 1 << 31  # kernels decode no larger frame
+PACKED_GROWTH: Final = 255  # of packed rows with compressed members: only decoding locates their frames
+INFLATED_BYTES_MAX: Final = 1 << 31  # limit of the kernels for a frame
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
 
 def decoded_bound(page: PageLayout, num_slots: int, data_bytes: int, *, usual: bool = False) -> int | None:
-    """Bytes that so many slots of a page become at most; None where only its bytes tell.
+    """Upper bound of the decoded bytes of `num_slots` slots of a page; None if only the page's bytes contain it.
 
-    data_bytes  that are read for them, about
-    usual       about what they become: text of words, and items of a dictionary that are of one size
+    data_bytes  approximate bytes read for these slots
+    usual       estimate the usual size instead: ordinary text, dictionary items of similar size
     """
     if isinstance(page, BlobPage):
         return decoded_bound(page.inner, num_slots, data_bytes, usual=usual)
@@ -76,7 +76,7 @@ def decoded_bound(page: PageLayout, num_slots: int, data_bytes: int, *, usual: b
 
 def value_bits(shape: Shape) -> int | None:
     """Bits of each value of a shape in memory; None where values differ."""
-    if type(shape) is FixedShape:  # most of them, and asked for every page
+    if type(shape) is FixedShape:  # fast path: the common case, on every page
         return shape.bits
     match shape:
         case FixedShape(bits):
@@ -85,14 +85,14 @@ def value_bits(shape: Shape) -> int | None:
             bits_or_none = value_bits(inner)
             return None if bits_or_none is None else items * bits_or_none
         case ChildrenShape(children):
-            every = [value_bits(child) for child in children]
-            return None if None in every else sum([bits for bits in every if bits is not None])
+            member_bits = [value_bits(child) for child in children]
+            return None if None in member_bits else sum([bits for bits in member_bits if bits is not None])
         case VariableShape():
             return None
 
 
 def _growth(codec: Codec, usual: bool = False) -> int | None:
-    """How many times as large values of variable width become at most; None where frames say it."""
+    """Upper bound of the growth factor of variable-width values; None if the frame headers contain the size."""
     match codec:
         case General():
             return None
@@ -100,7 +100,7 @@ def _growth(codec: Codec, usual: bool = False) -> int | None:
             return FSST_USUALLY if usual else FSST_GROWTH
         case VariablePackedStruct(members):
             growths = [_growth(member.values, usual) for member in members]
-            return None if None in growths else max([1, *[one for one in growths if one is not None]])
+            return None if None in growths else max([1, *[growth for growth in growths if growth is not None]])
         case _:
             return 1
 
@@ -120,17 +120,17 @@ def _miniblock_bound(page: MiniBlockPage, num_slots: int, data_bytes: int, usual
 
 
 def _item_bytes(page: MiniBlockPage, items_bytes: int, usual: bool) -> int:
-    """Of the longest item of a dictionary of so many bytes, or usually of one."""
+    """Bytes of the longest item of a dictionary of `items_bytes` bytes; with `usual`, of an average item."""
     return OFFSET_BYTES + (items_bytes // max(1, page.num_dictionary_items) if usual else items_bytes)
 
 
 def has_packed_dictionary(page: PageLayout) -> bool:
-    """Whether `dictionary_bound` has an answer for a page."""
+    """Whether `dictionary_bound` works for a page."""
     return isinstance(page, MiniBlockPage) and not page.keeps_indices and isinstance(page.dictionary, General)
 
 
 def dictionary_bound(page: MiniBlockPage, compressed: memoryview) -> int:
-    """Bytes that all of a page becomes at most, as its compressed dictionary says."""
+    """Upper bound of a page's decoded bytes, from its compressed dictionary."""
     codec = page.dictionary
     assert isinstance(codec, General), "see has_packed_dictionary"
     items = page.num_items if page.has_lists else page.num_rows
@@ -148,7 +148,7 @@ def _fullzip_bound(page: FullZipPage, num_slots: int, data_bytes: int, usual: bo
 def _constant_bound(page: Any, num_slots: int) -> int:
     items = num_slots
     if any(layer in LIST_LAYERS for layer in page.layers):
-        message = getattr(page, "message", None)  # of version 2.2, where levels may be compressed
+        message = getattr(page, "message", None)  # in version 2.2, where levels may be compressed
         announced = [message.num_rep_values, message.num_def_values] if message is not None else []
         items = max([num_slots, *announced, *[size // 2 for size in page.source.buffer_sizes]])
     bits = fixed_bits(page.source.path.leaf_type)
@@ -158,18 +158,18 @@ def _constant_bound(page: Any, num_slots: int) -> int:
     return items * (value_bytes + OFFSET_BYTES)
 
 
-# -- what bytes tell -----------------------------------------------------------------------------------------------
+# -- sizes from the page's bytes -----------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
 class MeasuredPage:
-    """What was read of some slots of a page.
+    """The bytes that were read for some slots of a page.
 
     index   of the page, if it has one
-    start   where the data lie in the file
+    start   file offset of the data
     data    of these slots
-    parts   where they can be cut
-    whole   what `scan` of the page asks for, if all of that was read
+    parts   the parts that can be decoded by themselves
+    whole   the bytes that `scan` of the page requests, if all of them were read
     """
 
     index: PageIndex | None
@@ -181,10 +181,10 @@ class MeasuredPage:
 
 @dataclass(slots=True, eq=False)
 class SizedParts:
-    """Slots that can be cut at some of them.
+    """Slots that can be cut only between parts.
 
-    slots   i64[n + 1], ascending: where parts begin that can be decoded by themselves, and the end of the last
-    sizes   i64[n], bytes that each of them becomes at most
+    slots   i64[n + 1], ascending: the start of each part that can be decoded by itself, and the end of the last
+    sizes   i64[n], upper bound of the decoded bytes of each part
     """
 
     slots: IntArray
@@ -192,11 +192,11 @@ class SizedParts:
 
     @property
     def num_bytes(self) -> int:
-        """That all of them become at most."""
+        """Upper bound of the decoded bytes of all parts."""
         return int(self.sizes.sum())
 
     def cut(self, part_bytes: int, slots_per_row: int) -> Iterator[tuple[int, int, int]]:
-        """Start, end and bound of parts of about so many bytes, or of one row, one after the other."""
+        """Start, end and bound of consecutive parts of about `part_bytes`, at least one row each."""
         first, slots = 0, self.slots
         sums = np.concatenate(([0], np.cumsum(self.sizes)))
         while first < len(self.sizes):
@@ -210,9 +210,9 @@ class SizedParts:
 
 @dataclass(slots=True, eq=False)
 class EvenParts:
-    """Slots `start` to `end`, which can be cut anywhere; each becomes `slot_bytes` at most.
+    """Slots `start` to `end`, which can be cut anywhere; each decodes to at most `slot_bytes`.
 
-    Nothing here grows with their number: few bytes of codes may stand for millions of long items.
+    Uses constant memory: a few bytes of codes may represent millions of long items.
     """
 
     start: int
@@ -221,7 +221,7 @@ class EvenParts:
 
     @property
     def num_bytes(self) -> int:
-        """That all of them become at most."""
+        """Upper bound of the decoded bytes of all slots."""
         return self.slot_bytes * (self.end - self.start)
 
     def cut(self, part_bytes: int, slots_per_row: int) -> Iterator[tuple[int, int, int]]:
@@ -234,18 +234,18 @@ class EvenParts:
 
 
 def can_measure(page: PageLayout) -> bool:
-    """Whether `read_measured` has an answer for a page."""
+    """Whether `read_measured` works for a page."""
     if isinstance(page, ArrayLayout):
-        return page.items_at is not None
+        return page.items_range is not None
     return isinstance(page, MiniBlockPage) or (isinstance(page, FullZipPage) and page.is_variable)
 
 
 def read_measured(
     page: PageLayout, index: PageIndex | None, start: int, end: int, *, is_whole: bool
 ) -> Steps[MeasuredPage]:
-    """The bytes of slots `start` to `end` of a page that can be measured, and how large they become.
+    """The bytes of slots `start` to `end` of a page that `can_measure` accepts, and bounds of their decoded size.
 
-    is_whole  nearly all of it is wanted: its index is read in the same round
+    is_whole  nearly the whole page is wanted, so its index is read in the same round
 
     One round; two for a part of a page without its index. Raises FormatError.
     """
@@ -258,8 +258,8 @@ def read_measured(
 
 
 def _measure_items(page: ArrayLayout, start: int, end: int) -> Steps[MeasuredPage]:
-    assert page.items_at is not None, "see can_measure"
-    low, high = page.items_at
+    assert page.items_range is not None, "see can_measure"
+    low, high = page.items_range
     fetched = yield Ranges.of((low, high), keep=True)
     data = fetched.piece(0, high - low)
     return MeasuredPage(None, low, data, EvenParts(start, end, page.longest_item(data) + OFFSET_BYTES))
@@ -338,7 +338,7 @@ def _padded(at: int) -> int:
 
 
 def _frame_bytes(scheme: str, compressed: memoryview) -> int:
-    """What a compressed buffer says that it holds (spec: 8.5); what cannot be is refused where it is decoded."""
+    """Decompressed size that a compressed buffer announces (spec: 8.5); decoding rejects impossible sizes."""
     if len(compressed) < (4 if scheme == "lz4" else 8):
         return 0
     if scheme == "lz4":
@@ -349,11 +349,11 @@ def _frame_bytes(scheme: str, compressed: memoryview) -> int:
 
 
 def _content_bytes(head: bytes) -> int:
-    """The content size in the head of a zstd frame, behind its magic number (RFC 8878, 3.1.1.1)."""
+    """The content size in the header of a zstd frame, after its magic number (RFC 8878, 3.1.1.1)."""
     flags = head[0]
     is_single, size_flag = bool(flags & 0x20), flags >> 6
     if not size_flag and not is_single:
-        return sys.maxsize  # it does not say
+        return sys.maxsize  # not announced
     at = 1 + (not is_single) + (0, 1, 2, 4)[flags & 3]
     width = (1, 2, 4, 8)[size_flag]
     return int.from_bytes(head[at : at + width], "little") + (256 if width == 2 else 0)
@@ -373,7 +373,7 @@ def _measure_entries(
         fetched = yield page.source.ranges([0, 1], "data", keep=True)
         index = page.load_index(Fetched(fetched.buffer, fetched.offsets[1:]))
         low, data = 0, fetched.piece(0, page.source.buffer_sizes[0])
-        page.data_bounds(index, RowSelection.span(start, end))  # damaged ones are refused
+        page.data_bounds(index, RowSelection.span(start, end))  # rejects a damaged index
     entries = np.frombuffer(index.entries, dtype=f"<u{index.width_bytes}")[start : end + 1]
     limit = np.uint64(low + len(data))
     offsets = np.maximum.accumulate(np.minimum(entries, limit).astype(np.int64) - low)
@@ -388,25 +388,25 @@ def _entry_sizes(page: FullZipPage, offsets: IntArray, data: memoryview) -> IntA
     codec = page.codec
     if not isinstance(codec, General):  # packed rows, of which members are compressed
         return PACKED_GROWTH * np.diff(offsets) + OFFSET_BYTES
-    sizes = _announced(page, codec, data, offsets[:-1], np.diff(offsets), unsaid_bytes=INFLATED_BYTES_MAX)
+    sizes = _announced(page, codec, data, offsets[:-1], np.diff(offsets), unannounced_bytes=INFLATED_BYTES_MAX)
     return sizes * (_growth(codec.values) or 1) + OFFSET_BYTES
 
 
 def _announced(
-    page: FullZipPage, codec: General, data: Any, offsets: IntArray, lengths: IntArray, *, unsaid_bytes: int
+    page: FullZipPage, codec: General, data: Any, offsets: IntArray, lengths: IntArray, *, unannounced_bytes: int
 ) -> IntArray:
-    """What is in front of the frames of ranges of entries: bytes that each range decompresses to."""
+    """Decompressed bytes of each range of entries, from the sizes in front of their frames."""
     heads = (page.control_bytes, page.level_bits["definition"], page.bits // 8)
     starts = np.ascontiguousarray(offsets)
-    return int64s(_kernels.announced_entries(codec.scheme, heads, unsaid_bytes, data, starts, lengths))
+    return int64s(_kernels.announced_entries(codec.scheme, heads, unannounced_bytes, data, starts, lengths))
 
 
 def announced_bytes(page: FullZipPage, fetched: Fetched, lengths: IntArray) -> int:
-    """Bytes that entries which were fetched become, as far as they say it themselves; 0 where they do not.
+    """Decompressed bytes that fetched entries announce; 0 if they do not announce any.
 
     lengths  of the ranges, i64[n]
     """
     codec = page.codec
     if not page.is_variable or not isinstance(codec, General):
         return 0
-    return int(_announced(page, codec, fetched.buffer, fetched.offsets, lengths, unsaid_bytes=0).sum())
+    return int(_announced(page, codec, fetched.buffer, fetched.offsets, lengths, unannounced_bytes=0).sum())

@@ -1,9 +1,9 @@
-"""Items of rows: what a take of single items of lists asks of a page, so that it need not read the lists.
+"""Takes of list items: they read single items instead of whole lists if the page's layout allows it.
 
-    mini-block, one level of lists              the chunk that holds the item, known from the repetition index
-    full-zip of fixed width, one level of lists  the item: entry i of a row is at i * stride
-    lists of version 2.0                        the item, as soon as it is known where its list ends
-    all others                                  nothing less than the list
+    mini-block, one level of lists               reads the item's chunk, located by the repetition index
+    full-zip of fixed width, one level of lists  reads the item: entry i of a row is at i * stride
+    lists of version 2.0                         reads the list's end offset, then the item
+    all others                                   read the whole list
 
 Specification: structural encodings 2.1, sections 3.4 and 5; encodings 2.0, section 5.4.
 """
@@ -33,7 +33,7 @@ class ItemSelection:
     """Items of the outermost lists of some rows of one page: ascending by row, then item, each once.
 
     rows   i64[n], page-relative
-    items  i64[n], counted from 0 on; a negative one is in no list
+    items  i64[n], position in the list, from 0; a negative position is in no list
     """
 
     rows: IntArray
@@ -45,20 +45,20 @@ def reads_items(page: PageLayout) -> bool:
     if isinstance(page, ArrayLayout):
         return page.reads_items
     if isinstance(page, FullZipPage):
-        is_listed = page.has_lists and not page.is_variable
+        is_supported = page.has_lists and not page.is_variable
     else:
-        is_listed = isinstance(page, MiniBlockPage) and page.has_lists
-    if not is_listed:
+        is_supported = isinstance(page, MiniBlockPage) and page.has_lists
+    if not is_supported:
         return False
-    path: LeafPath = page.source.path  # type: ignore[attr-defined]  # of these two
+    path: LeafPath = page.source.path  # type: ignore[attr-defined]  # both classes have it
     return path.num_lists == 1 and path.slots_per_row == 1
 
 
 def read_items(page: PageLayout, index: PageIndex | None, wanted: ItemSelection) -> Steps[pa.Array]:
-    """Items of rows, null where a row has none; nested as the path is below the outermost list.
+    """The items, null if the row's list has no such item. They keep the nesting below the outermost list.
 
     index  as for `PageLayout.read`
-    One round, and those that `PageLayout.read` needs to find rows. Raises FormatError.
+    Takes one round, plus the rounds that `PageLayout.read` needs to locate rows. Raises FormatError.
     """
     if isinstance(page, MiniBlockPage):
         assert isinstance(index, MiniBlockIndex), "mini-block pages are read with their index"

@@ -1,13 +1,13 @@
-"""A leaf array as the buffers that the writing kernels take: the reverse of `values.py`.
+"""Splits a leaf array into the buffers that the writing kernels take: the reverse of `values.py`.
 
     fixed width       [values]; booleans are a bitmap
     variable width    [offsets, bytes]
-    fixed-size list   [bitmap of the items, per list level that has null items] and the innermost items; nothing where
-                      they are of type null
+    fixed-size list   [bitmap of the items, per list level that has null items] and the innermost items; nothing for
+                      items of type null
     packed struct     [rows]: members of fixed width, back to back
 
-Nothing is copied but the rows of packed structs. Bitmaps may begin in the middle of a byte, so every buffer goes with
-the bit at which its first value begins.
+Zero-copy except for the rows of packed structs. Bitmaps may begin inside a byte, so every buffer comes with the bit
+at which its first value begins.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class LeafValues:
 
 
 def leaf_values(array: pa.Array) -> LeafValues:
-    """The buffers of a leaf array; its own nulls are not looked at.
+    """The buffers of a leaf array; its own nulls are ignored.
 
     Raises UnsupportedError for a type that pages do not store.
     """
@@ -68,7 +68,7 @@ def leaf_values(array: pa.Array) -> LeafValues:
 
 
 def has_plain_rows(dtype: pa.StructType) -> bool:
-    """Whether the members of a packed struct are whole bytes of one width each."""
+    """Whether the members of a packed struct are of a fixed number of whole bytes each."""
     members = (dtype.field(index).type for index in range(dtype.num_fields))
     return all(not pa.types.is_nested(each) and _byte_width(each) > 0 for each in members)
 
@@ -132,7 +132,7 @@ def _items(array: pa.Array) -> pa.Array:
 
 
 def _member(array: pa.Array, index: int) -> pa.Array:
-    """A member of a packed struct: `field` minds the offset of the struct."""
+    """A member of a packed struct. `field` respects the struct's offset; `flatten` would add its nulls."""
     return array.field(index)
 
 
@@ -141,7 +141,7 @@ def _slice(buffer: pa.Buffer | None, start: int, stop: int) -> memoryview:
 
 
 def _bitmap(buffer: pa.Buffer | None, start: int, count: int) -> Source:
-    """Only the bytes that hold the bits."""
+    """The bytes that contain the bits `start` to `start + count`, and the first bit's position."""
     return _slice(buffer, start // 8, (start + count + 7) // 8), start % 8
 
 

@@ -1,20 +1,20 @@
-"""What field metadata asks of the encodings (`lance-encoding:*`).
+"""Encoding options in field metadata (`lance-encoding:*`).
 
     compression                    lz4, zstd, fsst, none        codec of the values
     compression-level              integer                      of zstd
-    rle-threshold                  number                       runs only when fewer than this share of the values
-    bss                            off, on, auto, 0 .. 1        byte stream split below general compression: where bytes
-                                                                at one place have less than this share of all entropy
-    dict-divisor                   integer > 0                  at most one distinct value per so many values
+    rle-threshold                  number                       run-length encoding below this share of runs
+    bss                            off, on, auto, 0 .. 1        byte stream split below general compression, if bytes at
+                                                                one position have less than this share of full entropy
+    dict-divisor                   integer > 0                  at most num_values / divisor distinct values
     dict-size-ratio                0 < number <= 1              dictionary only when smaller than this share
-    dict-max-size                  bytes                        dictionary only when its values are no more
-    general                                                     nothing, in no release: a warning says so
+    dict-max-size                  bytes                        upper limit of the dictionary's values
+    general                                                     no effect in any release: a warning says so
     dict-values-compression[-level]  lz4, zstd, none            dictionary values, file version 2.2
-    minichunk-size                 bytes                        what chunks of variable-width values aim at
+    minichunk-size                 bytes                        target size of chunks of variable-width values
     structural-encoding            miniblock, fullzip           layout; read from the top-level field
 
-As in pylance, the keys count on the field that owns the column (the item field of a list), names of codecs and layouts
-must be known, and numbers that do not parse are passed over. Specification: structural encodings 2.1, section 9.
+As in pylance, the keys count on the field that owns the column (the item field of a list), unknown names of codecs and
+layouts are errors, and numbers that do not parse are ignored. Specification: structural encodings 2.1, section 9.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "lance-encoding:"
 COMPRESSIONS: Final = ("lz4", "zstd", "fsst", "none")
-MINICHUNK_BYTES: Final = 4096  # a page of memory or flash: what one random read costs at least
+MINICHUNK_BYTES: Final = 4096  # a page of memory or flash: the least cost of a random read
 DICTIONARY_DIVISOR: Final = 2
 DICTIONARY_SIZE_RATIO: Final = 0.8
 SPLIT_ENTROPY_MAX: Final = 4.0  # bits a byte; above, bytes look random at most positions and splitting gains nothing
@@ -43,10 +43,10 @@ Compression = Literal["lz4", "zstd", "fsst", "none"]
 
 @dataclass(frozen=True, slots=True)
 class ColumnOptions:
-    """Options of one column; None where the choice is the writer's.
+    """Options of one column; None lets the writer choose.
 
     compression_level  of zstd; None is zstd's own default
-    split_entropy_max  byte stream split for less than so many bits of entropy a byte; 0 for none, infinite for all
+    split_entropy_max  byte stream split below this entropy, in bits per byte; 0 for never, infinite for always
     layout             "miniblock" or "fullzip"
     """
 
@@ -64,28 +64,28 @@ class ColumnOptions:
 
 
 DEFAULT_OPTIONS: Final = ColumnOptions()
-"""Of a column whose field asks for nothing."""
+"""The options of a column whose field sets none."""
 
 
 def column_options(top: Field, leaf: Field) -> ColumnOptions:
     """The options of a column.
 
-    top   the top-level field, which names the layout
-    leaf  the field that owns the column, which names everything else
+    top   the top-level field, which sets the layout
+    leaf  the field that owns the column, which sets everything else
     Raises SchemaError for unknown names, and for a ratio outside of (0, 1].
     """
     if not (leaf.metadata or top.metadata):
         return DEFAULT_OPTIONS
-    of = _Reader(leaf)
-    dictionary_compression = of.text("dict-values-compression")
+    options = _MetadataReader(leaf)
+    dictionary_compression = options.text("dict-values-compression")
     if dictionary_compression == "fsst":
         raise SchemaError("fsst is not usable as a general buffer compressor")
     _check_scheme(dictionary_compression)
-    _check_scheme(compression := of.text("compression"))
-    ratio = of.number("dict-size-ratio", float, DICTIONARY_SIZE_RATIO)
+    _check_scheme(compression := options.text("compression"))
+    ratio = options.number("dict-size-ratio", float, DICTIONARY_SIZE_RATIO)
     if not 0 < ratio <= 1:
         raise SchemaError(f"Invalid parameter: dict-size-ratio is {ratio:g} which is not in the range (0, 1].")
-    if of.text("general") is not None:
+    if options.text("general") is not None:
         warnings.warn(
             f"{PREFIX}general of the field {leaf.name} has no effect: {PREFIX}compression names the codec",
             UserWarning,
@@ -93,21 +93,21 @@ def column_options(top: Field, leaf: Field) -> ColumnOptions:
         )
     return ColumnOptions(
         compression=cast("Compression | None", compression),
-        compression_level=of.number("compression-level", int, None),
-        rle_threshold=of.number("rle-threshold", float, None),
-        split_entropy_max=_split_entropy_max(of.text("bss")),
-        dictionary_divisor=max(of.number("dict-divisor", int, DICTIONARY_DIVISOR), 1),
+        compression_level=options.number("compression-level", int, None),
+        rle_threshold=options.number("rle-threshold", float, None),
+        split_entropy_max=_split_entropy_max(options.text("bss")),
+        dictionary_divisor=max(options.number("dict-divisor", int, DICTIONARY_DIVISOR), 1),
         dictionary_size_ratio=ratio,
-        dictionary_max_bytes=_byte_count("dict-max-size", of.text("dict-max-size")),
+        dictionary_max_bytes=_byte_count("dict-max-size", options.text("dict-max-size")),
         dictionary_compression=cast("Any", dictionary_compression),
-        dictionary_compression_level=of.number("dict-values-compression-level", int, None),
-        minichunk_bytes=max(of.number("minichunk-size", int, MINICHUNK_BYTES), 0),
-        layout=_layout(_Reader(top).text("structural-encoding"), top),
+        dictionary_compression_level=options.number("dict-values-compression-level", int, None),
+        minichunk_bytes=max(options.number("minichunk-size", int, MINICHUNK_BYTES), 0),
+        layout=_layout(_MetadataReader(top).text("structural-encoding"), top),
     )
 
 
 def _split_entropy_max(mode: str | None) -> float:
-    """Of a mode, or of a sensitivity: the share of all entropy that bytes at one place may have."""
+    """The entropy limit of a mode, or of a sensitivity: the share of full entropy for bytes at one position."""
     if mode in ("off", "on"):
         return inf if mode == "on" else 0
     try:
@@ -147,8 +147,8 @@ def _layout(name: str | None, top: Field) -> Literal["miniblock", "fullzip"] | N
             )
 
 
-class _Reader:
-    """Looks keys up in the metadata of one field."""
+class _MetadataReader:
+    """Reads options from the metadata of one field."""
 
     def __init__(self, field: Field) -> None:
         self._metadata = field.metadata

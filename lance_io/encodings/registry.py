@@ -1,7 +1,7 @@
-"""From a page's encoding message to its layout, by file version.
+"""Opens a page's encoding message as a layout, by file version.
 
-A page carries a `PageLayout` message in an `Any`. `open_page` parses it, checks it against the column's place in the
-schema and returns the layout that reads it. Specification: file container, section 3; structural encodings, section 1.
+A page carries a `PageLayout` message in an `Any`. `open_page` parses it, checks it against the column's schema path and
+returns the layout that reads it. Specification: file container, section 3; structural encodings, section 1.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RULES: Final[dict[FileVersion, VersionRules]] = {V2_1: RULES_2_1, V2_2: RULES_2_
 
 
 def rules_for(version: FileVersion) -> VersionRules:
-    """The rules of a file version. Raises UnsupportedError for versions that these layouts do not serve."""
+    """The rules of a file version. Raises UnsupportedError for versions that these layouts do not read."""
     rules = RULES.get(version)
     if rules is None:
         raise UnsupportedError(f"pages of file version {version} are not read by this release")
@@ -41,7 +41,7 @@ def open_page(version: FileVersion, page: PageInfo, path: LeafPath) -> PageLayou
     """The layout of one page.
 
     version  of the file
-    path     the column's way through the schema
+    path     the column's path in the schema
     Raises FormatError for messages that contradict themselves or the schema, UnsupportedError for unknown ones.
     """
     if page.type_name != LAYOUT_TYPE:
@@ -67,7 +67,7 @@ def _open(layout: pb.PageLayout, source: PageSource) -> PageLayout:
         case "blob_layout":
             return _open_blob(layout.blob_layout, source)
         case None:
-            raise FormatError("page without a layout this release knows (or an empty message)")
+            raise FormatError("unknown page layout (or an empty message)")
         case other:
             raise UnsupportedError(f"page layout {other!r} is not part of file versions 2.1 and 2.2")
 

@@ -1,4 +1,4 @@
-"""Computations that ask for byte ranges, side by side: what several pages or buffers need at once is one round."""
+"""Runs several page computations in lock step, so that their byte ranges share I/O rounds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def together(steps: Sequence[Steps[T]]) -> Steps[list[T]]:
-    """Run page computations in lock step: the ranges of all of them are one round."""
+    """Run page computations in lock step: each round requests the ranges of all of them."""
     results: list[Any] = [None] * len(steps)
     try:
         live: list[tuple[int, Steps[T], Ranges]] = []
@@ -25,19 +25,19 @@ def together(steps: Sequence[Steps[T]]) -> Steps[list[T]]:
             except StopIteration as done:
                 results[i] = done.value
         while live:
-            if len(live) == 1:  # the common case of one page needs no merging
+            if len(live) == 1:  # fast path: one page needs no merging
                 i, step, wanted = live[0]
                 fetched = yield wanted
                 live = _send(step, i, fetched, results)
                 continue
             fetched = yield merge_ranges([wanted for _, _, wanted in live])
-            still: list[tuple[int, Steps[T], Ranges]] = []
+            next_live: list[tuple[int, Steps[T], Ranges]] = []
             position = 0
             for i, step, wanted in live:
                 end = position + len(wanted.starts)
-                still += _send(step, i, Fetched(fetched.buffer, fetched.offsets[position:end]), results)
+                next_live += _send(step, i, Fetched(fetched.buffer, fetched.offsets[position:end]), results)
                 position = end
-            live = still
+            live = next_live
         return results
     finally:
         for step in steps:
@@ -53,7 +53,7 @@ def _send(step: Steps[T], index: int, fetched: Fetched, results: list[Any]) -> l
 
 
 def merge_ranges(wanted: list[Ranges]) -> Ranges:
-    """All of them as one list of ranges."""
+    """Concatenate the ranges."""
     if len(wanted) == 1:
         return wanted[0]
     starts = np.concatenate([w.starts for w in wanted])
@@ -63,5 +63,5 @@ def merge_ranges(wanted: list[Ranges]) -> Ranges:
 
 
 def fetch(ranges: Ranges) -> Steps[Fetched]:
-    """One round for some ranges."""
+    """Fetch ranges in one round."""
     return (yield ranges)

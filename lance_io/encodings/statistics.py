@@ -1,4 +1,4 @@
-"""What a page's values look like: the numbers that the choice of a codec goes by, each from one kernel pass."""
+"""Statistics of a page's values for the choice of a codec, each from one kernel pass."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lance_io.records import dataclass
 if TYPE_CHECKING:
     from lance_io.encodings.leafvalues import LeafValues
 
-ENTROPY_VALUES: Final = 64  # a sample is enough to tell mantissas from exponents
+ENTROPY_VALUES: Final = 64  # this sample distinguishes mantissas from exponents
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class WordStatistics:
 
     @property
     def plain_bytes(self) -> int:
-        """Bytes of the values as they are."""
+        """Bytes of the values without encoding."""
         return self.num_values * self.bits // 8
 
     @property
@@ -51,7 +51,7 @@ def word_statistics(values: LeafValues) -> WordStatistics | None:
 
 
 def count_runs(values: LeafValues) -> int:
-    """Runs of equal machine words, however long."""
+    """Number of runs of equal machine words of any length."""
     assert isinstance(values.shape, FixedShape), "runs are those of fixed-width values"
     words = np.frombuffer(values.data, dtype=f"<u{values.shape.bits // 8}", count=values.num_values)
     return int(np.count_nonzero(words[1:] != words[:-1])) + bool(len(words))
@@ -71,7 +71,7 @@ def byte_entropy(values: LeafValues) -> float:
 
 
 def longest_value(values: LeafValues) -> int:
-    """Bytes of the longest of variable-width values."""
+    """Bytes of the longest variable-width value."""
     assert isinstance(values.shape, VariableShape), "fixed-width values have a width"
     offsets = np.frombuffer(values.sources[0][0], dtype=f"<i{values.shape.offset_bits // 8}")
     return int((offsets[1:] - offsets[:-1]).max(initial=0))

@@ -1,8 +1,8 @@
-"""Decoded buffers to leaf arrays.
+"""Builds leaf arrays from decoded buffers.
 
-The kernels return raw buffers in the order of a codec's shape (`lance_io/_kernels.pyi`, "A decoded leaf"). Here they
-become an Arrow array of the field's type, over the same memory. `check_shape` is asked once per page, when its messages
-are parsed, so that a page whose codec cannot give the declared type is refused before anything is read.
+The kernels return raw buffers in the order of a codec's shape (`lance_io/_kernels.pyi`, "A decoded leaf"). This module
+wraps them in an Arrow array of the field's type, zero-copy. `check_shape` runs once per page, when its messages are
+parsed: a page whose codec cannot produce the declared type is rejected before anything is read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def check_shape(dtype: pa.DataType, shape: Shape) -> None:
 def _fits(dtype: pa.DataType, shape: Shape) -> bool:
     match shape:
         case FixedShape(bits):
-            if bits == 0:  # items of fixed-size lists, all null: of any type
+            if bits == 0:  # fixed-size list items that are all null fit any type
                 return True
             if pa.types.is_boolean(dtype):
                 return bits in (1, 8)
@@ -77,7 +77,7 @@ def describe_shape(shape: Shape) -> str:
 
 
 def buffer_count(shape: Shape) -> int:
-    """How many buffers a kernel returns for values of this shape."""
+    """Number of buffers that a kernel returns for values of this shape."""
     match shape:
         case FixedShape():
             return 1
@@ -92,13 +92,13 @@ def buffer_count(shape: Shape) -> int:
 def build_values(
     dtype: pa.DataType, shape: Shape, buffers: Sequence[Any], length: int, validity: Any | None, null_count: int
 ) -> pa.Array:
-    """The leaf array over decoded buffers.
+    """Wrap decoded buffers in a leaf array.
 
-    buffers   as the kernel returned them, `buffer_count(shape)` of them
+    buffers   from the kernel, `buffer_count(shape)` of them
     validity  bitmap of the leaf, or None when nothing is null
     """
     bitmap = None if validity is None else pa.py_buffer(validity)
-    if type(shape) is VariableShape or (type(shape) is FixedShape and shape.bits != 8):  # usually, without the walk
+    if type(shape) is VariableShape or (type(shape) is FixedShape and shape.bits != 8):  # fast path: no recursion
         return pa.Array.from_buffers(dtype, length, [bitmap, *map(pa.py_buffer, buffers)], null_count)
     return _build(dtype, shape, iter(buffers), length, bitmap, null_count)
 
@@ -130,7 +130,7 @@ def _build(
 def _lists_of_nulls(
     dtype: pa.DataType, length: int, bitmap: pa.Buffer | None, nulls: int, item_bitmap: pa.Buffer | None, _data: Any
 ) -> pa.Array:
-    """Fixed-size lists whose items were all null when the page was written, so that it has no values."""
+    """Fixed-size lists of only null items, for which the page stores no values."""
     if item_bitmap is None or np.frombuffer(item_bitmap, dtype=np.uint8).any():
         raise FormatError(f"valid items in lists of {dtype.list_size}, but the page has no values")
     items = pa.nulls(length * dtype.list_size, dtype.value_type)

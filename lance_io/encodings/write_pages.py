@@ -1,16 +1,16 @@
-"""From a leaf's levels and values to a page: the one entry of the writing side.
+"""Encodes a leaf's levels and values as pages: the single entry point of the writing side.
 
-    blobs                       places of the blobs   `write_blob.py`
+    blobs                       descriptors of blobs  `write_blob.py`
     no items, or all null       page without values   `write_constant.py`
     one value only, from 2.2    constant page         `../v2_2/write_constant.py`
     Arrow dictionary, few distinct values             mini-block with a dictionary
     small values                mini-block            `write_miniblock.py`
     large values                full-zip              `write_fullzip.py`; mini-block, if bits would end within a byte
 
-What is decided here for columns without options, `kernels/src/miniblock/small_pages.rs` decides, too, for small pages
-of many columns at once (`write_small.py`), by the same thresholds; a test compares their files.
+For small pages of columns without options, `kernels/src/miniblock/small_pages.rs` makes the same choices in bulk
+(`write_small.py`), by the same thresholds; a test compares the files.
 
-Everything heavy is a kernel that lets go of the GIL, and nothing is shared: pages may be encoded on several threads.
+The kernels do the heavy work without the GIL, and pages share no state: several threads may encode pages.
 Specification: structural encodings 2.1, section 9.
 """
 
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 def encode_pages(path: LeafPath, page: LeafPage, options: ColumnOptions, version: FileVersion) -> list[EncodedPage]:
     """Encode some rows of a leaf column, as one page where possible.
 
-    path     the column's way through the schema
+    path     the column's path in the schema
     page     its levels and values
-    options  what the field's metadata asks for (`options.column_options`)
+    options  from the field's metadata (`options.column_options`)
     version  of the file, 2.1 or 2.2
 
-    Several pages, in row order, come out where lists have so many nulls and empties between two values that chunks
-    cannot count them. Raises UnsupportedError for what this file version cannot store.
+    Returns several pages, in row order, if more nulls and empty lists lie between two values than a chunk can count.
+    Raises UnsupportedError for values that this file version cannot store.
     """
     rules = rules_for(version)
     encoded = _encode_whole(path, page, options, rules)
@@ -66,7 +66,7 @@ def encode_pages(path: LeafPath, page: LeafPage, options: ColumnOptions, version
 
 
 def _encode_whole(path: LeafPath, page: LeafPage, options: ColumnOptions, rules: VersionRules) -> EncodedPage | None:
-    """The page as a whole; None when it is to be mini-blocks but chunks cannot count its levels."""
+    """The page as a whole; None if it should be mini-block but its chunks cannot count its levels."""
     if path.leaf.is_blob:
         return encode_blob_page(path, page, options, rules)
     if has_no_values(page):
@@ -81,7 +81,7 @@ def _encode_whole(path: LeafPath, page: LeafPage, options: ColumnOptions, rules:
 
 
 def _plan_miniblock(page: LeafPage, options: ColumnOptions, rules: VersionRules) -> MiniBlock | None:
-    """What the chunks of a page are to hold; None for values that are better off in a full-zip page."""
+    """The mini-block plan of a page; None for values that are better stored in a full-zip page."""
     if pa.types.is_dictionary(page.values.type):
         keys, dictionary = split_arrow_dictionary(page.values, options, rules)
         return MiniBlock(keys, choose_codec(keys, options), dictionary)
@@ -110,13 +110,13 @@ ALL_VALID_ITEM = 1
 ALL_VALID_LIST = 2
 
 
-# -- rows whose nulls and empty lists are too many for the chunks of one page ------------------------------------------
+# -- rows with more nulls and empty lists than the chunks of one page can count ----------------------------------------
 
 
 def split_page(page: LeafPage) -> tuple[LeafPage, LeafPage] | None:
-    """The page cut at the row that begins nearest to the middle of its levels; None for a page of one row.
+    """Cut the page at the row nearest to the middle of its levels; None for a page of one row.
 
-    Without repetition rows are items, which chunks always can count: None, too.
+    Also None without repetition: then rows are items, which chunks can always count.
     """
     if page.repetition is None or page.num_rows < 2:
         return None
@@ -138,7 +138,7 @@ def _part(page: LeafPage, num_rows: int, levels: slice, values: pa.Array) -> Lea
     assert page.repetition is not None, "only pages with lists are cut"
     definition: Levels | None = None if page.definition is None else page.definition[levels]
     layers = page.layers
-    if definition is not None and not definition.any():  # nothing is null here: levels and layers say so, too
+    if definition is not None and not definition.any():  # nothing is null in this part: the layers say so, too
         definition = None
         layers = tuple(ALL_VALID_LIST if layer in LIST_LAYERS else ALL_VALID_ITEM for layer in layers)
     return LeafPage(num_rows, layers, page.repetition[levels], definition, values)

@@ -1,8 +1,8 @@
-"""Small pages of plain columns, many at once: one kernel call instead of a way through Python for each.
+"""Encodes many small pages of plain columns in one kernel call, which saves the per-page overhead of Python.
 
-The kernel decides as `write_pages.py` does for a column without options, by the same thresholds, and makes the same
-bytes. What it leaves out is for that way: dictionaries, coded or long strings, constants of variable width or beside
-nulls.
+The kernel makes the same choices as `write_pages.py` does for a column without options, by the same thresholds, and
+produces the same bytes. It leaves these pages to `write_pages.py`: dictionaries, coded or long strings, constants of
+variable width or next to nulls.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lance_io.levels.path import LeafPath
 
 SMALL_PAGE_BYTES_MAX: Final = 64 << 10
-"""Leaf data of a page from which on encoding is the work, not what is around it."""
+"""Leaf data of a page above which encoding dominates the cost, not the overhead per page."""
 
 _KINDS: Final = {
     pa.bool_().id: 0,
@@ -42,7 +42,7 @@ _WORD_BITS: Final = (8, 16, 32, 64)
 
 
 def small_kind(path: LeafPath, options: ColumnOptions) -> int | None:
-    """How the kernel names the type of a column; None for a column that is not for it."""
+    """The kernel's code for the type of a column; None for a column that the kernel does not encode."""
     if len(path.nodes) > 1 or path.leaf.is_blob or options != DEFAULT_OPTIONS:
         return None
     dtype = path.leaf_type
@@ -52,17 +52,17 @@ def small_kind(path: LeafPath, options: ColumnOptions) -> int | None:
 
 
 def encode_small_pages(columns: Sequence[tuple[int, pa.Array]], version: FileVersion) -> list[tuple[int, SmallPages]]:
-    """Pages of neighbouring columns: `(number of the first, pages)` for each run of those that the kernel makes.
+    """Encode neighbouring columns: `(index of the first column, pages)` for each run that the kernel accepts.
 
-    columns  kind (`small_kind`) and all rows of each
+    columns  kind (`small_kind`) and all rows of each column
     """
-    given = [(kind, array.offset, len(array), array.null_count > 0, array.buffers()) for kind, array in columns]
-    return _kernels.encode_small_pages(given, page_rules(rules_for(version).wide_chunks))
+    described = [(kind, array.offset, len(array), array.null_count > 0, array.buffers()) for kind, array in columns]
+    return _kernels.encode_small_pages(described, page_rules(rules_for(version).wide_chunks))
 
 
 @cache
 def page_rules(wide_chunks: bool) -> PageRules:
-    """The thresholds of the general writer as one value."""
+    """The thresholds of the general writer, for the kernel."""
     return _kernels.PageRules(
         wide_chunks=wide_chunks,
         chunk_target_bytes=DEFAULT_OPTIONS.minichunk_bytes,

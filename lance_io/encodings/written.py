@@ -1,8 +1,8 @@
-"""A page as an encoder leaves it: buffers and the message that describes them.
+"""An encoded page: its buffers and the message that describes them.
 
-The file room decides where the buffers go. Those of `Role.INDEX` are what a reader needs before it can locate rows
-(mini-block chunk metadata, dictionaries, repetition indexes); they may be moved away from the page's data so that
-one read fetches those of many pages.
+The file writer decides where the buffers go. A reader needs those of `Role.INDEX` before it can locate rows
+(mini-block chunk metadata, dictionaries, repetition indexes); the writer may move them away from the page's data, so
+that one read fetches the indexes of many pages.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def num_bytes_of(parts: Sequence[Buffer]) -> int:
-    """What buffers have together."""
-    if len(parts) == 1:  # as nearly all have
+    """Total size of the buffers in bytes."""
+    if len(parts) == 1:  # fast path: the common case
         return memoryview(parts[0]).nbytes
     return sum([memoryview(part).nbytes for part in parts])
 
 
 class Role(Enum):
-    """What a buffer of a page is for."""
+    """The purpose of a page's buffer."""
 
     DATA = "data"
     INDEX = "index"
@@ -34,7 +34,7 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PageBuffer:
-    """One buffer of a page: its parts back to back, padded to 64 bytes by whoever writes it."""
+    """One buffer of a page: its parts back to back. The file writer pads it to 64 bytes."""
 
     role: Role
     parts: Sequence[Buffer]
@@ -51,7 +51,7 @@ class EncodedPage:
 
     num_rows  value of `length` in the page's message
     layout    a serialised `PageLayout` message
-    buffers   in the order that the layout demands
+    buffers   in the order that the layout requires
     """
 
     num_rows: int

@@ -1,16 +1,17 @@
-"""ONE .lance OBJECT: opening it, reading pages of it, writing it; takes and scans over many.
+"""One `.lance` file: open it, read its pages, write it. Takes and scans over many files.
 
-    open/       footer, schema and columns in one or two reads; which of them a projection reads
-    take/       chosen rows of many files at once
-    scan/       ranges of rows: pages read and decoded ahead, batches cut from them
+    open/       footer, schema and columns in one or two reads; the columns that a projection reads
+    take/       random access: rows of many files at once
+    scan/       row ranges: prefetches and decodes pages, cuts batches from them
+
     write/      rows to pages, pages to bytes, bytes to the store
-    file_steps, file_requests   computations that ask for bytes of files, and what answers them
+    file_steps, file_requests   generators that request bytes of files; the code that answers the requests
     table_reader                takes and scans of projected fields over fragments
     reader, file_session        `LanceFileReader`, `AsyncFileReader`, `LanceFileSession`
     row_indices, value_check, file_report   arguments, checks of decoded values, descriptions of files
 
-Everything that decides is a generator (`plans/`); only `file_requests`, `scan/scan_sync` and `scan/scan_async` read,
-decode elsewhere or await.
+All decisions are made in generators (`plans/`). Only `file_requests`, `scan/scan_sync` and `scan/scan_async` read,
+decode on other threads or await.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a data file consists of, for people and tools: metadata, statistics, page descriptions."""
+"""Descriptions of a data file for people and tools: metadata, statistics, pages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BufferDescriptor:
-    """Where a buffer lies: file offset and size, in bytes."""
+    """Location of a buffer in a file.
+
+    Attributes:
+        position: File offset in bytes.
+        size: Size in bytes.
+    """
 
     position: int
     size: int
@@ -25,7 +30,13 @@ class BufferDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class PageMetadata:
-    """One page: its buffers, and its encoding as text."""
+    """One page of a column.
+
+    Attributes:
+        buffers: Locations of its buffers.
+        encoding: Its layout and codec, as text.
+        num_rows: Its number of rows.
+    """
 
     buffers: list[BufferDescriptor]
     encoding: str
@@ -34,7 +45,13 @@ class PageMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ColumnMetadata:
-    """One column: its own buffers (none in today's files) and its pages."""
+    """One column of a file.
+
+    Attributes:
+        column_buffers: Locations of buffers that belong to the whole column; current files have none.
+        pages: Its pages, in row order.
+        name: Its name, dotted for nested columns.
+    """
 
     column_buffers: list[BufferDescriptor]
     pages: list[PageMetadata]
@@ -43,10 +60,18 @@ class ColumnMetadata:
 
 @dataclass(frozen=True, slots=True)
 class FileMetadata:
-    """What `LanceFileReader.metadata` returns; names and meanings are pylance's.
+    """Metadata of a file, as `LanceFileReader.metadata` returns it; names and meanings are pylance's.
 
-    num_data_bytes             before the column metadata, global buffers left out, padding included
-    num_column_metadata_bytes  with the table of their places
+    Attributes:
+        schema: Arrow schema of all columns.
+        num_rows: Number of rows.
+        num_data_bytes: Bytes before the column metadata, including padding, without global buffers.
+        num_column_metadata_bytes: Bytes of the column metadata and of its offset table.
+        num_global_buffer_bytes: Bytes of all global buffers.
+        global_buffers: Locations of the global buffers.
+        columns: One entry per stored column.
+        major_version: Major file version in the footer.
+        minor_version: Minor file version in the footer.
     """
 
     schema: pa.Schema
@@ -62,7 +87,12 @@ class FileMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ColumnStatistics:
-    """Pages of a column and their bytes."""
+    """Statistics of a column.
+
+    Attributes:
+        num_pages: Number of pages.
+        size_bytes: Bytes of their buffers.
+    """
 
     num_pages: int
     size_bytes: int
@@ -70,14 +100,18 @@ class ColumnStatistics:
 
 @dataclass(frozen=True, slots=True)
 class FileStatistics:
-    """Statistics per column, in column order."""
+    """Statistics of a file.
+
+    Attributes:
+        columns: One entry per stored column, in column order.
+    """
 
     columns: list[ColumnStatistics] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnPages:
-    """The pages of one column, described: what `lance-io pages` prints."""
+    """The pages of one column, as `lance-io pages` prints them."""
 
     index: int
     name: str
@@ -86,7 +120,7 @@ class ColumnPages:
 
     @property
     def num_rows(self) -> int:
-        """Page rows."""
+        """Rows of all pages."""
         return sum(page.num_rows for page in self.pages)
 
     @property
@@ -96,12 +130,12 @@ class ColumnPages:
 
 
 def describe_columns(file: OpenedFile) -> list[ColumnPages]:
-    """Every column of a file whose column metadata has been read."""
+    """Describe each column of a file, whose column metadata must have been read."""
     return describe_pages([file.stored_column(index) for index in range(len(file.paths))])
 
 
 def describe_pages(columns: Sequence[Column]) -> list[ColumnPages]:
-    """Some columns, described."""
+    """Describe columns."""
     return [
         ColumnPages(c.index, c.path.name, c.path.leaf.logical_type, [page.describe() for page in c.pages])
         for c in columns
@@ -112,7 +146,7 @@ def file_metadata(file: OpenedFile) -> FileMetadata:
     """See `FileMetadata`."""
     buffers = zip(file.global_buffers.positions.tolist(), file.global_buffers.sizes.tolist(), strict=True)
     descriptors = [BufferDescriptor(position, size) for position, size in buffers]
-    num_global_bytes = sum(one.size for one in descriptors)
+    num_global_bytes = sum(descriptor.size for descriptor in descriptors)
     return FileMetadata(
         schema=file.descriptor.schema.to_arrow(),
         num_rows=file.num_rows,
@@ -127,15 +161,15 @@ def file_metadata(file: OpenedFile) -> FileMetadata:
 
 
 def _column(file: OpenedFile, index: int) -> ColumnMetadata:
-    column, what = file.stored_column(index), file.info(index)
-    own = zip(what.buffer_offsets, what.buffer_sizes, strict=True)
+    column, column_info = file.stored_column(index), file.info(index)
+    column_buffers = zip(column_info.buffer_offsets, column_info.buffer_sizes, strict=True)
     pages = []
-    for info, page in zip(what.pages, column.pages, strict=True):
-        found = page.describe()
+    for info, page in zip(column_info.pages, column.pages, strict=True):
+        description = page.describe()
         buffers = zip(info.buffer_offsets, info.buffer_sizes, strict=True)
-        text = f"{found.layout}: {found.codec}"
+        text = f"{description.layout}: {description.codec}"
         pages.append(PageMetadata([BufferDescriptor(*buffer) for buffer in buffers], text, info.num_rows))
-    return ColumnMetadata([BufferDescriptor(*buffer) for buffer in own], pages, column.path.name)
+    return ColumnMetadata([BufferDescriptor(*buffer) for buffer in column_buffers], pages, column.path.name)
 
 
 def file_statistics(file: OpenedFile) -> FileStatistics:
@@ -144,7 +178,7 @@ def file_statistics(file: OpenedFile) -> FileStatistics:
     return FileStatistics([ColumnStatistics(len(i.pages), sum(page.data_bytes for page in i.pages)) for i in infos])
 
 
-LanceBufferDescriptor = BufferDescriptor  # under the names that pylance gives them
+LanceBufferDescriptor = BufferDescriptor  # pylance's names
 LanceColumnMetadata = ColumnMetadata
 LanceFileMetadata = FileMetadata
 LanceFileStatistics = FileStatistics

@@ -1,4 +1,4 @@
-"""`LanceFileSession`: data files, and other objects, below one place of a store (names are pylance's)."""
+"""`LanceFileSession`: data files and other objects below one path of a store (names are pylance's)."""
 
 from __future__ import annotations
 
@@ -23,26 +23,33 @@ if TYPE_CHECKING:
     from lance_io.store.api import Selection
 
 Paths: TypeAlias = list[str]  # the class has a method of that name
-PIECE_BYTES: Final = 16 * MIB  # of a file that is copied
+PIECE_BYTES: Final = 16 * MIB  # of uploads and downloads
 
 
 @dataclass(slots=True)
 class ListResult:
-    """What lies directly at a place: folders and files, as paths relative to the session's."""
+    """Folders and objects directly below a path, as paths relative to the session's base.
+
+    Attributes:
+        common_prefixes: Folders, without a trailing slash.
+        objects: Objects.
+    """
 
     common_prefixes: list[str] = field(default_factory=list)
     objects: list[str] = field(default_factory=list)
 
 
 class LanceFileSession:
-    """Opens readers and writers below `base_path`, and looks after the objects there.
+    """Opens readers and writers below `base_path`, and manages the objects there.
 
-    base_path        path or URI
-    storage_options  options of the store, as for `lance_io.dataset`
-    filesystem       of fsspec or pyarrow, or a store of obstore's, on which `base_path` is a path
-    storage_options_provider  gives storage options ahead of their end, as for `lance_io.dataset`
+    Paths are relative to `base_path` and stay below it: a path with `..` raises UsageError, a path that is no text
+    raises TypeError.
 
-    Paths are relative to `base_path` and stay below it: `..` is refused.
+    Args:
+        base_path: Path or URI.
+        storage_options: Options of the store, as for `lance_io.dataset`.
+        filesystem: Filesystem of fsspec or pyarrow, or store of obstore, on which `base_path` is a path.
+        storage_options_provider: Refreshes storage options before they expire, as for `lance_io.dataset`.
     """
 
     def __init__(
@@ -59,7 +66,15 @@ class LanceFileSession:
         self._location = open_store(uri_on(filesystem, base_path), storage_options)
 
     def open_reader(self, path: str, columns: list[str] | None = None) -> LanceFileReader:
-        """Read a file."""
+        """Open a file for reading.
+
+        Args:
+            path: Path of the file.
+            columns: Names of the columns to read, top-level or dotted; None for all.
+
+        Returns:
+            The reader. See `LanceFileReader` for the errors.
+        """
         return LanceFileReader(self._uri(path), self._options, columns, filesystem=self._filesystem)
 
     def open_writer(
@@ -72,7 +87,19 @@ class LanceFileSession:
         max_page_bytes: int | None = None,
         keep_original_array: bool | None = None,
     ) -> LanceFileWriter:
-        """Write a file; arguments as for `LanceFileWriter`."""
+        """Open a file for writing.
+
+        Args:
+            path: Path of the file.
+            schema: See `LanceFileWriter`.
+            data_cache_bytes: See `LanceFileWriter`.
+            version: See `LanceFileWriter`.
+            max_page_bytes: See `LanceFileWriter`.
+            keep_original_array: See `LanceFileWriter`.
+
+        Returns:
+            The writer. Close it, or use it in a `with` block.
+        """
         return LanceFileWriter(
             self._uri(path),
             schema,
@@ -85,29 +112,69 @@ class LanceFileSession:
         )
 
     def contains(self, path: str) -> bool:
-        """Whether there is an object of this path (a folder is none)."""
+        """Whether an object exists at a path.
+
+        Args:
+            path: Path of the object.
+
+        Returns:
+            True for an object, False for a folder.
+        """
         try:
             return not run(self._store.head(self._key(path))).is_folder
         except NotFound:
             return False
 
     def list(self, path: str | None = None) -> Paths:
-        """All objects below a path, and below folders in it; empty if there is no such folder."""
+        """List all objects below a path, recursively.
+
+        Args:
+            path: Path of a folder, None for `base_path`.
+
+        Returns:
+            Paths of the objects; empty if there is no such folder.
+        """
         return [entry for entry in self._entries(path, ALL) if not entry.endswith("/")]
 
     def list_with_delimiter(self, path: str | None = None) -> ListResult:
-        """What lies directly at a path."""
+        """List folders and objects directly below a path.
+
+        Args:
+            path: Path of a folder, None for `base_path`.
+
+        Returns:
+            The folders and objects.
+        """
         result = ListResult()
         for entry in self._entries(path, DIRECTLY_BELOW):
             (result.common_prefixes if entry.endswith("/") else result.objects).append(entry.rstrip("/"))
         return result
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """`length` bytes of an object, from `offset` on. Raises an `OSError` if it does not have them."""
+        """Read a byte range of an object.
+
+        Args:
+            path: Path of the object.
+            offset: First byte.
+            length: Number of bytes.
+
+        Returns:
+            The bytes.
+
+        Raises:
+            OSError: If the object is shorter than `offset + length`.
+        """
         return bytes(run(self._store.get_range(self._key(path), offset, offset + length)))
 
     def delete_file(self, path: str) -> None:
-        """Delete an object. Raises NotFound if it is not there."""
+        """Delete an object.
+
+        Args:
+            path: Path of the object.
+
+        Raises:
+            NotFound: If there is no such object.
+        """
 
         async def delete(key: str) -> None:
             await self._store.head(key)
@@ -116,7 +183,12 @@ class LanceFileSession:
         run(delete(self._key(path)))
 
     def upload_file(self, local_path: str | os.PathLike[str], remote_path: str) -> None:
-        """Copy a file of this machine to the store; it appears whole or not at all."""
+        """Copy a local file to the store. The object appears whole or not at all.
+
+        Args:
+            local_path: Path of the local file.
+            remote_path: Path of the object.
+        """
         key = self._key(remote_path)
 
         async def upload(source: Any) -> None:
@@ -129,7 +201,15 @@ class LanceFileSession:
             run(upload(source))
 
     def download_file(self, remote_path: str, local_path: str | os.PathLike[str]) -> None:
-        """Copy an object to a file of this machine."""
+        """Copy an object to a local file.
+
+        Args:
+            remote_path: Path of the object.
+            local_path: Path of the local file.
+
+        Raises:
+            NotFound: If there is no such object; no local file is created then.
+        """
         key = self._key(remote_path)
 
         async def download(target: Any) -> None:
@@ -137,7 +217,7 @@ class LanceFileSession:
             for start in range(0, size_bytes, PIECE_BYTES):
                 target.write(await self._store.get_range(key, start, min(start + PIECE_BYTES, size_bytes)))
 
-        run(self._store.head(key))  # before there is an empty file
+        run(self._store.head(key))  # fails before the local file is created
         with open(local_path, "wb") as target:
             run(download(target))
 
@@ -151,20 +231,20 @@ class LanceFileSession:
     def _key(self, path: str) -> str:
         return self._location.key(*_check_path(path).split("/"))
 
-    def _entries(self, path: str | None, asked: Selection) -> Paths:
+    def _entries(self, path: str | None, selection: Selection) -> Paths:
         root = self._location.key("")
         prefix = root + (f"{_check_path(path)}/" if path and _check_path(path) else "")
 
         async def entries() -> Paths:
-            return [meta.key[len(root) :] async for meta in self._store.list(prefix, asked)]
+            return [meta.key[len(root) :] async for meta in self._store.list(prefix, selection)]
 
         return run(entries())
 
 
 def _check_path(path: str) -> str:
-    """A path below the base. Raises UsageError for one that would leave it, TypeError for what is no text."""
+    """A path below the base. Raises UsageError if it leaves the base, TypeError if it is no text."""
     if not isinstance(path, str):
-        raise TypeError(f"a path in a session is a text, not {path!r}")
+        raise TypeError(f"paths in a session must be text, got {path!r}")
     parts = [part for part in path.split("/") if part and part != "."]
     if ".." in parts:
         raise UsageError(f"{path!r} leaves the folder of this session")

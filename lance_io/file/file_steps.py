@@ -1,10 +1,10 @@
-"""Computations on one file that ask for bytes, and how several of them share their rounds.
+"""Computations on one file that request bytes, and rounds that several of them share.
 
 A file computation is a generator that yields one of
 
-    Ranges   bytes of the file; it is sent `Fetched`
-    Suffix   the end of a file whose size is unknown; it is sent `FetchedSuffix`
-    Wait     somebody else is loading a cache entry; it is sent None when that is done (look again)
+    Ranges   bytes of the file; receives `Fetched`
+    Suffix   the end of a file of unknown size; receives `FetchedSuffix`
+    Wait     another computation is loading a cache entry; receives None when that ends, then retries the cache
 
 and returns its result. Page layouts yield only `Ranges`. Each yield is one round.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 T = TypeVar("T")
-MANY_RANGES: Final = 64  # numpy looks at so many faster than Python
+MANY_RANGES: Final = 64  # from this number on, numpy is faster than Python
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class FetchedSuffix:
 
 @dataclass(slots=True, eq=False)
 class Wait:
-    """Wait until a load by somebody else has ended, however it ended."""
+    """Wait until another computation's load has ended, successfully or not."""
 
     future: Future[Any]
 
@@ -55,41 +55,41 @@ FileSteps: TypeAlias = Generator[Request, Any, T]
 
 
 class AnyFile(Protocol):
-    """A file as requests name it: as the manifest describes it, or opened.
+    """A file that requests refer to: opened, or as the manifest describes it.
 
-    size_bytes  0 where that is not known
+    size_bytes  0 if unknown
     """
 
     @property
     def key(self) -> str:
-        """The object."""
+        """Key of the object."""
         ...
 
     @property
     def size_bytes(self) -> int:
-        """Of all of it."""
+        """Size of the whole file."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class Independent:
-    """Computations on several files that need not wait for each other; answered by the list of their results."""
+    """Computations on several files that run independently; answered with the list of their results."""
 
     steps: Sequence[tuple[AnyFile, FileSteps[Any]]]
 
 
 @dataclass(slots=True, eq=False)
 class ReadJoined:
-    """Byte ranges of several files, one round, whose bytes are used up before the next one.
+    """Byte ranges of several files, fetched in one round; their bytes are used up before the next round.
 
-    files   that have ranges
-    ranges  of all of them, those of each behind those of the one before
-    bounds  i[n + 1]: the file i has those from `bounds[i]` to `bounds[i + 1]`
-    use     looks at what was fetched of one, given its place, on any thread, and holds nothing of it afterwards; called
-            for each where all of them are much memory
+    files   files with ranges
+    ranges  ranges of all files, in order of the files
+    bounds  i[n + 1]: file i has the ranges from `bounds[i]` to `bounds[i + 1]`
+    use     `use(i, fetched)` processes the bytes of file i on any thread and keeps no reference to them; called per
+            file if all files together take too much memory
 
-    Answered by what was fetched of all together, in one buffer, or by a list: what was fetched of each, or None where
-    that has been used.
+    The answer is one `Fetched` for all files in one buffer, or a list with `Fetched` per file, None for a file whose
+    bytes `use` has processed.
     """
 
     files: Sequence[AnyFile]
@@ -98,25 +98,25 @@ class ReadJoined:
     use: Callable[[int, Fetched], None]
 
     def of_file(self, at: int) -> Ranges:
-        """The ranges of one."""
+        """The ranges of file `at`."""
         return self.ranges.part(self.bounds[at], self.bounds[at + 1])
 
 
-AskedOfFiles: TypeAlias = "list[tuple[AnyFile, Request]] | Independent | ReadJoined"
-FilesSteps: TypeAlias = Generator[AskedOfFiles, Any, T]
-"""The same on several files: each yield is the requests of one round, and is sent the answers; or one of the above."""
+FilesRequest: TypeAlias = "list[tuple[AnyFile, Request]] | Independent | ReadJoined"
+FilesSteps: TypeAlias = Generator[FilesRequest, Any, T]
+"""A computation on several files: each yield is the list of one round's requests, or `Independent` or `ReadJoined`."""
 
 
 @dataclass(slots=True, eq=False)
 class Tail:
-    """The end of a file that was read to open it: it serves the ranges inside it while its scan lasts."""
+    """The end of a file, read to open it. Serves the ranges inside it while its scan lasts."""
 
     start: int
     buffer: Any
 
 
 def side_by_side(steps: Sequence[tuple[AnyFile, FileSteps[T]]]) -> FilesSteps[list[T]]:
-    """Run computations on several files in lock step: what all of them ask for is one round."""
+    """Run computations on several files in lock step: their requests form one round."""
     results: list[Any] = [None] * len(steps)
     live: list[tuple[int, Request]] = []
 
@@ -130,9 +130,9 @@ def side_by_side(steps: Sequence[tuple[AnyFile, FileSteps[T]]]) -> FilesSteps[li
         for at in range(len(steps)):
             advance(at, None)
         while live:
-            # What is waited for may be a load of ours: those that can go on go first.
-            waiting = [one for one in live if type(one[1]) is Wait]
-            ready = [one for one in live if type(one[1]) is not Wait]
+            # The awaited load may be one of these computations, so those that can proceed go first.
+            waiting = [entry for entry in live if type(entry[1]) is Wait]
+            ready = [entry for entry in live if type(entry[1]) is not Wait]
             ready, live = (ready, waiting) if ready else (waiting, [])
             answers = yield [(steps[at][0], request) for at, request in ready]
             for (at, _), answer in zip(ready, answers, strict=True):
@@ -143,16 +143,16 @@ def side_by_side(steps: Sequence[tuple[AnyFile, FileSteps[T]]]) -> FilesSteps[li
             step.close()
 
 
-def fetch_apart(wanted: Sequence[Ranges], tail: Tail | None) -> Steps[list[Fetched]]:
-    """One round for several lists of ranges, and what was fetched of each; the tail serves those that lie in it."""
+def fetch_each(wanted: Sequence[Ranges], tail: Tail | None) -> Steps[list[Fetched]]:
+    """Fetch several lists of ranges in one round, one `Fetched` per list. The tail serves lists that lie in it."""
     parts: list[Fetched | None] = [None] * len(wanted)
     if tail is not None:
-        for at, one in enumerate(wanted):
-            if len(one) and _first(one) >= tail.start:
-                parts[at] = Fetched(tail.buffer, one.starts - tail.start)
+        for at, ranges in enumerate(wanted):
+            if len(ranges) and _first(ranges) >= tail.start:
+                parts[at] = Fetched(tail.buffer, ranges.starts - tail.start)
     asked = [at for at, part in enumerate(parts) if part is None]
     if asked:
-        fetched = yield from served_by(tail, fetch(merge_ranges([wanted[at] for at in asked])))
+        fetched = yield from serve_from_tail(tail, fetch(merge_ranges([wanted[at] for at in asked])))
         position = 0
         for at in asked:
             end = position + len(wanted[at])
@@ -161,13 +161,13 @@ def fetch_apart(wanted: Sequence[Ranges], tail: Tail | None) -> Steps[list[Fetch
     return [part for part in parts if part is not None]
 
 
-def one_request(request: Request) -> FileSteps[Any]:
-    """A computation that asks for one thing, and gives the answer."""
+def single_request(request: Request) -> FileSteps[Any]:
+    """A computation of one request; returns its answer."""
     return (yield request)
 
 
-def served_by(tail: Tail | None, steps: Steps[T]) -> Steps[T]:
-    """Answer ranges that the tail holds from the tail, and ask only for what lies before it."""
+def serve_from_tail(tail: Tail | None, steps: Steps[T]) -> Steps[T]:
+    """Answer ranges inside the tail from the tail, and request only the bytes before it."""
     if tail is None:
         return (yield from steps)
     try:
@@ -188,19 +188,19 @@ def served_by(tail: Tail | None, steps: Steps[T]) -> Steps[T]:
 
 
 def _first(ranges: Ranges) -> int:
-    """Where the first byte is."""
+    """Offset of the first byte."""
     starts = ranges.starts
     return min(starts.tolist()) if len(starts) < MANY_RANGES else int(starts.min())
 
 
 def _last(ranges: Ranges) -> int:
-    """Where the last byte ends."""
+    """End offset of the last byte."""
     ends = ranges.ends
     return max(ends.tolist()) if len(ends) < MANY_RANGES else int(ends.max())
 
 
 def _split(tail: Tail, wanted: Ranges) -> Steps[Fetched]:
-    """Some ranges reach into the tail: fetch what lies before it, and put the two together."""
+    """Fetch the bytes before the tail, and append the tail's part to ranges that reach into it."""
     border = tail.start
     fetched = yield Ranges(np.minimum(wanted.starts, border), np.minimum(wanted.ends, border), wanted.purpose)
     head, end = memoryview(fetched.buffer).cast("B"), memoryview(tail.buffer)

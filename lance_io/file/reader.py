@@ -1,8 +1,8 @@
-"""One data file by itself: `LanceFileReader` and `AsyncFileReader` (names and defaults are pylance's).
+"""Readers of standalone data files: `LanceFileReader` and `AsyncFileReader` (names and defaults are pylance's).
 
-Both are faces of `FileAccess`, which opens the file once and reads it through `TableReader` as a fragment of one file:
-what it computes they run, each in its way. On stores whose bytes are at hand the synchronous reader works in the
-caller's thread, else on the engine.
+Both use `FileAccess`, which opens the file once and reads it through `TableReader` as a fragment of one file. Each
+runs its computations in its own way: on stores without latency the synchronous reader works in the caller's thread,
+otherwise on the engine.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from lance_io.errors import BindError, UsageError
 from lance_io.file.file_report import FileMetadata, FileStatistics, file_metadata, file_statistics
 from lance_io.file.file_requests import ReadFile
 from lance_io.file.open.file_source import FileRef, FragmentSource, ReadContext
-from lance_io.file.open.open_file import load_columns, opened_alone
-from lance_io.file.row_indices import batch_rows, count, row_numbers
+from lance_io.file.open.open_file import load_columns, open_standalone
+from lance_io.file.row_indices import batch_rows, checked_count, row_numbers
 from lance_io.file.table_reader import TableReader
-from lance_io.file.take.blob_bytes import has_bytes, shown, with_bytes
+from lance_io.file.take.blob_bytes import field_with_bytes, has_bytes, with_bytes
 from lance_io.io.cache import SearchCache
 from lance_io.levels.portable import Portable
 from lance_io.levels.retype import batch_as, needs_retyping
@@ -53,7 +53,9 @@ BATCH_ROWS = 1024  # pylance's default for files
 class FileAccess:
     """An opened file and the reader of its projected columns.
 
-    columns  top-level or dotted names, None for all. Raises BindError for a name that the file does not have.
+    columns  top-level or dotted names, None for all
+
+    Raises BindError for a name that the file does not have.
     """
 
     def __init__(self, context: ReadContext, ref: FileRef, file: OpenedFile, columns: Sequence[str] | None) -> None:
@@ -65,7 +67,7 @@ class FileAccess:
         whole = FileRef(ref.key, file.size_bytes, _leaf_ids(leaves), tuple(range(len(leaves))))
         self.source = FragmentSource(file.num_rows, (whole,))
         self.has_blobs = any(has_bytes(field) for field in self.schema.fields)
-        fields = tuple(shown(field) for field in self.schema.fields)
+        fields = tuple(field_with_bytes(field) for field in self.schema.fields)
         self.arrow_schema = replace(self.schema, fields=fields).to_arrow(json_as_text=False)
         self.retype = needs_retyping(self.arrow_schema)
         self.portable = Portable(self.arrow_schema)
@@ -74,7 +76,7 @@ class FileAccess:
     @classmethod
     def open(cls, context: ReadContext, ref: FileRef, columns: Sequence[str] | None) -> FileSteps[FileAccess]:
         """Open the file."""
-        return cls(context, ref, (yield from opened_alone(context, ref)), columns)
+        return cls(context, ref, (yield from open_standalone(context, ref)), columns)
 
     @property
     def key(self) -> str:
@@ -86,12 +88,12 @@ class FileAccess:
         return self.portable(batch_as(arrays, self.arrow_schema, retype=self.retype))
 
     def with_blobs(self, arrays: list[pa.Array]) -> FileSteps[list[pa.Array]]:
-        """The columns with the bytes of blobs; see `with_bytes`."""
+        """The columns with blobs as bytes; see `with_bytes`."""
         return with_bytes(self.file, self.schema.fields, arrays)
 
     def span(self, start: int, num_rows: int) -> list[tuple[FragmentSource, int, int]]:
-        """The rows to scan; raises UsageError beyond the end of the file, and what `count` raises."""
-        start, num_rows = count(start), count(num_rows)
+        """The spans to scan. Raises UsageError beyond the end of the file, and the errors of `checked_count`."""
+        start, num_rows = checked_count(start), checked_count(num_rows)
         if start + num_rows > self.file.num_rows:
             raise UsageError(
                 f"Invalid read params: rows {start} to {start + num_rows} of a file of {self.file.num_rows} rows",
@@ -100,7 +102,7 @@ class FileAccess:
         return [(self.source, start, start + num_rows)]
 
     def rows(self, indices: Sequence[int] | IntArray) -> tuple[IntArray, IntArray | None]:
-        """Row numbers, each once, and how to repeat them as asked; checks order and range."""
+        """Distinct row numbers, and the indexes that repeat them as requested. Checks order and range."""
         rows = row_numbers(indices)
         backwards = np.flatnonzero(rows[1:] < rows[:-1])
         if len(backwards):
@@ -111,15 +113,15 @@ class FileAccess:
         unique, inverse = np.unique(rows, return_inverse=True)
         return unique, None if len(unique) == len(rows) else inverse
 
-    def taken(self, arrays: list[pa.Array], repeat: IntArray | None) -> pa.RecordBatch:
-        """The answer of a take."""
+    def to_batch(self, arrays: list[pa.Array], repeat: IntArray | None) -> pa.RecordBatch:
+        """The record batch of a take."""
         if repeat is not None:
             order = pa.array(repeat)
             arrays = [array.take(order) for array in arrays]
         return self.batch(arrays)
 
     def metadata(self) -> FileSteps[FileMetadata]:
-        """What the file consists of."""
+        """Metadata of the file."""
         yield from self._every_column()
         return file_metadata(self.file)
 
@@ -129,13 +131,13 @@ class FileAccess:
         return file_statistics(self.file)
 
     def _every_column(self) -> FileSteps[None]:
-        """Parse all columns (their metadata is there, or is read now)."""
+        """Load the metadata of all columns."""
         missing = self.file.missing(list(range(len(self.file.paths))))
         if missing:
             yield from load_columns(self.file, missing)
 
     def global_buffer(self, index: int) -> FileSteps[bytes]:
-        """A global buffer; raises UsageError for one that the file lacks, TypeError for no number."""
+        """A global buffer. Raises UsageError for an unknown index, TypeError for other than an integer."""
         index = operator.index(index)
         table = self.file.global_buffers
         if not 0 <= index < len(table.positions):
@@ -173,16 +175,28 @@ def _context(
 
 @dataclass(slots=True, eq=False)
 class ReaderResults:
-    """Rows of a file, as a stream or as a table."""
+    """Rows of a file, as a stream or as a table.
+
+    Attributes:
+        reader: The stream; reading it reads the file.
+    """
 
     reader: pa.RecordBatchReader
 
     def to_batches(self) -> pa.RecordBatchReader:
-        """A reader of record batches; reading happens as it is consumed."""
+        """Stream the rows.
+
+        Returns:
+            A reader of record batches, which reads the file as you consume it.
+        """
         return self.reader
 
     def to_table(self) -> pa.Table:
-        """All of it."""
+        """Read all rows.
+
+        Returns:
+            The remaining rows of the stream.
+        """
         return self.reader.read_all()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -192,17 +206,23 @@ class ReaderResults:
 class LanceFileReader:
     """Reads one Lance data file.
 
-    path             path or URI
-    storage_options  options of the store, as for `lance_io.dataset`
-    columns          names of the columns to read, None for all
-    filesystem       of fsspec or pyarrow, or a store of obstore's, on which `path` is one
-    storage_options_provider  gives storage options ahead of their end, as for `lance_io.dataset`
-    max_decoded_bytes         that one value may take once it is decoded, 2 GiB by default, as for `lance_io.dataset`
-
     Blobs that lie in the file (the first kind, `lance-encoding:blob`) are read as bytes, others as descriptions.
 
-    Raises NotFound for a missing file, FormatError for one that is no Lance file, UnsupportedError for a file version
-    that this release does not read.
+    Args:
+        path: Path or URI of the file.
+        storage_options: Options of the store, as for `lance_io.dataset`.
+        columns: Names of the columns to read, top-level or dotted; None for all.
+        filesystem: Filesystem of fsspec or pyarrow, or store of obstore, on which `path` is a path.
+        storage_options_provider: Refreshes storage options before they expire, as for `lance_io.dataset`.
+        max_decoded_bytes: Limit of the decoded bytes of one value, 2 GiB by default, as for `lance_io.dataset`.
+
+    Raises:
+        NotFound: If there is no such file.
+        FormatError: If the file is no Lance file, or is damaged.
+        UnsupportedError: If this release does not read the file's version.
+        BindError: If the file lacks one of `columns`.
+        UsageError: If `columns` is empty, or `max_decoded_bytes` is less than 1.
+        TypeError: If `columns` is a text.
     """
 
     def __init__(
@@ -215,8 +235,8 @@ class LanceFileReader:
         storage_options_provider: Any = None,
         max_decoded_bytes: int | None = None,
     ) -> None:
-        given = uri_on(filesystem, Path(path) if isinstance(path, os.PathLike) else path)
-        context, ref = _context(given, with_provider(storage_options, storage_options_provider), max_decoded_bytes)
+        uri = uri_on(filesystem, Path(path) if isinstance(path, os.PathLike) else path)
+        context, ref = _context(uri, with_provider(storage_options, storage_options_provider), max_decoded_bytes)
         self._is_sync = isinstance(context.store, SyncReads)
         self._context = context
         self._key = ref.key
@@ -227,60 +247,123 @@ class LanceFileReader:
         return reading.answer_sync() if self._is_sync else run(reading.answer_async())
 
     def num_rows(self) -> int:
-        """Rows in the file."""
+        """Number of rows in the file.
+
+        Returns:
+            The number of rows.
+        """
         return self._access.file.num_rows
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema of the columns that are read."""
+        """Arrow schema of the projected columns."""
         return self._access.arrow_schema
 
     def read_all(self, *, batch_size: int = BATCH_ROWS, batch_readahead: int = 16) -> ReaderResults:
-        """All rows, in batches of `batch_size`."""
+        """Read all rows.
+
+        Args:
+            batch_size: Rows per batch.
+            batch_readahead: Ignored; accepted for compatibility with pylance.
+
+        Returns:
+            The rows.
+
+        Raises:
+            UsageError: If `batch_size` is 0.
+        """
         return self.read_range(0, self.num_rows(), batch_size=batch_size, batch_readahead=batch_readahead)
 
     def read_range(
         self, start: int, num_rows: int, *, batch_size: int = BATCH_ROWS, batch_readahead: int = 16
     ) -> ReaderResults:
-        """Rows `start` to `start + num_rows`. Raises UsageError beyond the end of the file."""
+        """Read a range of rows.
+
+        Args:
+            start: First row.
+            num_rows: Number of rows.
+            batch_size: Rows per batch.
+            batch_readahead: Ignored; accepted for compatibility with pylance.
+
+        Returns:
+            Rows `start` to `start + num_rows`.
+
+        Raises:
+            UsageError: If the range exceeds the file, or `batch_size` is 0.
+            TypeError: If a number is no integer.
+            OverflowError: If a number is negative.
+        """
         access = self._access
         spans, batch_size = access.span(start, num_rows), batch_rows(batch_size)
         if self._is_sync:
             batches: Iterator[ScanBatch] = access.reader.scan_sync(spans, batch_size)
         else:
             batches = iterate(lambda: access.reader.scan(spans, batch_size))
-        return self._results(access.batch(self._whole(batch.arrays)) for batch in batches)
+        return self._results(access.batch(self._with_blob_bytes(batch.arrays)) for batch in batches)
 
-    def _whole(self, arrays: list[pa.Array]) -> list[pa.Array]:
-        """The columns with the bytes of blobs."""
+    def _with_blob_bytes(self, arrays: list[pa.Array]) -> list[pa.Array]:
+        """The columns with blobs as bytes."""
         access = self._access
         return self._drive(access.with_blobs(arrays)) if access.has_blobs else arrays
 
     def take_rows(
         self, indices: Sequence[int], *, batch_size: int = BATCH_ROWS, batch_readahead: int = 16
     ) -> ReaderResults:
-        """Rows by number, ascending; repetitions are kept. Raises UsageError for others."""
+        """Read rows by number.
+
+        Args:
+            indices: Row numbers, ascending; repeated numbers repeat the row.
+            batch_size: Rows per batch.
+            batch_readahead: Ignored; accepted for compatibility with pylance.
+
+        Returns:
+            The rows, in the order of `indices`.
+
+        Raises:
+            UsageError: If the numbers are not ascending, one exceeds the file, or `batch_size` is 0.
+            TypeError: If `indices` are no sequence of integers.
+            OverflowError: If a number is negative or exceeds 64 bits.
+        """
         access, batch_size = self._access, batch_rows(batch_size)
         rows, repeat = access.rows(indices)
         picks = [(access.source, rows)]
         taking = access.reader.take(picks)
         arrays = drive_sync(taking) if self._is_sync else run(drive_async(taking))
-        batch = access.taken(self._whole(arrays), repeat)
+        batch = access.to_batch(self._with_blob_bytes(arrays), repeat)
         return self._results(access.portable(batch.slice(at, batch_size)) for at in range(0, len(batch), batch_size))
 
     def _results(self, batches: Iterator[pa.RecordBatch]) -> ReaderResults:
         return ReaderResults(pa.RecordBatchReader.from_batches(self._access.arrow_schema, SharedItems(batches)))
 
     def metadata(self) -> FileMetadata:
-        """What the file consists of: schema, columns, pages, buffers, encodings."""
+        """Describe the file: schema, columns, pages, buffers, encodings.
+
+        Returns:
+            The description.
+        """
         return self._drive(self._access.metadata())
 
     def file_statistics(self) -> FileStatistics:
-        """Pages and bytes per column."""
+        """Count pages and bytes per column.
+
+        Returns:
+            The statistics, in column order.
+        """
         return self._drive(self._access.statistics())
 
     def read_global_buffer(self, index: int) -> bytes:
-        """Contents of a global buffer; 0 is the file's own description. Raises UsageError for one that is not there."""
+        """Read a global buffer.
+
+        Args:
+            index: Index of the buffer; 0 is the file's own descriptor.
+
+        Returns:
+            The content.
+
+        Raises:
+            UsageError: If there is no such buffer.
+            TypeError: If `index` is no integer.
+        """
         return self._drive(self._access.global_buffer(index))
 
     def __repr__(self) -> str:
@@ -288,9 +371,10 @@ class LanceFileReader:
 
 
 class AsyncFileReader:
-    """`LanceFileReader`, awaitable: `async with AsyncFileReader(path) as reader`.
+    """The async twin of `LanceFileReader`: `async with AsyncFileReader(path) as reader`.
 
-    Methods may be awaited from any event loop.
+    See `LanceFileReader` for parameters and errors; opening the file raises them. You may await methods from any event
+    loop.
     """
 
     def __init__(
@@ -304,7 +388,7 @@ class AsyncFileReader:
         max_decoded_bytes: int | None = None,
     ) -> None:
         self._max_decoded_bytes = max_decoded_bytes
-        self._given = uri_on(filesystem, path), with_provider(storage_options, storage_options_provider)
+        self._target = uri_on(filesystem, path), with_provider(storage_options, storage_options_provider)
         self._columns = columns
         self._access: FileAccess | None = None
 
@@ -318,9 +402,19 @@ class AsyncFileReader:
         self._access = None
 
     async def open(self) -> AsyncFileReader:
-        """Read the file's metadata; `async with` does it."""
-        await load_client(*self._given)
-        self._context, self._ref = _context(*self._given, self._max_decoded_bytes)
+        """Read the file's metadata. `async with` calls this.
+
+        Returns:
+            This reader.
+
+        Raises:
+            NotFound: If there is no such file.
+            FormatError: If the file is no Lance file, or is damaged.
+            UnsupportedError: If this release does not read the file's version.
+            BindError: If the file lacks one of the columns.
+        """
+        await load_client(*self._target)
+        self._context, self._ref = _context(*self._target, self._max_decoded_bytes)
         self._access = await self._drive(FileAccess.open(self._context, self._ref, self._columns))
         return self
 
@@ -334,55 +428,56 @@ class AsyncFileReader:
         return await wrap(ReadFile(self._context, self._ref.key, steps).answer_async())
 
     def num_rows(self) -> int:
-        """Rows in the file."""
+        """Number of rows in the file. See `LanceFileReader.num_rows`."""
         return self._opened.file.num_rows
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema of the columns that are read."""
+        """Arrow schema of the projected columns."""
         return self._opened.arrow_schema
 
     def read_all(self, *, batch_size: int = BATCH_ROWS) -> AsyncIterator[pa.RecordBatch]:
-        """`async for batch in reader.read_all()`: all rows."""
+        """Stream all rows: `async for batch in reader.read_all()`. See `LanceFileReader.read_all`."""
         return self.stream_range(0, self.num_rows(), batch_size=batch_size)
 
     @shared_async
     async def stream_range(
         self, start: int, num_rows: int, *, batch_size: int = BATCH_ROWS
     ) -> AsyncIterator[pa.RecordBatch]:
-        """Batches of rows `start` to `start + num_rows`. Raises UsageError beyond the end of the file."""
+        """Stream batches of rows `start` to `start + num_rows`. See `LanceFileReader.read_range`."""
         access = self._opened
         spans, batch_size = access.span(start, num_rows), batch_rows(batch_size)
         batches = stream(lambda: access.reader.scan(spans, batch_size))
         try:
             async for batch in batches:
-                yield access.batch(await self._whole(batch.arrays))
+                yield access.batch(await self._with_blob_bytes(batch.arrays))
         finally:
             await batches.aclose()
 
     async def read_range(self, start: int, num_rows: int) -> pa.Table:
-        """Rows `start` to `start + num_rows` as a table."""
+        """Read rows `start` to `start + num_rows` as a table. See `LanceFileReader.read_range`."""
         access = self._opened
         columns = await wrap(drive_async(access.reader.read(access.span(start, num_rows))))
         pieces = pa.table(columns, names=access.arrow_schema.names).to_batches()
-        batches = [access.batch(await self._whole(piece.columns)) for piece in pieces]
+        batches = [access.batch(await self._with_blob_bytes(piece.columns)) for piece in pieces]
         return pa.Table.from_batches(batches, access.arrow_schema)
 
     async def take_rows(self, indices: Sequence[int]) -> pa.Table:
-        """Rows by number, ascending; repetitions are kept."""
+        """Read rows by number as a table. See `LanceFileReader.take_rows`."""
         access = self._opened
         rows, repeat = access.rows(indices)
         arrays = await wrap(drive_async(access.reader.take([(access.source, rows)])))
-        return pa.Table.from_batches([access.taken(await self._whole(arrays), repeat)], access.arrow_schema)
+        batch = access.to_batch(await self._with_blob_bytes(arrays), repeat)
+        return pa.Table.from_batches([batch], access.arrow_schema)
 
-    async def _whole(self, arrays: list[pa.Array]) -> list[pa.Array]:
+    async def _with_blob_bytes(self, arrays: list[pa.Array]) -> list[pa.Array]:
         access = self._opened
         return await self._drive(access.with_blobs(arrays)) if access.has_blobs else arrays
 
     async def metadata(self) -> FileMetadata:
-        """What the file consists of."""
+        """Describe the file. See `LanceFileReader.metadata`."""
         return await self._drive(self._opened.metadata())
 
     async def read_global_buffer(self, index: int) -> bytes:
-        """Contents of a global buffer; 0 is the file's own description."""
+        """Read a global buffer. See `LanceFileReader.read_global_buffer`."""
         return await self._drive(self._opened.global_buffer(index))

@@ -1,4 +1,4 @@
-"""Numbers that callers give: rows wanted, where a range begins, how large batches are."""
+"""Checks of numbers that callers pass: row numbers, starts and lengths of ranges, batch sizes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ NO_ROW = np.iinfo(np.int64).max  # stands for row numbers above the range of i64
 def row_numbers(indices: Any) -> IntArray:
     """Row numbers as i64[n], from a list, range, numpy or Arrow array of integers.
 
-    Raises `TypeError` for anything else, masks, masked numbers and sets among it, and `OverflowError` for negative
-    numbers and those beyond 64 bits.
+    Raises `TypeError` for anything else, including masks, masked numbers and sets, and `OverflowError` for negative
+    numbers and numbers beyond 64 bits.
     """
     if type(indices) is not list:
         indices = _sequence(indices)
@@ -29,18 +29,18 @@ def row_numbers(indices: Any) -> IntArray:
     if not numbers.size:
         return np.empty(0, dtype=np.int64)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
-        numbers = np.array([_one_number(one) for one in indices], dtype=np.int64)
+        numbers = np.array([_checked_number(number) for number in indices], dtype=np.int64)
     elif numbers.dtype == np.uint64:
         numbers = np.minimum(numbers, np.uint64(NO_ROW))
     if type(indices) is not list or numbers.dtype != np.int64:  # kernels take no strides
         numbers = np.require(numbers, np.int64, ("C", "ALIGNED"))
-    if numbers[numbers.argmin()] < 0:  # for few numbers several times as fast as `min`
+    if numbers[numbers.argmin()] < 0:  # several times as fast as `min` for few numbers
         raise OverflowError("can't convert negative int to unsigned")
     return numbers
 
 
 def _sequence(indices: Any) -> Any:
-    """A list or numpy array of what may be anything."""
+    """A list or numpy array of indices of any supported type."""
     if isinstance(indices, (Set, Mapping)):
         raise TypeError(f"row numbers must be a sequence, got {type(indices)}")
     if isinstance(indices, np.ndarray) and type(indices) is not np.ndarray and np.ma.is_masked(indices):
@@ -52,15 +52,15 @@ def _sequence(indices: Any) -> Any:
     return indices if hasattr(indices, "__len__") else list(indices)
 
 
-def _one_number(one: Any) -> int:
-    number = operator.index(one)
+def _checked_number(index: Any) -> int:
+    number = operator.index(index)
     if number >= 1 << 64:
         raise OverflowError("int too big to convert")
     return min(number, NO_ROW)
 
 
-def count(number: Any) -> int:
-    """A number of rows, or of the first. Raises `TypeError` for what is no integer, `OverflowError` below zero."""
+def checked_count(number: Any) -> int:
+    """A row count or row number. Raises `TypeError` for other than an integer, `OverflowError` below zero."""
     value = operator.index(number)
     if value < 0:
         raise OverflowError("can't convert negative int to unsigned")
@@ -68,8 +68,8 @@ def count(number: Any) -> int:
 
 
 def batch_rows(number: Any) -> int:
-    """A number of rows per batch; raises what `count` does, and UsageError for none."""
-    value = count(number)
+    """A number of rows per batch. Raises the errors of `checked_count`, and UsageError for zero."""
+    value = checked_count(number)
     if value == 0:
         raise UsageError("batch_size must be greater than 0")
     return value

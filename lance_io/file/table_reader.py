@@ -1,11 +1,11 @@
 """Takes and scans of projected fields over many fragments.
 
-    take, warm, read                  plans
-    scan_sync                         in the caller's thread (decoding on both cores), for stores that offer `SyncReads`
-    take, scan, read               on the engine's loop, for every store
+    take, warm, read   plans, for every store
+    scan_sync          in the caller's thread (decoding on all cores), for stores that offer `SyncReads`
+    scan               on the engine's loop, for every store
 
-Leaves are read apart and put together to fields at the end (`open/leaf_projection.py`). Where the context asks for it,
-values are checked then (`value_check.py`); on the loop that is work for the CPU pool.
+Leaves are read separately and assembled to fields at the end (`open/leaf_projection.py`). If the context asks for it,
+values are then checked (`value_check.py`); on the loop, the CPU pool checks them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from lance_io.file.scan.batches import ScanBatch
 from lance_io.file.take.take_files import take, warm
 from lance_io.file.take.take_pieces import ANY_BYTES, PiecewiseTake
 from lance_io.file.value_check import check_values
-from lance_io.format.error_context import place_error
-from lance_io.lazy_names import later
+from lance_io.format.error_context import add_location
+from lance_io.lazy_names import lazy_module
 from lance_io.levels.arrays import memory_bytes
 from lance_io.levels.row_bytes import check_row_bytes, fixed_bits
 from lance_io.plans.cpu_requests import Compute
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     Pick = tuple[FragmentSource, IntArray]
     Part = tuple[FragmentSource, int]
 else:
-    readaheads = later("lance_io.file.scan.readahead")
-    scan_sync = later("lance_io.file.scan.scan_sync")
-    scan_async = later("lance_io.file.scan.scan_async")
+    readaheads = lazy_module("lance_io.file.scan.readahead")
+    scan_sync = lazy_module("lance_io.file.scan.scan_sync")
+    scan_async = lazy_module("lance_io.file.scan.scan_async")
 
 
 class TableReader:
@@ -68,10 +68,10 @@ class TableReader:
     # -- random access -------------------------------------------------------------------------------------------------
 
     def take(self, picks: Sequence[Pick], layout: BatchLayout | None = None) -> Plan[Taken]:
-        """Rows of fragments, one array per field, fragments one after the other; files are read side by side.
+        """Rows of fragments, one array per field, in order of the fragments. Reads all files concurrently.
 
         picks   (fragment, i64[n] physical offsets, ascending, each once)
-        layout  of a batch of these fields, to get that instead of arrays where it can be made at once
+        layout  of a batch of these fields: returns a batch instead of arrays if one kernel call can build it
         """
         context = self.context
         taken: Taken = yield ReadFiles(context, take(context, self.projection, picks, layout))
@@ -88,24 +88,24 @@ class TableReader:
         *,
         is_one: bool = False,
     ) -> PiecewiseTake:
-        """The same rows, in pieces where they are many bytes, unless they have to be one: what `take_piece` takes.
+        """A take in pieces, for `take_piece`: several if the rows are large, one if `is_one`.
 
-        items  of each fragment, by leaf id: i64[n, k], which items of its outermost lists are wanted of each row. The
-               lists then hold just these, null where they are missing. Rows may be repeated with other items
+        items  per fragment, by leaf id: i64[n, k], the wanted items of the outermost list of each row. The lists then
+               hold exactly these, null where a list lacks the item. Rows may repeat with other items
         """
         return PiecewiseTake(self.context, self.projection, picks, layout, ANY_BYTES if is_one else None, items)
 
     def take_piece(self, pieces: PiecewiseTake) -> Plan[tuple[int, Taken]]:
-        """The next piece: how many rows, and their fields."""
-        found: tuple[list[Pick], Taken] = yield ReadFiles(self.context, pieces.next())
-        picks, taken = found
+        """The next piece: its number of rows, and their fields."""
+        piece: tuple[list[Pick], Taken] = yield ReadFiles(self.context, pieces.next())
+        picks, taken = piece
         self._check_sizes(taken, picks)
         if self.context.checks_values:
             yield self._check(_columns(taken), _parts(picks))
         return sum([len(rows) for _, rows in picks]), taken
 
     def warm(self, sources: Sequence[FragmentSource]) -> Plan[None]:
-        """Put what takes need of these fragments besides their rows into the search cache."""
+        """Load the metadata and page indexes that takes of these fragments need into the search cache."""
         yield ReadFiles(self.context, warm(self.context, self.projection, sources))
 
     # -- scans -------------------------------------------------------------------------------------------------
@@ -118,14 +118,13 @@ class TableReader:
         pieces_ahead: int | None = None,
         spans_ahead: int | None = None,
     ) -> Generator[ScanBatch, None, None]:
-        """Batches of physical row ranges, in order; batches never reach over a span.
+        """Batches of physical row ranges, in order. A batch has rows of one span.
 
         spans         (fragment, first row, end row), physical
-        batch_rows    rows per batch (the last of a span may have fewer), None for pieces as large as they are decoded
-        pieces_ahead  pages (or parts of large ones) decoded before they are needed, of all columns together; None for
-                      twice as many as there are cores
-        spans_ahead   spans begun behind the one that is being given, as far as the pieces go; None for no other bound
-                      than these, and for 8 on the engine's loop
+        batch_rows    rows per batch (the last of a span may have fewer), None for pieces of the size that is decoded
+        pieces_ahead  pages (or parts of large pages) to decode ahead, over all columns; None for twice the core count
+        spans_ahead   spans to start ahead of the current one, within `pieces_ahead`; None for no further limit, and
+                      for 8 on the engine's loop
         """
         with closing(
             self.scan_joined(spans, batch_rows, pieces_ahead=pieces_ahead, spans_ahead=spans_ahead)
@@ -146,11 +145,11 @@ class TableReader:
         first_rows: int | None = None,
         gate: ReadGate | None = None,
     ) -> Generator[ScanBatch | JoinedBatch, None, None]:
-        """As `scan_sync`, but small spans that were decoded together stay together, whatever `batch_rows` is.
+        """As `scan_sync`, but small spans that were decoded together stay together, regardless of `batch_rows`.
 
-        first_rows  of the first batch, where the consumer may want no more: the scan begins with them, and goes ahead
-                    twice as far with what is taken (`scan/slow_start.py`); None to go ahead at once
-        gate        bounds how far it goes ahead instead
+        first_rows  rows of the first batch, if the consumer may stop there: the scan starts with these and doubles its
+                    readahead as rows are consumed (`scan/slow_start.py`); None for the full readahead at once
+        gate        limits the readahead instead
         """
         ahead = readaheads.readahead(pieces_ahead, spans_ahead, first_rows, gate)
         batches = scan_sync.scan_sync(self.context, self.projection, spans, batch_rows, ahead)
@@ -168,11 +167,11 @@ class TableReader:
         gate: ReadGate | None = None,
         merge: Merge = "scan",
     ) -> AsyncGenerator[ScanBatch, None]:
-        """The same on the engine's loop; the bytes of all spans ahead are requested, as far as the budget goes.
+        """The same on the engine's loop; prefetches the bytes of all spans ahead within the budget.
 
-        in_order    False for the batches of whichever span has one ready; those of one span still come in row order
-        first_rows, gate  see `scan_joined`; of no effect without order
-        merge       see `Readahead`
+        in_order          False to yield batches of any span as they become ready; a span's batches stay in row order
+        first_rows, gate  see `scan_joined`; without effect if not `in_order`
+        merge             see `Readahead`
         """
         is_ordered = in_order or len(spans) < 2
         driver = scan_async.scan if is_ordered else scan_async.scan_unordered
@@ -181,24 +180,24 @@ class TableReader:
         return self._check_values(spans, batches) if self.context.checks_values else batches
 
     def read(self, spans: Sequence[Span]) -> Plan[list[pa.ChunkedArray]]:
-        """Whole columns of physical row ranges: decoded pages as chunks, without a copy."""
+        """Whole columns of physical row ranges: decoded pages as chunks, zero-copy."""
         columns: list[pa.ChunkedArray] = yield _ReadColumns(self.context, self.projection, spans)
         if self.context.checks_values:
             yield self._check(columns, _lengths(spans))
         return columns
 
     @cached_property
-    def _variable(self) -> list[int]:
-        """Numbers of the fields whose values differ in size."""
+    def _variable_fields(self) -> list[int]:
+        """Numbers of the fields of variable size."""
         return [number for number, field in enumerate(self.projection.fields) if fixed_bits(field.arrow_type) is None]
 
     def _check_sizes(self, taken: Taken, picks: Sequence[Pick]) -> None:
-        """Raise ResourceLimitError for a value that takes more than the context allows."""
+        """Raise ResourceLimitError for a value larger than the context allows."""
         bytes_max = self.context.value_bytes_max
         if not isinstance(taken, list) and taken.get_total_buffer_size() <= bytes_max:
             return
         arrays = _columns(taken)
-        for number in self._variable:
+        for number in self._variable_fields:
             if memory_bytes(arrays[number]) > bytes_max:
                 self._check_rows(number, arrays[number], picks)
 
@@ -210,9 +209,9 @@ class TableReader:
                     check_row_bytes(array.slice(start + at, 1), self.context.value_bytes_max, int(rows[at]))
                 except ResourceLimitError as error:
                     keys = [
-                        one.ref.key for one in self.projection.locate(source) if leaf_ids.intersection(one.leaf_ids)
+                        file.ref.key for file in self.projection.locate(source) if leaf_ids.intersection(file.leaf_ids)
                     ]
-                    raise place_error(error, f'column "{self.projection.fields[number].name}"', *keys[:1]) from None
+                    raise add_location(error, f'column "{self.projection.fields[number].name}"', *keys[:1]) from None
             start += len(rows)
 
     # -- values --------------------------------------------------------------------------------------------------------

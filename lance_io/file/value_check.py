@@ -1,8 +1,8 @@
-"""Are the values in the range of their types? The format has no checksum, so a flipped bit may make text that is no
-UTF-8, a decimal with too many digits, a time behind the end of the day.
+"""Checks that values are in the range of their types. The format has no checksum, so a flipped bit may produce text
+that is not UTF-8, a decimal with too many digits, or a time after the end of the day.
 
-Decoders check lengths and counts; values only where `ReadContext.checks_values` asks for it, as that costs another pass
-over the data.
+Decoders check lengths and counts. They check values only if `ReadContext.checks_values` is set, because that costs
+another pass over the data.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 def check_values(
     projection: Projection, arrays: Sequence[pa.Array | pa.ChunkedArray], parts: Iterable[tuple[FragmentSource, int]]
 ) -> None:
-    """Raise FormatError, which names column and data file, where an array has a value that its type has not.
+    """Raise FormatError, naming column and data file, if an array has a value outside the range of its type.
 
     arrays  one per field of the projection
-    parts   fragments that their rows are of, one after the other, with how many of each
+    parts   fragments of the rows, in order, each with its number of rows
     """
     for number, array in enumerate(arrays):
         if (error := _fault(array)) is not None:
@@ -52,14 +52,15 @@ def _locate(
     leaf_ids = {path.leaf.id for path in projection.paths[number]}
     start, key = 0, None
     for source, num_rows in parts:
-        rows = array.take(pa.array(np.arange(start, start + num_rows)))  # of a slice, all items of lists are checked
+        # A copy: validating a slice of lists would check the items of all rows.
+        rows = array.take(pa.array(np.arange(start, start + num_rows)))
         if _fault(rows) is not None:
-            keys = [here.ref.key for here in projection.locate(source) if leaf_ids.intersection(here.leaf_ids)]
+            keys = [file.ref.key for file in projection.locate(source) if leaf_ids.intersection(file.leaf_ids)]
             key = keys[0] if keys else None
             break
         start += num_rows
     return FormatError(
-        f"{error}. The file is damaged, or its writer did not check what it wrote.",
+        f"{error}. The file is damaged, or its writer did not check its values.",
         where=f'column "{projection.fields[number].name}"',
         path=key,
     )

@@ -1,17 +1,18 @@
-"""ROW FILTERS AND COMPUTED COLUMNS: from what the user wrote to values over record batches.
+"""ROW FILTERS AND COMPUTED COLUMNS: from the user's text to values over record batches.
 
-    syntax/         what users write -> the expression tree
+    syntax/         the user's text or expression -> the expression tree
     binding/        tree + schema -> checked tree
     functions/      the functions of SQL text
     evaluate.py     checked tree + batch -> values
-    compiled.py     the face of the room
-    kernel_calls.py functions of texts by our own kernels, where Arrow has none
-    elementwise.py  values computed row by row, where neither has one
+    compiled.py     the package's entry points
+    kernel_calls.py text functions by our own kernels, where Arrow has none
+    elementwise.py  values computed row by row, where neither has a kernel
     value_order.py  the order of values of every type
+    zones.py        pruning by least and greatest values
 
-`compile_filter(text_or_expression, schema)` gives a `Predicate`, with the columns it reads and a mask for each batch;
-`compile_column(text, schema)` a column computed from others, `compile_value(text, schema, field)` values for a field.
-docs/filters.md has the language.
+`compile_filter(text_or_expression, schema)` returns a `Predicate`: the columns it reads, and a mask for each batch.
+`compile_column(text, schema)` returns a column computed from others, `compile_value(text, schema, field)` one whose
+values are cast to a field's type. docs/filters.md has the language.
 
 No I/O happens here. The semantics are those of the format's reference reader: three-valued logic, floats by total
 order, wrapping integers.

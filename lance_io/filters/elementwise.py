@@ -1,4 +1,4 @@
-"""Computing functions that Arrow has no kernel for: value by value, with as few values as possible."""
+"""Computes functions without an Arrow kernel value by value, over as few values as possible."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def _repeated(value: pa.Scalar, num_rows: int) -> pa.Array:
 def by_value(compute: Callable[..., Any], result: pa.DataType, *values: Value) -> pa.Array:
     """`compute` for each row; null where an argument is null.
 
-    With one column, and literals beside it, it is called once for each distinct value.
+    With a single column (and literals) `compute` runs once per distinct value.
     """
     columns = [value for value in values if isinstance(value, pa.Array)]
     if len(columns) == 1 and len(columns[0]) and not pa.types.is_nested(columns[0].type):
         distinct = columns[0].dictionary_encode()
-        found = _each(compute, result, [distinct.dictionary if v is columns[0] else v for v in values])
-        return found.take(distinct.indices)
+        results = _each(compute, result, [distinct.dictionary if v is columns[0] else v for v in values])
+        return results.take(distinct.indices)
     return _each(compute, result, list(values))
 
 

@@ -1,11 +1,11 @@
 """A bound expression tree over a record batch, computed by `pyarrow.compute`.
 
-Where the meaning differs from Arrow's kernels it is that of the reference reader:
+Where the reference reader differs from Arrow's kernels, this follows the reference reader:
 
-    floats        IEEE total order: NaN equals NaN and lies above all numbers if its sign bit is clear, below all if
-                  it is set. Against a literal -0.0 equals 0.0; between two columns -0.0 lies below 0.0.
-    and, or       an operand that can fail (a cast, a function) is not computed for rows that the others decide
-    in            SQL: null when the operand is null, and when a null is in the list and nothing else matches
+    floats        IEEE total order: NaN equals NaN; it lies above all numbers if its sign bit is clear, else below all.
+                  Against a literal -0.0 equals 0.0; between two columns -0.0 lies below 0.0.
+    and, or       an operand that can fail (a cast, a function) is computed only for rows that the others leave open
+    in            SQL: null if the operand is null, or if the list has a null and no other item matches
     sqrt          of a negative number is a NaN with the sign bit set
     float as int  an unsafe cast cuts the fraction; NaN and values out of range are `pyarrow.ArrowInvalid`
 """
@@ -58,7 +58,7 @@ _KERNELS = {
 }
 _BELOW_OUTSIDE = frozenset(("sqrt", "acosh", "atanh"))  # others have the NaN above all numbers
 _NULL = pa.nulls(1, pa.bool_())[0]  # `pa.scalar` would import pandas
-_FEW_VALUES = 3  # comparing with so many values one by one is faster than Arrow's hash table
+_FEW_VALUES = 3  # up to this many, comparing value by value is faster than Arrow's hash table
 
 
 def evaluate(expr: Expr, batch: pa.RecordBatch) -> Value:
@@ -104,7 +104,7 @@ def evaluate(expr: Expr, batch: pa.RecordBatch) -> Value:
 def _connected(
     args: tuple[Expr, ...], batch: pa.RecordBatch, connect: Callable[[Value, Value], Value], *, decided: bool
 ) -> Value:
-    """Operands joined by `and` or `or`. One that can fail is computed last, and only for rows still undecided.
+    """Operands joined by `and` or `or`. Those that can fail come last, and only for rows still undecided.
 
     decided  the value of an operand that decides the result
     """
@@ -125,7 +125,7 @@ def _can_fail(expr: Expr) -> bool:
 
 
 def _where(wanted: pa.BooleanArray, expr: Expr, batch: pa.RecordBatch) -> Value:
-    """The values of an expression in the rows that are wanted, null in the others."""
+    """The values of an expression in the `wanted` rows, null in the others."""
     if wanted.true_count == len(wanted):
         return evaluate(expr, batch)
     value = evaluate(expr, compact_batch(batch).filter(wanted))
@@ -136,7 +136,7 @@ def _where(wanted: pa.BooleanArray, expr: Expr, batch: pa.RecordBatch) -> Value:
 
 
 def _first_valid(args: tuple[Expr, ...], batch: pa.RecordBatch) -> Value:
-    """For each row the first operand that is not null; one that can fail is computed only for rows still null."""
+    """For each row the first operand that is not null. Operands that can fail run only for rows still null."""
     result = evaluate(args[0], batch)
     for arg in args[1:]:
         if isinstance(result, pa.Scalar):
@@ -181,7 +181,7 @@ def compare(op: CompareOp, left: Value, right: Value) -> Value:
 
 @lru_cache(256)
 def can_compare(op: CompareOp, dtype: pa.DataType) -> bool:
-    """Whether `compare` knows values of this type."""
+    """Whether `compare` handles values of this type."""
     try:
         compare(op, pa.nulls(0, dtype), pa.nulls(0, dtype))
     except pa.ArrowNotImplementedError:
@@ -190,16 +190,16 @@ def can_compare(op: CompareOp, dtype: pa.DataType) -> bool:
 
 
 def _is_ordinary(op: CompareOp, left: Value, right: Value) -> bool:
-    """Whether Arrow's own comparison gives the total-order answer: one side a literal, and no NaN in the way."""
+    """Whether Arrow's own comparison equals total order: one side is a literal, and no side has a NaN."""
     literal, other = (left, right) if isinstance(left, pa.Scalar) else (right, left)
     if not isinstance(literal, pa.Scalar) or (literal.is_valid and literal.as_py() != literal.as_py()):
         return False
-    # a number is never equal to a NaN in either order, so only `<` and the like must look for one
+    # A number equals a NaN in neither order, so only `<` and the like must look for NaNs.
     return op in ("=", "!=") or not _has_nan(_as_array(other))
 
 
 def _has_nan(floats: pa.Array) -> bool:
-    """Whether a NaN lies in the buffer, under a null or not (there it costs time, nothing else)."""
+    """Whether the buffer has a NaN. One under a null counts too: that costs time only."""
     data = floats.buffers()[1]
     if data is None:
         return False
@@ -213,20 +213,20 @@ def _order_keys(value: Value, same_zero: bool) -> Value:
 
 
 def contained(value: Value, values: pa.Array, has_null: bool) -> Value:
-    """Membership with SQL nulls; `values` has the operand's type and no nulls, of floats both zeros or none."""
+    """Membership with SQL nulls; `values` has the operand's type, no nulls, and for floats both zeros or none."""
     if 0 < len(values) <= _FEW_VALUES:
-        found = reduce(pc.or_, [compare("=", value, wanted) for wanted in values])
+        is_member = reduce(pc.or_, [compare("=", value, wanted) for wanted in values])
     else:
-        found = pc.is_in(value, value_set=values)
+        is_member = pc.is_in(value, value_set=values)
         if len(values) == 0 and not has_null:
-            return found  # nothing is in an empty list, not even null
+            return is_member  # nothing is in an empty list, not even null
         if isinstance(value, pa.Scalar) or value.null_count:
-            found = pc.if_else(pc.is_valid(value), found, _NULL)
-    return pc.if_else(found, True, _NULL) if has_null else found
+            is_member = pc.if_else(pc.is_valid(value), is_member, _NULL)
+    return pc.if_else(is_member, True, _NULL) if has_null else is_member
 
 
 def convert(value: Value, to: pa.DataType, safe: bool) -> Value:
-    """Cast; raises pa.ArrowInvalid if a safe cast would lose something, or a number does not fit in an integer."""
+    """Cast. Raises pa.ArrowInvalid if a safe cast would lose something, or a number does not fit in an integer."""
     if not safe and pa.types.is_integer(to):
         if pa.types.is_floating(value.type):
             value = pc.trunc(value)
@@ -235,12 +235,12 @@ def convert(value: Value, to: pa.DataType, safe: bool) -> Value:
 
 
 def _below_outside(function: str, value: Value) -> Value:
-    """A function whose NaN for numbers outside of its domain is the one below all numbers, as from the processor."""
-    found = pc.call_function(function, [value])
-    outside = pc.is_nan(found)
+    """A function that returns the processor's NaN, below all numbers, for arguments outside of its domain."""
+    result = pc.call_function(function, [value])
+    outside = pc.is_nan(result)
     if pa.types.is_floating(value.type):
         outside = pc.and_not(outside, pc.is_nan(value))
-    return pc.if_else(outside, pa.scalar(-float("nan"), found.type), found)
+    return pc.if_else(outside, pa.scalar(-float("nan"), result.type), result)
 
 
 def _as_array(value: Value) -> pa.Array:

@@ -1,7 +1,7 @@
-"""Computing functions of text that Arrow has no kernel for: by our own, over the bytes of whole columns.
+"""Computes text functions without an Arrow kernel by our own kernels, over the bytes of whole columns.
 
-A row in which an argument is null is null. Arguments are arrays and literals of text, byte strings or integers; a
-literal goes to the kernel as a column of one row.
+A row with a null argument is null. Arguments are arrays and literals of text, byte strings or integers; a kernel takes
+a literal as a column of one row.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ _NARROW = (pa.string(), pa.binary())
 
 
 def changed_texts(function: str, result: pa.DataType, *values: Value) -> pa.Array:
-    """The text or byte string that `_kernels.change_texts` makes of each row. Raises pa.ArrowInvalid where it fails."""
+    """`_kernels.change_texts` for each row: a text or byte string. Raises pa.ArrowInvalid where it fails."""
     call = _Call(values)
     if not pt.is_string(result) and not pt.is_binary(result) and result not in _WIDE:
         return changed_texts(function, pa.large_string(), *values).cast(result)
-    made = call.run(_kernels.change_texts, function, call.num_rows, *call.arguments, result in _WIDE, TEXT_BYTES_MAX)
-    return call.array(result, made)
+    buffers = call.run(_kernels.change_texts, function, call.num_rows, *call.arguments, result in _WIDE, TEXT_BYTES_MAX)
+    return call.array(result, buffers)
 
 
 def measured_texts(function: str, result: pa.DataType, *values: Value) -> pa.Array:
-    """The integer, or truth where that is wanted, that `_kernels.measure_texts` gives for each row; errors as above."""
+    """`_kernels.measure_texts` for each row: an integer, or a boolean if `result` is one. Errors as above."""
     call = _Call(values)
-    found = np.frombuffer(call.run(_kernels.measure_texts, function, call.num_rows, *call.arguments), np.int64)
+    numbers = np.frombuffer(call.run(_kernels.measure_texts, function, call.num_rows, *call.arguments), np.int64)
     if pt.is_boolean(result):
-        return call.array(result, (booleans(found != 0).buffers()[1],))
-    return call.array(result, (np.ascontiguousarray(found, result.to_pandas_dtype()),))
+        return call.array(result, (booleans(numbers != 0).buffers()[1],))
+    return call.array(result, (np.ascontiguousarray(numbers, result.to_pandas_dtype()),))
 
 
 def digests(algorithm: str, values: Value) -> pa.Array:
-    """The digests of texts or byte strings as byte strings."""
+    """The digests of texts or byte strings, as byte strings."""
     call = _Call((values,))
-    found = call.run(_kernels.digest_texts, algorithm, call.num_rows, call.arguments[0][0], call.arguments[1])
-    width = len(found) // max(call.num_rows, 1)
-    ends = np.arange(0, len(found) + 1, max(width, 1), dtype=np.int64)[: call.num_rows + 1]
-    if len(found) >= 1 << 31:
-        raise pa.ArrowInvalid(f"digests of {len(found)} bytes in one batch, at most {(1 << 31) - 1}")
-    return call.array(pa.binary(), (ends.astype(np.int32), found))
+    digest_bytes = call.run(_kernels.digest_texts, algorithm, call.num_rows, call.arguments[0][0], call.arguments[1])
+    width = len(digest_bytes) // max(call.num_rows, 1)
+    ends = np.arange(0, len(digest_bytes) + 1, max(width, 1), dtype=np.int64)[: call.num_rows + 1]
+    if len(digest_bytes) >= 1 << 31:
+        raise pa.ArrowInvalid(f"digests of {len(digest_bytes)} bytes in one batch, at most {(1 << 31) - 1}")
+    return call.array(pa.binary(), (ends.astype(np.int32), digest_bytes))
 
 
 def split_texts(texts: Value, separator: Value) -> pa.Array:
@@ -68,27 +68,27 @@ def split_texts(texts: Value, separator: Value) -> pa.Array:
     parts = pa.large_string() if is_wide else pa.string()
     num_parts = len(ends) // (8 if is_wide else 4) - 1
     items = pa.Array.from_buffers(parts, num_parts, [None, pa.py_buffer(ends), pa.py_buffer(data)])
-    made = pa.list_(parts)
+    list_type = pa.list_(parts)
     buffers = [call.validity, pa.py_buffer(lists)]
-    found = pa.Array.from_buffers(made, call.num_rows, buffers, children=[items])
-    return found if texts.type == parts else found.cast(pa.list_(texts.type))
+    result = pa.Array.from_buffers(list_type, call.num_rows, buffers, children=[items])
+    return result if texts.type == parts else result.cast(pa.list_(texts.type))
 
 
 def read_times(texts: Value, patterns: list[list[tuple[str, str]]], *, of_day: bool) -> tuple[pa.Array, int | None]:
-    """Nanoseconds since 1970, or midnight, of texts by the first pattern that fits: i64, and the first row without.
+    """Parse texts by the first pattern that fits: nanoseconds since 1970 or midnight (i64), and the first failing row.
 
     patterns  as `TimeFormat.items`
     """
     call = _Call((texts,))
     (given,), present = call.arguments
-    found, failed = call.run(_kernels.read_times, call.num_rows, given, present, patterns, of_day)
-    return call.array(pa.int64(), (found,)) if failed is None else pa.nulls(call.num_rows, pa.int64()), failed
+    nanoseconds, failed = call.run(_kernels.read_times, call.num_rows, given, present, patterns, of_day)
+    return call.array(pa.int64(), (nanoseconds,)) if failed is None else pa.nulls(call.num_rows, pa.int64()), failed
 
 
 class _Call:
-    """Arguments as a kernel takes them.
+    """Arguments in the form that kernels take.
 
-    arguments  of a kernel: columns and literals, and the rows without nulls (None for all)
+    arguments  columns and literals, and the rows without nulls (None for all)
     validity   of the result
     """
 
@@ -97,7 +97,7 @@ class _Call:
         self._present = self._rows_without_nulls(values)
         arrays = [value if isinstance(value, pa.Array) else _one_row(value) for value in values]
         self.arguments: tuple[list[TextArgument], Flags | None] = (
-            [column_argument(one) for one in arrays],
+            [column_argument(array) for array in arrays],
             self._present,
         )
         self.validity: Buffer | None = None if self._present is None else booleans(self._present).buffers()[1]
@@ -114,7 +114,7 @@ class _Call:
         return present
 
     def run(self, kernel: Callable[..., Any], *arguments: Any) -> Any:
-        """What a kernel returns. Raises pa.ArrowInvalid for its complaints."""
+        """Call a kernel; its errors become pa.ArrowInvalid or pa.ArrowCapacityError."""
         try:
             return kernel(*arguments)
         except DamagedError as error:
@@ -123,8 +123,8 @@ class _Call:
             raise pa.ArrowInvalid(str(error)) from None
 
     def array(self, result: pa.DataType, buffers: tuple[Any, ...]) -> pa.Array:
-        """The result with its values."""
-        memory = [one if isinstance(one, pa.Buffer) else pa.py_buffer(one) for one in buffers]
+        """The result as an array over the kernel's buffers."""
+        memory = [buffer if isinstance(buffer, pa.Buffer) else pa.py_buffer(buffer) for buffer in buffers]
         return pa.Array.from_buffers(result, self.num_rows, [self.validity, *memory])
 
 
@@ -141,7 +141,7 @@ def _one_row(value: pa.Scalar) -> pa.Array:
 
 
 def column_argument(values: pa.Array) -> TextArgument:
-    """A column of texts, byte strings or integers as kernels take it."""
+    """A column of texts, byte strings or integers in the form that kernels take."""
     if pt.is_integer(values.type):
         return values_of(values.cast(pa.int64()))
     if values.type not in _NARROW and values.type not in _WIDE:

@@ -1,4 +1,4 @@
-"""The order of values that Arrow cannot compare, or compares otherwise: by keys that have the order.
+"""Sort keys for values that Arrow cannot compare, or compares otherwise.
 
     type                          `sort_keys`, in Python             `sortable`, for Arrow
     floats                        integers by IEEE total order: -NaN, -inf .. -0.0, 0.0 .. inf, NaN
@@ -7,8 +7,8 @@
     others                        themselves                         themselves
 
 Lists, maps and structs are compared item by item: the first difference decides, a shorter list comes first. A value
-that is null itself stays null, and its comparison is null. Nulls inside a value are equal to each other and below
-everything else, or above where that is asked for.
+that is null itself stays null, and its comparison is null. Nulls inside a value are equal to each other, and below (or
+on request above) everything else.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ _TESTS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 }
 _SIGN: Final = 1 << 63
 BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
-"""Types of floats that `total_order` takes, and what it makes of them."""
+"""The float types that `total_order` takes, and the integer type of its keys."""
 
 
 def sort_keys(values: pa.Array | pa.ChunkedArray, *, nulls_below: bool = True) -> list[Any]:
-    """A Python object for each value such that the objects compare as the values do; None for nulls.
+    """A Python object for each value, which compares as the value does; None for nulls.
 
-    nulls_below  nulls inside a value are below everything else, or above
+    nulls_below  whether nulls inside a value sort below or above everything else
     """
     stored = _stored_type(values.type)
     to_key = _key_of(stored, (0,) if nulls_below else (2,))
     plain = values if stored.equals(values.type) else values.cast(stored)
-    return [None if one is None else to_key(one) for one in plain.to_pylist()]
+    return [None if value is None else to_key(value) for value in plain.to_pylist()]
 
 
 def codes(values: pa.Array) -> IntArray:
-    """A number for each value of any type: the same for equal values, of which nulls are one."""
+    """A code for each value of any type. Equal values share a code; nulls are equal to each other."""
     if pt.is_nested(values.type):
         seen: dict[str, int] = {}
         return np.array([seen.setdefault(repr(key), len(seen)) for key in sort_keys(values)], dtype=np.int64)
@@ -78,9 +78,9 @@ def compare_nested(op: str, left: Value, right: Value) -> Value:
 
 
 def _stored_type(t: pa.DataType) -> pa.DataType:
-    """The type with dates and times as integers, extensions as they are stored, dictionaries as their values.
+    """The type with dates and times as integers, extensions as their storage, dictionaries as their values.
 
-    Python's own dates and times end with the year 9999 and know no nanoseconds, `bool8` becomes True or False.
+    Python's own dates and times end with the year 9999 and have no nanoseconds; `bool8` becomes True or False.
     """
     if isinstance(t, pa.BaseExtensionType):
         return _stored_type(t.storage_type)
@@ -92,13 +92,13 @@ def _stored_type(t: pa.DataType) -> pa.DataType:
 
 
 def _key_of(t: pa.DataType, null: Null) -> Callable[[Any], Any]:
-    """The function from a Python value of a type, not null, to its key.
+    """The function from a non-null Python value of a type to its key.
 
-    null  the key of a null inside; those of other values begin with 1
+    null  the key of an inner null; keys of other inner values begin with 1
     """
     if is_list(t):
-        item = _or_null(t.value_type, null)
-        return lambda items: [item(one) for one in items]
+        item_key = _or_null(t.value_type, null)
+        return lambda items: [item_key(item) for item in items]
     if pt.is_map(t):
         key, value = _or_null(t.key_type, null), _or_null(t.item_type, null)
         return lambda entries: [(key(first), value(second)) for first, second in entries]
@@ -141,7 +141,7 @@ def sortable(values: pa.ChunkedArray, *, nulls_below: bool) -> pa.ChunkedArray:
 def total_order(floats: pa.Array, *, same_zero: bool = False) -> pa.Array:
     """Signed integers that sort as floats do in total order: a negative float gets its lower bits flipped.
 
-    same_zero  give -0.0 the key of 0.0; the sum with 0.0 changes nothing else, NaN bits included
+    same_zero  give -0.0 the key of 0.0: adding 0.0 changes nothing else, not even NaN bits
     """
     bits = (pc.add(floats, scalar(0.0, floats.type)) if same_zero else floats).view(BITS[floats.type])
     zero, magnitude = scalar(0, bits.type), scalar((1 << (bits.type.bit_width - 1)) - 1, bits.type)
@@ -149,11 +149,11 @@ def total_order(floats: pa.Array, *, same_zero: bool = False) -> pa.Array:
 
 
 def _ranks(keys: list[object]) -> pa.Array:
-    """For each key how many distinct ones are smaller; null for None."""
+    """For each key the number of smaller distinct keys; null for None."""
     present = [number for number, key in enumerate(keys) if key is not None]
     ranks = np.zeros(len(keys), dtype=np.int64)
     rank, before = 0, None
-    for number in sorted(present, key=lambda one: keys[one]):  # type: ignore[arg-type, return-value]
+    for number in sorted(present, key=lambda index: keys[index]):  # type: ignore[arg-type, return-value]
         rank += keys[number] != before
         ranks[number], before = rank, keys[number]
     return pa.array(ranks, mask=np.array([key is None for key in keys], dtype=np.bool_))

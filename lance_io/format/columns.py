@@ -1,4 +1,4 @@
-"""Column metadata: where the pages of a column are (spec: file container, section 3).
+"""Column metadata: the pages of each column (spec: file container, section 3).
 
     ColumnMetadata
       encoding        column encoding: Any of lance.encodings.ColumnEncoding
@@ -6,13 +6,12 @@
         buffer_offsets, buffer_sizes   absolute file offsets and exact sizes, in bytes
         length                         rows (below a fixed-size list of structs: its flattened slots)
         encoding                       page layout: Any of lance.encodings21.PageLayout
-        priority                       table row of its first row, or 0 for not said
+        priority                       table row of its first row, or 0 for unknown
       buffer_offsets, buffer_sizes     of the column itself, empty today
 
-Messages in the form that all writers give them are taken apart by a kernel, which checks the places of all buffers. Any
-other is parsed in general: the lengths of its pages at once, because they locate rows; the rest of a page is decoded
-and checked when that page is first needed. A page layout stays in its serialized form here: `encodings/` knows what is
-in it.
+Fast path: a kernel parses messages in the form that all writers produce, and checks the ranges of all buffers. Other
+messages are parsed in general: the lengths of all pages at once, because they locate rows; the rest of a page is
+decoded and checked when that page is first needed. A page layout stays serialized here; `encodings/` decodes it.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ import numpy as np
 
 from lance_io import _kernels
 from lance_io.errors import FormatError, UnsupportedError
-from lance_io.format.error_context import REFUSALS, place_error
+from lance_io.format.error_context import FILE_ERRORS, add_location
 from lance_io.format.footer import (
     ALIGNMENT_BYTES,
     Footer,
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray
 
 COLUMN_ENCODING_TYPE: Final = "lance.encodings.ColumnEncoding"
-_ORDINARY_COLUMN: Final = b"\x0a\x1f/lance.encodings.ColumnEncoding\x12\x02\x0a\x00"  # what every writer writes
+_ORDINARY_COLUMN: Final = b"\x0a\x1f/lance.encodings.ColumnEncoding\x12\x02\x0a\x00"  # from every writer
 ORDINARY_START: Final = (
     b"\x0a\x29\x12\x27\x0a\x25" + _ORDINARY_COLUMN
 )  # `encoding.direct.encoding`, in front of the pages
@@ -62,8 +61,8 @@ class PageInfo(NamedTuple):
 
     buffer_offsets, buffer_sizes  file offsets and exact sizes of its buffers, in bytes; checked to lie in the data
     num_rows                      its length: rows, or slots below a fixed-size list of structs
-    priority                      top-level row number of its first row, as the writer noted it; 0 also if it did not
-    type_name                     what `encoding` is, such as `lance.encodings21.PageLayout`
+    priority                      top-level row number of its first row as written; 0 if the writer omitted it
+    type_name                     message type of `encoding`, such as `lance.encodings21.PageLayout`
     encoding                      the serialized layout message
     """
 
@@ -76,7 +75,7 @@ class PageInfo(NamedTuple):
 
     @property
     def data_bytes(self) -> int:
-        """Bytes that its buffers occupy in the file, padding not counted."""
+        """Bytes of its buffers in the file, without padding."""
         return sum(self.buffer_sizes)
 
 
@@ -85,7 +84,7 @@ class ColumnInfo:
     """One column of a data file.
 
     index           its number in the file
-    pages           in row order, each decoded when it is first asked for; that raises as `decode_column` does
+    pages           in row order, each decoded on first access; the access raises as `decode_column` does
     row_starts      i64[pages + 1], row number of each page's first row; the last entry is the column's length
     buffer_offsets, buffer_sizes  column-level buffers, in bytes
     """
@@ -103,7 +102,7 @@ class ColumnInfo:
 
 
 def decode_column_table(data: Buffer, footer: Footer) -> OffsetTable:
-    """Where the metadata of each column is; `data` begins at `footer.column_table_at`.
+    """The ranges of the metadata of each column; `data` begins at `footer.column_table_at`.
 
     Raises `FormatError` for messages outside of the column metadata section and for overlapping ones.
     """
@@ -116,7 +115,7 @@ def decode_column_table(data: Buffer, footer: Footer) -> OffsetTable:
         order = np.argsort(starts, kind="stable")
         starts, ends = starts[order], ends[order]
     if len(order) and int(starts[0]) != footer.columns_at:
-        raise FormatError(f"column metadata begins at {int(starts[0])}, the footer says {footer.columns_at}")
+        raise FormatError(f"column metadata begins at {int(starts[0])}, the footer has {footer.columns_at}")
     overlaps = ends[:-1] > starts[1:]
     if overlaps.any():
         later = int(order[int(overlaps.argmax()) + 1])
@@ -125,7 +124,7 @@ def decode_column_table(data: Buffer, footer: Footer) -> OffsetTable:
 
 
 def decode_column(data: Buffer, column_index: int, footer: Footer, path: str | None = None) -> ColumnInfo:
-    """Parse the metadata message of one column, all of `data`; its pages as they are asked for.
+    """Parse the metadata message of one column, all of `data`. Its pages are parsed on first access.
 
     path  of the file, for messages
     Raises `FormatError` for anything the specification forbids, `UnsupportedError` for encodings of another kind;
@@ -136,39 +135,39 @@ def decode_column(data: Buffer, column_index: int, footer: Footer, path: str | N
 
 
 def _ordinary_column(data: Buffer, column_index: int, footer: Footer) -> ColumnInfo | None:
-    """The column if its message is in the form that writers give it and all in it is as it should be, else None."""
+    """The column if its message has the usual form and passes all checks, else None."""
     page_type = PAGE_TYPES.get(footer.version)
     if page_type is None:
         return None
     alignment = ALIGNMENT_BYTES if footer.version >= V2_1 else 1
-    found = _kernels.column_pages(data, ORDINARY_START, page_type, footer.columns_at, alignment, PAGE_ROWS_MAX)
-    if found is None:
+    parsed = _kernels.column_pages(data, ORDINARY_START, page_type, footer.columns_at, alignment, PAGE_ROWS_MAX)
+    if parsed is None:
         return None
-    row_starts, pages = found
-    made = LazySequence(len(pages), lambda number: PageInfo._make(pages[number]))
-    return ColumnInfo(column_index, made, np.frombuffer(memoryview(row_starts), dtype=np.int64), (), ())
+    row_starts, pages = parsed
+    page_infos = LazySequence(len(pages), lambda number: PageInfo._make(pages[number]))
+    return ColumnInfo(column_index, page_infos, np.frombuffer(memoryview(row_starts), dtype=np.int64), (), ())
 
 
 def decode_columns(
     messages: Buffer, columns: Sequence[int], footer: Footer
 ) -> Sequence[tuple[bytes | None, int, list[Any]] | None]:
-    """Some columns in the form that writers give them, all in one go.
+    """Parse some columns in the usual form with one kernel call.
 
-    messages  the file from `footer.columns_at` on, to the end of the column table at least
+    messages  the file from `footer.columns_at` on, at least to the end of the column table
 
-    For each `(row_starts i64[pages + 1] as bytes, its rows, the fields of a PageInfo for each page)`, with None for the
-    row starts of a single page; None for a column that has another form or a fault: `decode_column` tells.
+    For each `(row_starts i64[pages + 1] as bytes, number of rows, the fields of a PageInfo for each page)`; row starts
+    are None for a single page. None for a column that has another form or a fault: `decode_column` reports it.
     """
     page_type = PAGE_TYPES.get(footer.version)
     if page_type is None:
         return [None] * len(columns)
     alignment = ALIGNMENT_BYTES if footer.version >= V2_1 else 1
-    places = footer.columns_at, footer.column_table_at
-    return _kernels.file_columns(messages, *places, list(columns), ORDINARY_START, page_type, alignment, PAGE_ROWS_MAX)
+    section = footer.columns_at, footer.column_table_at
+    return _kernels.file_columns(messages, *section, list(columns), ORDINARY_START, page_type, alignment, PAGE_ROWS_MAX)
 
 
 def ordinary_info(index: int, row_starts: bytes | None, num_rows: int, pages: list[Any]) -> ColumnInfo:
-    """What `decode_columns` gives for a column, as `decode_column` gives it."""
+    """Build a `ColumnInfo` from an entry of `decode_columns`."""
     starts = [0, num_rows] if row_starts is None else np.frombuffer(row_starts, dtype=np.int64)
     return ColumnInfo(index, _OrdinaryPages(pages), np.asarray(starts, dtype=np.int64), (), ())
 
@@ -180,14 +179,14 @@ def _decode_column(data: Buffer, column_index: int, footer: Footer, path: str | 
         offsets, sizes = _buffers(message.buffer_offsets, message.buffer_sizes, footer)
         lengths = [page.length for page in message.pages]
         row_starts = _row_starts(lengths)
-    except REFUSALS as error:
-        raise place_error(error, f"column {column_index}", path) from error.__cause__
+    except FILE_ERRORS as error:
+        raise add_location(error, f"column {column_index}", path) from error.__cause__
 
     def page(number: int) -> PageInfo:
         try:
             return _decode_page(message.pages[number], footer)
-        except REFUSALS as error:
-            raise place_error(error, f"column {column_index}, page {number}", path) from error.__cause__
+        except FILE_ERRORS as error:
+            raise add_location(error, f"column {column_index}, page {number}", path) from error.__cause__
 
     return ColumnInfo(column_index, LazySequence(len(lengths), page), row_starts, offsets, sizes)
 
@@ -231,19 +230,19 @@ def _check_page_type(type_name: str, version: FileVersion) -> None:
 
 def _buffers(offsets: Sequence[int], sizes: Sequence[int], footer: Footer) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Both lists as tuples, after checking that they describe buffers inside the data part of the file."""
-    if not offsets and not sizes:  # those of columns, in all files of today
+    if not offsets and not sizes:  # the usual case for column buffers
         return (), ()
     if len(offsets) != len(sizes):
         raise FormatError(f"{len(offsets)} buffer offsets, but {len(sizes)} buffer sizes")
-    found = tuple(offsets), tuple(sizes)
+    buffers = tuple(offsets), tuple(sizes)
     end = footer.columns_at
     aligned = footer.version >= V2_1
-    for offset, size in zip(*found, strict=True):
+    for offset, size in zip(*buffers, strict=True):
         if offset + size > end:
             raise FormatError(f"buffer of {size} bytes at {offset} runs past the data, which ends at {end}")
         if aligned and offset % ALIGNMENT_BYTES:
             raise FormatError(f"buffer at offset {offset} is not aligned to {ALIGNMENT_BYTES} bytes")
-    return found
+    return buffers
 
 
 def _row_starts(lengths: Sequence[int]) -> IntArray:
@@ -260,9 +259,9 @@ T = TypeVar("T")
 
 
 class LazyItems(Sequence[T], ABC):
-    """`count` items, each made by `_make_item` at most once a thread and then kept.
+    """`count` items; `_make_item` builds each on first access, at most once per thread, and it is cached.
 
-    What that raises comes out of the access that needed the item, and out of each further one.
+    If that raises, this access and each further one raise.
     """
 
     __slots__ = ("_items",)
@@ -272,7 +271,7 @@ class LazyItems(Sequence[T], ABC):
 
     @abstractmethod
     def _make_item(self, number: int) -> T:
-        """An item; `number` is not negative."""
+        """Build an item; `number` is not negative."""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -284,7 +283,7 @@ class LazyItems(Sequence[T], ABC):
 
     def __getitem__(self, number: int | slice) -> T | list[T]:
         if type(number) is slice:
-            return [self[one] for one in range(*number.indices(len(self._items)))]
+            return [self[index] for index in range(*number.indices(len(self._items)))]
         item: T | None = self._items[number]
         if item is None:
             item = self._items[number] = self._make_item(number if number >= 0 else number + len(self._items))
@@ -295,7 +294,7 @@ class LazyItems(Sequence[T], ABC):
 
 
 class LazySequence(LazyItems[T]):
-    """Items that a function makes."""
+    """Items that a function builds."""
 
     __slots__ = ("_make",)
 
@@ -308,7 +307,7 @@ class LazySequence(LazyItems[T]):
 
 
 class _OrdinaryPages(LazyItems[PageInfo]):
-    """What metadata say about pages. No closures: there are as many of these as columns in all files."""
+    """The pages in column metadata. No closures: there is one instance per column of each file."""
 
     __slots__ = ("_fields",)
 

@@ -1,7 +1,7 @@
-"""The end of a data file as writers leave it, taken apart by a kernel in one go.
+"""The end of a data file in the form that writers produce, parsed by one kernel call.
 
-`footer.py`, `globals.py` and `columns.py` read the same step by step, in whatever form it is, and say what is wrong
-with it. What is found here is what they would have found.
+This is the fast path. `footer.py`, `globals.py` and `columns.py` are the fallback: they parse any form step by step,
+return the same values, and report faults.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _VERSIONS: Final[dict[tuple[int, int], FileVersion]] = {(0, 3): V2_0, (2, 0): V2
 
 
 class Ending(NamedTuple):
-    """What lies at the end of a file.
+    """The sections at the end of a file.
 
     footer      sections and version
-    descriptor  global buffer 0 without its number of rows: the same, byte by byte, in most files of a table
-    num_rows    that number
+    descriptor  global buffer 0 without its number of rows: identical bytes in most files of a table
+    num_rows    number of rows in the file
     messages    the bytes between `footer.columns_at` and the footer: column metadata, and the two offset tables
     """
 
@@ -36,15 +36,15 @@ class Ending(NamedTuple):
 
 
 def decode_ending(tail: Buffer, start: int, file_bytes: int) -> Ending | None:
-    """All of the metadata, if the tail has it in the usual form, with nothing amiss; else None.
+    """Parse all metadata if the tail has the usual form and passes all checks, else None.
 
-    start  file offset at which `tail` begins, which goes to the end of the file
+    start  file offset at which `tail` begins; it ends at the end of the file
     """
-    found = _kernels.file_ending(tail, start, file_bytes, METADATA_BYTES_MAX, ALIGNMENT_BYTES)
-    if found is None:
+    parsed = _kernels.file_ending(tail, start, file_bytes, METADATA_BYTES_MAX, ALIGNMENT_BYTES)
+    if parsed is None:
         return None
-    sections, numbers, descriptor, num_rows, messages = found
+    sections, numbers, descriptor, num_rows, messages = parsed
     version = _VERSIONS.get(numbers)
-    if version is None:  # those of 0.1 have other rules
+    if version is None:  # version 0.1 has other rules
         return None
     return Ending(Footer(*sections, version, file_bytes), descriptor, num_rows, messages)

@@ -1,7 +1,7 @@
-"""Errors told where in a file they happened.
+"""Adds the location in a file to errors.
 
-A decoder deep inside knows what is wrong, the rooms around it know the page, the column and the file. `FormatError` and
-`ResourceLimitError` keep the place apart from the message; an `UnsupportedError` gets it in front of its message.
+A decoder raises errors without a location; its callers add the page, the column and the file. `FormatError` and
+`ResourceLimitError` keep the location apart from the message; for an `UnsupportedError` it precedes the message.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from lance_io.errors import FormatError, ResourceLimitError, UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Refused: TypeAlias = FormatError | UnsupportedError | ResourceLimitError
-Refusal = TypeVar("Refusal", FormatError, UnsupportedError, ResourceLimitError, Refused)
+FileError: TypeAlias = FormatError | UnsupportedError | ResourceLimitError
+FileErrorT = TypeVar("FileErrorT", FormatError, UnsupportedError, ResourceLimitError, FileError)
 
-REFUSALS = (FormatError, UnsupportedError, ResourceLimitError)  # what reading a file may raise about its bytes
+FILE_ERRORS = (FormatError, UnsupportedError, ResourceLimitError)  # raised for the bytes of a file
 PAGES_SHOWN_MAX: Final = 50
 
 
-def place_error(error: Refusal, where: str, path: str | None = None) -> Refusal:
-    """The same error, told that it happened inside `where` (outer places come first) and in which object."""
+def add_location(error: FileErrorT, where: str, path: str | None = None) -> FileErrorT:
+    """Add the location `where` (outer locations come first) and the object's path to an error, and return it."""
     if path is not None:
         error.path = path
     if isinstance(error, (FormatError, ResourceLimitError)):
@@ -34,17 +34,17 @@ def place_error(error: Refusal, where: str, path: str | None = None) -> Refusal:
     return error
 
 
-def at_rows(error: Refusal, first: int, last: int) -> Refusal:
-    """The same error, told in which rows of the file it is, if it is about the size of one and does not say."""
+def add_row_location(error: FileErrorT, first: int, last: int) -> FileErrorT:
+    """Add a range of file rows to an error about the size of a row, unless it has a location; returns the error."""
     if isinstance(error, ResourceLimitError) and error.where is None:
         error.within(f"row {first}" if first == last else f"one of the rows {first} to {last}")
     return error
 
 
-def at_pages(error: Refusal, pages: Sequence[tuple[str, str, int]]) -> Refusal:
-    """The same error, told which pages it was made of, where none of them is wrong by itself.
+def add_page_locations(error: FileErrorT, pages: Sequence[tuple[str, str, int]]) -> FileErrorT:
+    """Add the pages that were decoded together, if no single page is to blame; returns the error.
 
-    pages  (object, column, number of the page) each
+    pages  (object, column, page number) each
     """
     if not pages:
         return error
@@ -52,4 +52,4 @@ def at_pages(error: Refusal, pages: Sequence[tuple[str, str, int]]) -> Refusal:
     texts = [f"{column}, page {number}{'' if key == first else f' of {key}'}" for key, column, number in pages]
     distinct = list(dict.fromkeys(texts))
     more = [f"and {len(distinct) - PAGES_SHOWN_MAX} more pages"] if len(distinct) > PAGES_SHOWN_MAX else []
-    return place_error(error, "; ".join(distinct[:PAGES_SHOWN_MAX] + more), first)
+    return add_location(error, "; ".join(distinct[:PAGES_SHOWN_MAX] + more), first)

@@ -1,14 +1,14 @@
-"""The Arrow extension types of the format itself, and how schemas that name them become types.
+"""The Arrow extension types of the format, and their resolution in schemas that name them.
 
     name             storage                                              holds
     lance.bfloat16   fixed_size_binary(2)                                 the upper half of a little-endian float32
-    lance.blob.v2    struct of data, uri (and position, size)             one of inline bytes and a reference
+    lance.blob.v2    struct of data, uri (and position, size)             inline bytes, or a reference
 
-Others are known once their module has added them, such as `lance_io.arrow`.
+Modules such as `lance_io.arrow` add further types.
 
-pyarrow keeps one registry of such types per process, and the reference implementation refuses to load when somebody
-else has registered its names. So the types here are in the registry only for the moment in which a schema is resolved,
-and only where nobody has registered others: whoever has theirs loaded gets theirs.
+pyarrow keeps one registry of such types per process, and the reference implementation fails to load if its names are
+taken. So these types are registered only while a schema is resolved, and only if no other library has registered the
+names: then the types of that library are used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _registry_lock: Final = threading.Lock()
 
 
 def to_bfloat16(values: Any) -> np.ndarray[Any, np.dtype[np.uint16]]:
-    """The nearest bfloat16s of numbers, ties to even, as their 16 bits; what is too large becomes infinite."""
+    """The bits of the nearest bfloat16s, ties to even; numbers that are too large become infinite."""
     with np.errstate(over="ignore"):
         bits = np.ascontiguousarray(values, "<f4").view("<u4")
     halves = ((bits.astype(np.uint64) + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
@@ -37,42 +37,56 @@ def to_bfloat16(values: Any) -> np.ndarray[Any, np.dtype[np.uint16]]:
     return np.where(is_nan, (bits >> 16).astype("<u2") | np.uint16(0x40), halves).astype("<u2")
 
 
-PANDAS_MODULE: Final = "lance_io.format.pandas_bfloat16"  # which loads pandas, and stands on this one
-_SHOWN_MAX: Final = 21  # values of an array that is shown whole
+PANDAS_MODULE: Final = "lance_io.format.pandas_bfloat16"  # loads pandas, and imports this module
+_SHOWN_MAX: Final = 21  # longest array that is shown completely
 
 
 def _shortest_decimal(value: float) -> str:
-    """The shortest decimal number whose nearest float32 is `value`, halves away from zero; numpy's are to even."""
-    from decimal import ROUND_HALF_UP, ROUND_UP, Context, Decimal  # not with the package
+    """The shortest decimal number whose nearest float32 is `value`; halves round away from zero (numpy: to even)."""
+    from decimal import ROUND_HALF_UP, ROUND_UP, Context, Decimal  # on demand, to keep the package's import fast
 
     exact = Decimal(value)
-    modes = (ROUND_HALF_UP, ROUND_UP)  # below a power of two values are denser than above it
+    modes = (ROUND_HALF_UP, ROUND_UP)  # values are denser below a power of two than above it
     candidates = (Context(num_digits, mode).plus(exact) for num_digits in range(1, 10) for mode in modes)
-    with np.errstate(over="ignore"):  # the largest rounds to infinity with few digits; nine tell all float32 apart
-        text = f"{next(one for one in candidates if np.float32(one) == value):f}"
+    with np.errstate(over="ignore"):  # of large numbers with few digits; nine digits always suffice
+        text = f"{next(number for number in candidates if np.float32(number) == value):f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 class BFloat16(float):
-    """A float that a bfloat16 can hold: the nearest one of `value`."""
+    """A float with a bfloat16 value.
+
+    Args:
+        value: The number, which is rounded to the nearest bfloat16, ties to even.
+
+    Raises:
+        TypeError: `value` is not a number.
+    """
 
     def __new__(cls, value: float) -> Self:
-        """Rounds ties to even. Raises `TypeError` for what is no number."""
+        """Create a value; see the class."""
         return cls.from_bytes(to_bfloat16([value]).tobytes())
 
     @classmethod
     def from_bytes(cls, bytes: bytes) -> Self:
-        """The value that is stored as these two bytes, little-endian."""
+        """Decode a value from its stored form.
+
+        Args:
+            bytes: The two bytes of the value, little-endian.
+
+        Raises:
+            ValueError: There are not exactly two bytes.
+        """
         if len(bytes) != 2:
             raise ValueError(f"BFloat16.from_bytes: expected 2 bytes, got {len(bytes)}")
         return float.__new__(cls, np.frombuffer(b"\0\0" + bytes, dtype="<f4")[0])
 
     def as_float(self) -> float:
-        """As a plain float."""
+        """Return the value as a plain float."""
         return float(self)
 
     def __eq__(self, other: object) -> bool:
-        """Whether `other` is the same number; pylance's `BFloat16`, which is no `float`, may be."""
+        """Whether `other` is the same number; it may be pylance's `BFloat16`, which is not a `float`."""
         if type(other).__name__ == "BFloat16" and not isinstance(other, float):
             other = other.as_float()  # type: ignore[attr-defined]
         return float(self) == other
@@ -81,17 +95,24 @@ class BFloat16(float):
         return hash(float(self))
 
     def __repr__(self) -> str:
-        """The shortest decimal number that is nearest to this one, without an exponent, as pylance shows it."""
+        """The shortest decimal number whose nearest value is this one, without an exponent, as in pylance."""
         if not isfinite(self) or not self:
             return "NaN" if isnan(self) else f"{float(self):g}"
         return _shortest_decimal(float(self))
 
 
 class BFloat16Scalar(pa.ExtensionScalar):  # type: ignore[misc]
-    """One bfloat16 value; `as_py` gives the float that it stands for."""
+    """A scalar of a bfloat16 array."""
 
     def as_py(self, **_kwargs: Any) -> BFloat16 | None:
-        """The value as a Python float, None when null."""
+        """Return the value.
+
+        Args:
+            **_kwargs: Ignored; pyarrow passes options of other types.
+
+        Returns:
+            A `BFloat16`, which is a float, or None for a null.
+        """
         return None if self.value is None else BFloat16.from_bytes(self.value.as_py())
 
     def __eq__(self, other: object) -> bool:
@@ -107,21 +128,25 @@ class BFloat16Scalar(pa.ExtensionScalar):  # type: ignore[misc]
 
 
 class BFloat16Array(pa.ExtensionArray):  # type: ignore[misc]
-    """An array of bfloat16 values."""
+    """An Arrow array of bfloat16 values, with the extension type `lance.bfloat16`."""
 
     def __str__(self) -> str:
-        """The numbers, of long arrays the first and the last ten."""
-        shown = [f"  {one}" for one in (self if len(self) <= _SHOWN_MAX else self[:10])]
+        """The numbers; only the first and the last ten of a long array."""
+        shown = [f"  {value}" for value in (self if len(self) <= _SHOWN_MAX else self[:10])]
         text = ",\n".join(shown)
         if len(self) > _SHOWN_MAX:
-            text += ",\n...\n" + ",\n".join([f"  {one}" for one in self[-10:]])
+            text += ",\n...\n" + ",\n".join([f"  {value}" for value in self[-10:]])
         return f"[\n{text}\n]"
 
     def __repr__(self) -> str:
         return f"<lance_io.arrow.BFloat16Array object at 0x{id(self):016x}>\n{self}"
 
     def to_float32(self) -> pa.FloatArray:
-        """The same values in a type that Arrow computes with; every bfloat16 is a float32."""
+        """Convert to float32, which Arrow can compute with.
+
+        Returns:
+            An Arrow array of the same values, without a loss; nulls stay null.
+        """
         raw = self.storage.buffers()[1]
         halves = np.frombuffer(raw, dtype="<u2", count=self.offset + len(self))[self.offset :]
         values = (halves.astype("<u4") << 16).view("<f4")
@@ -129,7 +154,11 @@ class BFloat16Array(pa.ExtensionArray):  # type: ignore[misc]
 
     @classmethod
     def from_float32(cls, values: pa.FloatArray) -> Self:
-        """The nearest bfloat16s of an array of floats."""
+        """Convert from floats.
+
+        Args:
+            values: Arrow array of floats; each becomes the nearest bfloat16, ties to even. Nulls stay null.
+        """
         bits = to_bfloat16(values.fill_null(0).to_numpy(zero_copy_only=False))
         validity = (
             None if not values.null_count else pa.array(values.is_valid().to_numpy(zero_copy_only=False)).buffers()[1]
@@ -140,17 +169,28 @@ class BFloat16Array(pa.ExtensionArray):  # type: ignore[misc]
 
     @classmethod
     def from_numpy(cls, array: np.ndarray[Any, Any]) -> Self:
-        """From an array of the type `bfloat16` of `ml_dtypes`, or of floats, which are rounded."""
+        """Convert from numpy.
+
+        Args:
+            array: 1-d, of the type `bfloat16` of `ml_dtypes`; or of floats, which are rounded, ties to even.
+        """
         values = array.view("<u2") if array.dtype.name == "bfloat16" else to_bfloat16(array)
         storage = pa.Array.from_buffers(pa.binary(2), len(values), [None, pa.py_buffer(values.tobytes())])
-        made: Self = pa.ExtensionArray.from_storage(BFloat16Type(), storage)
-        return made
+        converted: Self = pa.ExtensionArray.from_storage(BFloat16Type(), storage)
+        return converted
 
     def to_numpy(self, zero_copy_only: bool = False) -> np.ndarray[Any, Any]:
-        """As an array of the type `bfloat16` of `ml_dtypes`.
+        """Convert to numpy, zero-copy.
 
-        Raises `ValueError` where there are nulls, `ModuleNotFoundError` without `ml_dtypes`, which `to_float32` does
-        not need.
+        Args:
+            zero_copy_only: Accepted as in pyarrow; the conversion never copies.
+
+        Returns:
+            1-d array of the type `bfloat16` of `ml_dtypes`.
+
+        Raises:
+            ValueError: The array has nulls.
+            ModuleNotFoundError: `ml_dtypes` is not installed; `to_float32` works without it.
         """
         if self.null_count:
             raise ValueError("Cannot convert null values to numpy")
@@ -161,7 +201,7 @@ class BFloat16Array(pa.ExtensionArray):  # type: ignore[misc]
 
 
 class BFloat16Type(pa.ExtensionType):  # type: ignore[misc]
-    """Half-width floats with the exponent range of float32, as neural networks use them."""
+    """The Arrow type of bfloat16: half-width floats with the exponent range of float32, common in neural networks."""
 
     def __init__(self) -> None:
         super().__init__(pa.binary(2), "lance.bfloat16")
@@ -182,7 +222,14 @@ class BFloat16Type(pa.ExtensionType):  # type: ignore[misc]
         return BFloat16Scalar
 
     def to_pandas_dtype(self) -> Any:
-        """A `PandasBFloat16Type`. Raises `ModuleNotFoundError` without pandas."""
+        """Return the pandas dtype.
+
+        Returns:
+            A `PandasBFloat16Type`.
+
+        Raises:
+            ModuleNotFoundError: pandas is not installed.
+        """
         return import_module(PANDAS_MODULE).PandasBFloat16Type()
 
 
@@ -195,9 +242,11 @@ _BLOB_MEMBERS: Final[tuple[pa.Field[Any], ...]] = (
 
 
 class BlobType(pa.ExtensionType):  # type: ignore[misc]
-    """A blob column as it is written: per row either bytes or a reference to (a range of) another object.
+    """The Arrow type of a blob column when it is written: each row has bytes, or a reference to a range of an object.
 
-    storage_type  the struct of all four members, or of `data` and `uri` only
+    Args:
+        storage_type: The struct of all four members `data`, `uri`, `position` and `size`, or of `data` and `uri` only.
+            None for all four.
     """
 
     def __init__(self, storage_type: pa.DataType | None = None) -> None:
@@ -221,13 +270,13 @@ EXTENSION_NAMES: Final = _TYPES.keys()
 
 
 def add_extension(example: pa.ExtensionType) -> None:
-    """Have schemas that name the extension of `example` resolved to its class from now on."""
+    """Resolve the extension name of `example` to its class in all schemas from now on."""
     _TYPES[example.extension_name] = lambda: example
 
 
 @contextmanager
 def known_extensions() -> Iterator[None]:
-    """Inside of the block, pyarrow resolves the names of `EXTENSION_NAMES` to somebody's types."""
+    """Inside the block, pyarrow resolves `EXTENSION_NAMES`: to types that another library registered, else to ours."""
     with _registry_lock:
         ours = [name for name, make in _TYPES.items() if _register(make())]
         try:
@@ -238,7 +287,7 @@ def known_extensions() -> Iterator[None]:
 
 
 def _register(extension: pa.ExtensionType) -> bool:
-    """Register a type unless its name is taken."""
+    """Register a type unless its name is taken; returns whether it was registered."""
     try:
         pa.register_extension_type(extension)
     except pa.ArrowKeyError:

@@ -1,8 +1,7 @@
-"""The fields of a wide schema without nesting: each is made when it is first asked for.
+"""The fields of a wide schema without nesting; each is built on first access.
 
-A table of thousands of columns is opened for the sake of a few. What has to be known of all of them is checked by a
-kernel, which looks at the bytes of the message in one go: names, ids and types. Schemas in which anything is unusual
-are not for this; `decode_schema` reads them.
+Reads of tables with thousands of columns usually need a few. A kernel checks names, ids and types of all fields in one
+pass over the message's bytes. Unusual schemas do not qualify; `decode_schema` is their fallback.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from lance_io.proto import file_pb2
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-FIELDS_MIN: Final = 128  # fewer are as quickly made
-_APART_MAX: Final = 64  # fields that are parsed one by one, and names that are looked for; then all in one go
-_PLACE_BYTES: Final = 16
-_FIELD_BYTES_MIN: Final = 16  # of a message that has a type and says that it is of the top level
+FIELDS_MIN: Final = 128  # fewer are built as fast
+_APART_MAX: Final = 64  # single fields parsed, and names looked up, before all are parsed at once
+_ENTRY_BYTES: Final = 16
+_FIELD_BYTES_MIN: Final = 16  # of a message with a type and a top-level parent
 
 
 class FlatFields(LazyItems[Field]):
-    """Fields of the top level that have no members; equal to a tuple of the same.
+    """Top-level fields without members; equal to a tuple of the same fields.
 
-    marked    numbers of those that have metadata: no other is a blob column, or an extension type
-    metadata  that of the schema, as a `Schema` message
+    marked    indexes of the fields with metadata: only these may be blob columns or extension types
+    metadata  metadata of the schema, as a `Schema` message
     """
 
     def __init__(
@@ -40,22 +39,22 @@ class FlatFields(LazyItems[Field]):
         make: Callable[[file_pb2.Field], Field],
     ) -> None:
         self._message = message
-        self._places, _, self.marked, self.metadata = survey
-        super().__init__(len(self._places) // _PLACE_BYTES)
+        self._entries, _, self.marked, self.metadata = survey
+        super().__init__(len(self._entries) // _ENTRY_BYTES)
         self._make = make
         self._parsed: list[file_pb2.Field] | None = None
         self._num_apart = 0
 
     @classmethod
     def of(cls, message: bytes, make: Callable[[file_pb2.Field], Field], fields_max: int) -> FlatFields | None:
-        """Of a `Schema` message; None for few fields, for nested ones, and wherever something is not as it should be.
+        """The fields of a `Schema` message; None for few or nested fields, and for any fault or unusual content.
 
-        make  gives the field of a message that has passed the checks
+        make  builds a field from a message that passed the checks
         """
         if len(message) < FIELDS_MIN * _FIELD_BYTES_MIN:
             return None
         survey = _kernels.survey_flat_schema(message, fields_max)
-        if survey is None or len(survey[0]) < FIELDS_MIN * _PLACE_BYTES:
+        if survey is None or len(survey[0]) < FIELDS_MIN * _ENTRY_BYTES:
             return None
         types = survey[1]
         if "null" in types or any(map(is_nested, types)):
@@ -69,24 +68,24 @@ class FlatFields(LazyItems[Field]):
 
     @cached_property
     def names(self) -> list[str]:
-        """Names of all, in order."""
-        return _kernels.flat_field_names(self._message, self._places)
+        """Names of all fields, in order."""
+        return _kernels.flat_field_names(self._message, self._entries)
 
-    def place(self, name: str) -> int | None:
-        """The number of the field of this name; None when there is none."""
+    def index_of(self, name: str) -> int | None:
+        """The index of the field with this name; None if there is none."""
         if self._num_apart >= _APART_MAX:
-            return self._place_by_name.get(name)
+            return self._index_by_name.get(name)
         self._num_apart += 1
-        return _kernels.find_flat_field(self._message, self._places, name.encode("utf-8", "surrogatepass"))
+        return _kernels.find_flat_field(self._message, self._entries, name.encode("utf-8", "surrogatepass"))
 
     @cached_property
-    def _place_by_name(self) -> Mapping[str, int]:
-        return {name: place for place, name in enumerate(self.names)}
+    def _index_by_name(self) -> Mapping[str, int]:
+        return {name: index for index, name in enumerate(self.names)}
 
     def _make_item(self, number: int) -> Field:
         if self._parsed is None and self._num_apart < _APART_MAX:
             self._num_apart += 1
-            start, end, *_ = memoryview(self._places).cast("I")[4 * number : 4 * number + 4]
+            start, end, *_ = memoryview(self._entries).cast("I")[4 * number : 4 * number + 4]
             return self._make(file_pb2.Field.FromString(self._message[start:end]))
         if self._parsed is None:
             self._parsed = file_pb2.Schema.FromString(self._message).fields[:]

@@ -1,9 +1,9 @@
-"""Flatbuffers from bytes that nobody has vouched for: the metadata of Arrow's IPC format are written in them.
+"""Reads flatbuffers from untrusted bytes: Arrow's IPC metadata has this format.
 
-Every table starts with an i32, the distance back to its vtable. That is u16 values: its own size, the table's size,
-then for each field its distance from the table's start, 0 where it has its default. Numbers lie in the table itself;
-for everything else it has a reference, a u32, the distance forward. Vectors and strings begin with a u32, how many
-items they have. All is little endian.
+Every table starts with an i32, the distance back to its vtable. The vtable is u16 values: its own size, the table's
+size, then for each field its distance from the table's start, 0 for a field with its default. Numbers are stored in the
+table; other fields hold a reference, a u32 distance forward. Vectors and strings begin with a u32 count of their items.
+All numbers are little endian.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _REFERENCE_BYTES = 4
 
 
 class Flatbuffer:
-    """Bounds-checked reads from one flatbuffer. Tables and values are named by where they start.
+    """Bounds-checked reads from one flatbuffer. Tables and values are identified by their start.
 
-    Every method raises `FormatError` for what does not lie inside.
+    Every method raises `FormatError` for positions outside of the buffer.
     """
 
     def __init__(self, data: memoryview) -> None:
@@ -32,18 +32,18 @@ class Flatbuffer:
         return self.follow(0)
 
     def read(self, layout: str, position: int) -> Any:
-        """One number."""
+        """A single number."""
         size = struct.calcsize(layout)
         if not 0 <= position <= len(self._data) - size:
             raise FormatError(f"Arrow metadata: {size} bytes at {position} lie outside of its {len(self._data)} bytes")
         return struct.unpack_from("<" + layout, self._data, position)[0]
 
     def follow(self, position: int) -> int:
-        """Where the reference at `position` points."""
+        """The target of the reference at `position`."""
         return position + int(self.read("I", position))
 
     def field(self, table: int, index: int) -> int | None:
-        """A field of a table, None when it has its default."""
+        """Position of a table's field; None if it has its default."""
         vtable = table - int(self.read("i", table))
         slot = _FIELDS_AT + 2 * index
         if slot >= int(self.read("H", vtable)):
@@ -52,19 +52,19 @@ class Flatbuffer:
         return table + offset if offset else None
 
     def number(self, table: int, index: int, layout: str) -> int:
-        """A number in a field, 0 by default."""
+        """The number in a field, 0 by default."""
         position = self.field(table, index)
         return 0 if position is None else int(self.read(layout, position))
 
     def child(self, table: int, index: int) -> int:
-        """What a field refers to; it must be there."""
+        """The target of a field's reference. The field is mandatory."""
         position = self.field(table, index)
         if position is None:
             raise FormatError(f"Arrow metadata: the table at {table} has no field {index}")
         return self.follow(position)
 
     def structs(self, table: int, index: int, item_bytes: int) -> list[int]:
-        """The items of a vector, none by default."""
+        """Positions of the items of a vector, empty by default."""
         if self.field(table, index) is None:
             return []
         start, count = self._vector(table, index, item_bytes)
@@ -75,12 +75,12 @@ class Flatbuffer:
         return [self.follow(item) for item in self.structs(table, index, _REFERENCE_BYTES)]
 
     def text(self, table: int, index: int) -> str:
-        """A string, which must be there. Raises `ValueError` for one that is no UTF-8."""
+        """The string of a mandatory field. Raises `ValueError` for invalid UTF-8."""
         start, num_bytes = self._vector(table, index, 1)
         return str(self._data[start : start + num_bytes], "utf-8")
 
     def _vector(self, table: int, index: int, item_bytes: int) -> tuple[int, int]:
-        """Where the items begin, and how many there are: as many as fit into the buffer at most."""
+        """Start and number of the items, which are checked to fit into the buffer."""
         vector = self.child(table, index)
         count = int(self.read("I", vector))
         if count * item_bytes > len(self._data) - vector - 4:

@@ -1,4 +1,4 @@
-"""The last 40 bytes of a data file, and the offset tables in front of them (spec: file container, section 1).
+"""The last 40 bytes of a data file, and the offset tables before them (spec: file container, section 1).
 
     bytes  type     field              meaning
      0- 7  u64 LE   columns_at         file offset of the first column metadata message
@@ -44,7 +44,7 @@ _VERSION_AND_MAGIC = struct.Struct("<HH4s")  # shared with version 0.1, whose fo
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """Where the metadata of a data file is; every offset is checked against `file_bytes`.
+    """The metadata sections of a data file; every offset is checked against `file_bytes`.
 
     columns_at, column_table_at, globals_table_at  file offsets in bytes
     num_globals, num_columns                       entries of the two tables
@@ -62,7 +62,7 @@ class Footer:
 
 
 class OffsetTable(NamedTuple):
-    """Where some buffers are: i64[n] file offsets and i64[n] sizes, in bytes."""
+    """Ranges of some buffers: i64[n] file offsets and i64[n] sizes, in bytes."""
 
     positions: IntArray
     sizes: IntArray
@@ -116,8 +116,8 @@ def _check_sections(footer: Footer) -> None:
 def decode_offset_table(data: Buffer, count: int, *, start: int, end: int, what: str) -> OffsetTable:
     """Read `count` (position, size) pairs from the beginning of `data`.
 
-    start, end  the file offsets between which all of them must lie. Raises `FormatError` otherwise.
-    what        names an entry in the error text, such as `"column metadata"`
+    start, end  file range that must contain all of them. Raises `FormatError` otherwise.
+    what        name of an entry in error messages, such as `"column metadata"`
     """
     length_bytes = count * TABLE_ENTRY_BYTES
     view = memoryview(data).cast("B")[:length_bytes]
@@ -136,6 +136,6 @@ def decode_offset_table(data: Buffer, count: int, *, start: int, end: int, what:
 
 
 def check_alignment(offset_bytes: int, version: FileVersion, what: str) -> None:
-    """Raise `FormatError` for a buffer that a file of version 2.1 or later should have aligned (section 1.3)."""
+    """Raise `FormatError` for an unaligned buffer in a file of version 2.1 or later (section 1.3)."""
     if offset_bytes % ALIGNMENT_BYTES and version >= V2_1:
         raise FormatError(f"{what} at offset {offset_bytes} is not aligned to {ALIGNMENT_BYTES} bytes")

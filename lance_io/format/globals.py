@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FileDescriptor:
-    """What a data file says about itself: its own schema and its number of rows."""
+    """The global description of a data file: its own schema and its number of rows."""
 
     schema: Schema
     num_rows: int
 
 
 def decode_globals_table(data: Buffer, footer: Footer) -> OffsetTable:
-    """Where the global buffers are; `data` begins at `footer.globals_table_at`.
+    """The ranges of the global buffers; `data` begins at `footer.globals_table_at`.
 
     Raises `FormatError` for buffers outside of the data part of the file, unaligned ones (2.1 and later), and a file
     descriptor too large to be one.
@@ -41,16 +41,16 @@ def decode_globals_table(data: Buffer, footer: Footer) -> OffsetTable:
 
 
 def split_descriptor(data: Buffer) -> tuple[bytes, int] | None:
-    """A descriptor without its number of rows, which itself is a descriptor of the same schema, and that number.
+    """Split the number of rows off a descriptor; the remainder is a descriptor, too, and equal for equal schemas.
 
-    None for one in another form than writers give it.
+    None for an unusual form.
     """
     return _kernels.split_descriptor(data)
 
 
 def schema_of_descriptor(descriptor: bytes) -> bytes:
-    """The `Schema` message in a descriptor without number of rows, as `split_descriptor` gives it."""
-    start = 2  # behind the tag, and behind the last byte of the length
+    """The `Schema` message in a descriptor without number of rows, from `split_descriptor`."""
+    start = 2  # after the tag; the loop moves past the last byte of the length
     while descriptor[start - 1] >= 0x80:
         start += 1
     return descriptor[start:]

@@ -1,14 +1,14 @@
 """Declared keys of a schema: the primary key and the clustering key (spec: table, section 2.5).
 
-Users declare both in the metadata of fields; readers go by the numbers that are stored in the fields themselves.
+Users declare both in the metadata of fields; readers use the numbers that are stored in the fields themselves.
 
     metadata                                          stored
     lance-schema:unenforced-primary-key:position      a number: part of the primary key, at that position
-    lance-schema:unenforced-primary-key               a word for yes: part of it, position 0, where none is given
+    lance-schema:unenforced-primary-key               a word for yes: part of it, position 0 if none is given
     lance-schema:unenforced-clustering-key:position   a number from 1 on: part of the clustering key, at that position
 
-Position 0 of a primary key is no position: such fields come last, in the order of the schema. A clustering key of
-position 0 can be declared, but what is stored for it is nothing.
+Position 0 of a primary key means no position: such fields come last, in the order of the schema. A clustering key of
+position 0 can be declared, but is not stored.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LISTS: Final = ("list", "large_list", "map")  # values of a fixed-size list bel
 
 
 def declared_primary_key(metadata: Mapping[str, bytes]) -> int | None:
-    """The position that metadata give a field in the primary key, 0 for one without position, None outside of it."""
+    """A field's position in the primary key according to its metadata, 0 for no position, None if it is no part."""
     position = _number(metadata.get(PRIMARY_KEY_POSITION, b""))
     if position is not None:
         return position
@@ -41,12 +41,12 @@ def declared_primary_key(metadata: Mapping[str, bytes]) -> int | None:
 
 
 def declared_clustering_key(metadata: Mapping[str, bytes]) -> int | None:
-    """The position that metadata give a field in the clustering key, None outside of it."""
+    """A field's position in the clustering key according to its metadata, None if it is no part."""
     return _number(metadata.get(CLUSTERING_KEY_POSITION, b""))
 
 
 def _number(text: bytes) -> int | None:
-    """A number of 32 bits, None for anything else: such metadata declare nothing."""
+    """A number of 32 bits; None for anything else, which declares nothing."""
     digits = text.lstrip(b"+0")
     if _NUMBER.fullmatch(text) is None or len(digits) > len(str(POSITION_MAX)):
         return None
@@ -55,16 +55,16 @@ def _number(text: bytes) -> int | None:
 
 
 def check_primary_key(schema: Schema) -> None:
-    """Raise `PrimaryKeyError` for a primary key of a field that may be null, has members, or is inside of a list.
+    """Raise `PrimaryKeyError` for a primary key of a field that may be null, has members, or is inside a list.
 
-    Other readers refuse tables with such a key, so it must never be stored.
+    Other readers reject tables with such a key, so it must never be stored.
     """
     for field in schema.fields:
         _check(field, field.name, nullable=None, inside=None)
 
 
 def _check(field: Field, path: str, *, nullable: str | None, inside: str | None) -> None:
-    """nullable, inside: the path of the outermost field that may be null, and of the list around this one."""
+    """nullable, inside: the path of the outermost field that may be null, and of the enclosing list."""
     nullable = nullable or (path if field.nullable else None)
     if field.primary_key_position is not None:
         problem = _problem(field, path, nullable, inside)

@@ -1,23 +1,23 @@
 """The texts that name a type in a schema, to and from Arrow (spec: file container, section 2.1).
 
-    text                                    Arrow
-    null bool int8 .. uint64                the same
-    halffloat float double                  float16 float32 float64
-    string large_string binary large_binary the same; views are written as string and binary
-    json                                    large_binary holding JSONB
-    fixed_size_binary:n                     fixed_size_binary(n)
-    decimal:128:p:s  decimal:256:p:s        decimal128(p, s), decimal256(p, s)
-    date32:day date64:ms                    date32, date64
-    time32:s|ms time64:us|ns                the same
-    timestamp:u:tz                          timestamp(u, tz); tz is all that follows, `-` for none
-    duration:u                              duration(u)
-    dict:V:K:false                          dictionary(K, V), V may hold colons
-    fixed_size_list:T:n                     fixed-size list of n primitive T, T may hold colons; T may be nested,
-                                            or `lance.bfloat16`
-    list large_list list.struct large_list.struct struct map fixed_size_list:struct:n
-                                            nested: their children are fields of their own
+text                                    Arrow
+null bool int8 .. uint64                the same
+halffloat float double                  float16 float32 float64
+string large_string binary large_binary the same; views are written as string and binary
+json                                    large_binary holding JSONB
+fixed_size_binary:n                     fixed_size_binary(n)
+decimal:128:p:s  decimal:256:p:s        decimal128(p, s), decimal256(p, s)
+date32:day date64:ms                    date32, date64
+time32:s|ms time64:us|ns                the same
+timestamp:u:tz                          timestamp(u, tz); tz is the rest of the text, `-` for none
+duration:u                              duration(u)
+dict:V:K:false                          dictionary(K, V), V may hold colons
+fixed_size_list:T:n                     fixed-size list of n primitive T, T may hold colons; T may be nested,
+                                        or `lance.bfloat16`
+list large_list list.struct large_list.struct struct map fixed_size_list:struct:n
+                                        nested: their children are separate fields
 
-Nested texts have no Arrow type by themselves; `schema.py` builds it from the children.
+Nested texts alone have no Arrow type; `schema.py` builds it from the children.
 """
 
 from __future__ import annotations
@@ -84,15 +84,15 @@ _TEXT_CHARS_SHOWN: Final = 100
 
 
 def is_nested(logical_type: str) -> bool:
-    """True when a field of this type has child fields of its own."""
+    """Whether a field of this type has child fields."""
     return logical_type in LISTS or logical_type in ("struct", "map") or logical_type.startswith(_STRUCT_ITEMS)
 
 
 def primitive_type(logical_type: str) -> pa.DataType:
-    """The Arrow type, as it is stored, of a field without children.
+    """The Arrow storage type of a field without children.
 
-    Raises `UnsupportedError` naming a text that is no type known here (nested ones included), `FormatError` for a
-    known type with impossible numbers.
+    Raises `UnsupportedError` for unknown texts and nested types, naming the text; `FormatError` for a known type with
+    impossible numbers.
     """
     fixed = _FIXED.get(logical_type)
     if fixed is not None:
@@ -113,12 +113,12 @@ def fixed_size_list_dimension(logical_type: str) -> int:
 
 
 def fixed_size_list_type(item: pa.DataType, dimension: int, metadata: dict[bytes, bytes] | None = None) -> pa.DataType:
-    """A fixed-size list as it always comes back: its item is nullable and called `item`."""
+    """A fixed-size list as it is always read: its item is nullable and called `item`."""
     return pa.list_(pa.field("item", item, nullable=True, metadata=metadata), dimension)
 
 
 def logical_type(arrow: pa.DataType) -> str:
-    """The text that names an Arrow storage type (children of nested ones are not part of it).
+    """The text that names an Arrow storage type (without the children of nested types).
 
     Raises `UnsupportedError` for types that the format cannot hold.
     """
@@ -202,7 +202,7 @@ def _dictionary(text: str, rest: str) -> pa.DataType:
     value, index = primitive_type(_without_nesting(text, parts[0])), _FIXED.get(parts[1])
     if index is None or not pa.types.is_integer(index):
         raise _unknown(text)
-    return _dictionary_type(index, value)  # whether the values are ordered is not kept
+    return _dictionary_type(index, value)  # the flag for ordered values is not kept
 
 
 def _without_nesting(text: str, inner: str) -> str:
@@ -212,7 +212,7 @@ def _without_nesting(text: str, inner: str) -> str:
 
 
 def _fixed_size_list(text: str, rest: str) -> pa.DataType:
-    """Peels one `fixed_size_list:` and its dimension off at a time: a loop, so that no text can make it recurse."""
+    """Strips `fixed_size_list:` and its dimension in a loop, so that no text can cause deep recursion."""
     dimensions: list[int] = []
     inner = text
     while inner.startswith("fixed_size_list:"):
@@ -261,5 +261,5 @@ def _unknown(text: str) -> UnsupportedError:
 
 
 def _shown(text: str) -> str:
-    """`text` quoted for an error, shortened when a damaged file made it long."""
+    """`text` quoted for an error message, shortened if a damaged file made it long."""
     return repr(text if len(text) <= _TEXT_CHARS_SHOWN else text[:_TEXT_CHARS_SHOWN] + "…")

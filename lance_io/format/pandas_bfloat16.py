@@ -1,6 +1,6 @@
-"""bfloat16 as a type of pandas, under pylance's names; loads pandas, and is loaded by what is asked for it.
+"""bfloat16 as a pandas type, under pylance's names. Imports pandas, so it is imported on demand only.
 
-Values are kept as Arrow has them, and do not change. To compute with them: `series.astype("float32")`.
+Values keep their Arrow form and are immutable. To compute with them: `series.astype("float32")`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NAME = "lance.bfloat16"
 
 @register_extension_dtype
 class PandasBFloat16Type(ExtensionDtype):  # type: ignore[misc]
-    """The dtype "lance.bfloat16"; nulls are None."""
+    """The pandas dtype "lance.bfloat16"; nulls are None."""
 
     kind: ClassVar[str] = "f"
     na_value: ClassVar[None] = None
@@ -37,21 +37,32 @@ class PandasBFloat16Type(ExtensionDtype):  # type: ignore[misc]
 
     @classmethod
     def construct_array_type(cls) -> Any:
-        """The class of arrays of it."""
+        """Return `PandasBFloat16Array`, the class of arrays of this dtype."""
         return PandasBFloat16Array
 
     @classmethod
     def construct_from_string(cls, string: str) -> Self:
-        """The dtype by its name. Raises `TypeError` for another."""
+        """Create the dtype from its name.
+
+        Args:
+            string: The name, `"lance.bfloat16"`.
+
+        Raises:
+            TypeError: It is another name.
+        """
         if string != NAME:
             raise TypeError(f"Cannot construct a '{cls.__name__}' from '{string}'")
         return cls()
 
 
 class PandasBFloat16Array(ExtensionArray):  # type: ignore[misc]
-    """A column of bfloat16 values of a data frame.
+    """A pandas array of bfloat16 values.
 
-    data  an array of Arrow, of this type; chunks are put together
+    Args:
+        data: Arrow array or chunked array of the type `lance.bfloat16`; chunks are concatenated.
+
+    Raises:
+        TypeError: `data` has another type.
     """
 
     def __init__(self, data: pa.Array | pa.ChunkedArray) -> None:
@@ -67,7 +78,7 @@ class PandasBFloat16Array(ExtensionArray):  # type: ignore[misc]
 
     @classmethod
     def _from_sequence(cls, scalars: Iterable[Any], *, dtype: Any = None, copy: bool = False) -> Self:
-        values = [None if one is None or one is pd.NA else float(one) for one in scalars]
+        values = [None if value is None or value is pd.NA else float(value) for value in scalars]
         return cls(BFloat16Array.from_float32(pa.array(values, pa.float32())))
 
     @classmethod
@@ -76,28 +87,32 @@ class PandasBFloat16Array(ExtensionArray):  # type: ignore[misc]
 
     @classmethod
     def _concat_same_type(cls, to_concat: Sequence[Self]) -> Self:
-        return cls._of(pa.concat_arrays([one.data.storage for one in to_concat]))
+        return cls._of(pa.concat_arrays([part.data.storage for part in to_concat]))
 
     @classmethod
     def from_numpy(cls, array: np.ndarray[Any, Any]) -> Self:
-        """From an array of the type `bfloat16` of `ml_dtypes`, or of floats, which are rounded."""
+        """Convert from numpy.
+
+        Args:
+            array: 1-d, of the type `bfloat16` of `ml_dtypes`; or of floats, which are rounded, ties to even.
+        """
         return cls(BFloat16Array.from_numpy(array))
 
     @property
     def dtype(self) -> PandasBFloat16Type:
-        """`PandasBFloat16Type`."""
+        """The dtype, a `PandasBFloat16Type`."""
         return PandasBFloat16Type()
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the values take."""
+        """Memory of the values in bytes."""
         return int(self.data.nbytes)
 
     def __len__(self) -> int:
         return len(self.data)
 
     def __getitem__(self, item: Any) -> Any:
-        """A value, None where it is null; or values: those of a slice, of a mask, or at some places."""
+        """A single value, None if null; or an array of the values of a slice, a mask, or positions."""
         item = pd.api.indexers.check_array_indexer(self, item)
         if isinstance(item, (int, np.integer)):
             return self.data[int(item)].as_py()
@@ -107,15 +122,25 @@ class PandasBFloat16Array(ExtensionArray):  # type: ignore[misc]
         return self.take(np.flatnonzero(item) if item.dtype == np.bool_ else item)
 
     def take(self, indices: Any, *, allow_fill: bool = False, fill_value: Any = None) -> Self:
-        """The values at some places, as `pandas.api.extensions.take` has them."""
-        places = np.asarray(indices, dtype=np.int64)
-        lowest, highest = (int(places.min()), int(places.max())) if len(places) else (0, -1)
+        """Select values by position; see `pandas.api.extensions.take`.
+
+        Args:
+            indices: Positions, ints. Negative ones count from the end; with `allow_fill`, -1 means a missing value.
+            allow_fill: Whether -1 means a missing value.
+            fill_value: Value for missing ones; None or a pandas null for null.
+
+        Raises:
+            ValueError: An index is below -1 with `allow_fill`.
+            IndexError: An index is out of range.
+        """
+        positions = np.asarray(indices, dtype=np.int64)
+        lowest, highest = (int(positions.min()), int(positions.max())) if len(positions) else (0, -1)
         if allow_fill and lowest < -1:
-            raise ValueError("indices must be at least -1, which stands for what is filled")
+            raise ValueError("indices must be at least -1, which stands for a missing value")
         if highest >= len(self) or (lowest < -len(self) and not allow_fill):
-            raise IndexError(f"places {lowest} to {highest} of {len(self)} values")
-        absent = places < 0 if allow_fill else np.zeros(len(places), dtype=bool)
-        wrapped = np.where(places < 0, places + len(self), places)
+            raise IndexError(f"indices {lowest} to {highest} of {len(self)} values")
+        absent = positions < 0 if allow_fill else np.zeros(len(positions), dtype=bool)
+        wrapped = np.where(positions < 0, positions + len(self), positions)
         taken = self._of(self.data.storage.take(pa.array(wrapped, mask=absent)))
         if not absent.any() or pd.isna(fill_value):
             return taken
@@ -123,13 +148,13 @@ class PandasBFloat16Array(ExtensionArray):  # type: ignore[misc]
         return self._from_sequence(values)
 
     def copy(self) -> Self:
-        """The same values, which nobody changes."""
+        """Return an array of the same values, which are immutable and therefore shared."""
         return type(self)(self.data)
 
     def isna(self) -> npt.NDArray[np.bool_]:
-        """Which values are null."""
-        found: npt.NDArray[np.bool_] = self.data.is_null().to_numpy(zero_copy_only=False)
-        return found
+        """Return a boolean mask of the nulls."""
+        mask: npt.NDArray[np.bool_] = self.data.is_null().to_numpy(zero_copy_only=False)
+        return mask
 
     def __eq__(self, other: object) -> Any:
         if isinstance(other, (pd.Series, pd.Index, pd.DataFrame)):
@@ -138,20 +163,23 @@ class PandasBFloat16Array(ExtensionArray):  # type: ignore[misc]
         return np.asarray(self.to_numpy(np.float32) == theirs)
 
     def to_numpy(self, dtype: Any = None, copy: bool = False, na_value: Any = np.nan) -> np.ndarray[Any, Any]:
-        """As an array of the type `bfloat16` of `ml_dtypes`, or of another type.
+        """Convert to numpy.
 
-        dtype     None for `bfloat16`
-        copy      accepted
-        na_value  what nulls become, of another type
+        Args:
+            dtype: numpy type of the result; None for the type `bfloat16` of `ml_dtypes`.
+            copy: Accepted as in pandas, without effect.
+            na_value: Value for nulls if `dtype` is a numeric type.
 
-        Raises `ValueError` where there are nulls, `ModuleNotFoundError` without `ml_dtypes`: both for `bfloat16` alone.
+        Raises:
+            ValueError: There are nulls, and `dtype` is None.
+            ModuleNotFoundError: `dtype` is None, and `ml_dtypes` is not installed.
         """
         if dtype is None:
             return self.data.to_numpy()
         if np.dtype(dtype) == np.dtype(object):
-            made = np.empty(len(self), dtype=object)
-            made[:] = self.data.to_pylist()
-            return made
+            objects = np.empty(len(self), dtype=object)
+            objects[:] = self.data.to_pylist()
+            return objects
         values: np.ndarray[Any, Any] = self.data.to_float32().to_numpy(zero_copy_only=False)
         values = np.where(self.isna(), np.float32(na_value), values)
         return values.astype(dtype)
@@ -160,7 +188,7 @@ class PandasBFloat16Array(ExtensionArray):  # type: ignore[misc]
         return self.to_numpy(np.dtype(object) if dtype is None else dtype)
 
     def __arrow_array__(self, type: pa.DataType | None = None) -> pa.Array:
-        if type in (None, self.data.type, self.data.type.storage_type):  # pyarrow asks for the last of extension types
+        if type in (None, self.data.type, self.data.type.storage_type):  # pyarrow may ask for the storage type
             return self.data
         return self.data.to_float32().cast(type)
 

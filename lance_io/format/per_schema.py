@@ -1,4 +1,4 @@
-"""What follows from a schema and is worth keeping with it: each room says what it keeps, and of which type.
+"""Derived values that are cached with a schema. Each module declares its own, with a description and a type.
 
 _FITTED: Final[PerSchema[Fit]] = PerSchema("fit of rows to a table")
 """
@@ -16,20 +16,20 @@ _numbers = count()
 
 
 class PerSchema(Generic[T]):
-    """One value for each schema, kept as long as that lives; a copy and an equal schema have their own.
+    """One cached value per schema object, which lives as long as the schema; copies and equal schemas have their own.
 
-    Safe from any thread: of two values that are kept at once the later one stays. Whoever keeps it bounds its size.
+    Thread-safe: if two threads store a value at once, the later one wins. Callers bound the size of the values.
     """
 
     def __init__(self, what: str) -> None:
         self._key = f"{what} ({next(_numbers)})"  # no attribute has such a name
 
     def get(self, schema: Schema) -> T | None:
-        """The value, if there is one."""
-        found: T | None = schema.__dict__.get(self._key)
-        return found
+        """The cached value, or None."""
+        value: T | None = schema.__dict__.get(self._key)
+        return value
 
     def keep(self, schema: Schema, value: T) -> T:
-        """Keep a value, and give it back."""
+        """Store a value and return it."""
         schema.__dict__[self._key] = value
         return value

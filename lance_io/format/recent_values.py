@@ -1,6 +1,7 @@
-"""Values that were made of long byte strings, the last few of them.
+"""A cache of the most recent values that were computed from long byte strings.
 
-What is long is found by comparing, which takes a fraction of the time of hashing it, and ends at the first difference.
+Lookup compares the strings instead of hashing them: a comparison ends at the first difference and takes a fraction of
+the time.
 """
 
 from __future__ import annotations
@@ -14,15 +15,17 @@ T = TypeVar("T")
 
 
 class RecentValues(Generic[T]):
-    """Calls `make(content, *others)`, and remembers its last results; what it raises is not remembered.
+    """Calls `make(content, *others)` and caches its last results; exceptions are not cached.
 
-    count  how many results are kept
+    count  number of cached results
     """
 
     def __init__(self, make: Callable[..., T], count: int) -> None:
         self._make = make
         self._count = count
-        self._entries: list[tuple[bytes, tuple[Any, ...], T]] = []  # never changed: threads may be reading it
+        self._entries: list[
+            tuple[bytes, tuple[Any, ...], T]
+        ] = []  # replaced, never modified: threads may be reading it
 
     def __call__(self, content: bytes, *others: Any) -> T:
         for entry in self._entries:
@@ -30,14 +33,14 @@ class RecentValues(Generic[T]):
                 if entry is not self._entries[0]:
                     self._put_first(entry)
                 return entry[2]
-        made = self._make(content, *others)
-        self._put_first((content, others, made))
-        return made
+        value = self._make(content, *others)
+        self._put_first((content, others, value))
+        return value
 
     def _put_first(self, entry: tuple[bytes, tuple[Any, ...], T]) -> None:
-        others = [one for one in self._entries if one is not entry]
+        others = [each for each in self._entries if each is not entry]
         self._entries = [entry, *others[: self._count - 1]]
 
     def cache_clear(self) -> None:
-        """Forget all."""
+        """Remove all cached values."""
         self._entries = []

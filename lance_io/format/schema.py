@@ -1,14 +1,14 @@
 """The tree of fields that files and tables share (spec: file container, section 2; table, section 2.5).
 
-A schema is a list of trees. Every node has an id, unique in the table and for ever; data files name their columns by
-it. From file version 2.1 on only some nodes own a column (section 2.2), here called column fields:
+A schema is a list of trees. Every node has an id, unique in the table for its whole life; data files refer to columns
+by it. From file version 2.1 on only some nodes own a column (section 2.2), here called column fields:
 
     - leaves: primitives, dictionaries, fixed-size lists of primitives, and structs without members
     - packed structs, as a whole
     - blobs, as a whole
 
 Column fields in pre-order are the columns of a file written with that schema. `schema_messages.py` reads and writes
-the protobuf form, `schema_arrow.py` makes a schema out of an Arrow one.
+the protobuf form, `schema_arrow.py` converts from Arrow.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 BLOB_KEY: Final = "lance-encoding:blob"
 PACKED_KEYS: Final = ("lance-encoding:packed", "packed")
-PACKED_MARKS: Final = frozenset({b"true", b"1", b"yes", b"on", b"y"})  # in any case; pylance writes for all of them
-BLOB_FOLDER: Final = "_blobs"  # of a table that manages its blobs; their paths begin with it
+PACKED_MARKS: Final = frozenset({b"true", b"1", b"yes", b"on", b"y"})  # case-insensitive; pylance packs for each
+BLOB_FOLDER: Final = "_blobs"  # prefix of blob paths in tables that manage their blobs
 BLOB_V2_EXTENSION: Final = "lance.blob.v2"
 _EXTENSION_NAME: Final = EXTENSION_NAME.decode()
 
@@ -49,17 +49,17 @@ _EXTENSION_NAME: Final = EXTENSION_NAME.decode()
 class Field:
     """One node of a schema.
 
-    id            field id; -1 for the members of a blob description, which have none
+    id            field id; -1 for the members of a blob descriptor, which have none
     name          its own name, not a path
     logical_type  the text that names its type, see `logical_types.py`
     nullable      whether it may hold nulls
     children      member fields, in order
     metadata      Arrow field metadata as stored, `ARROW:extension:*` included
-    primary_key_position     its place in the declared primary key, 0 for a part without place, None for no part
-    clustering_key_position  its place in the declared clustering key, None for no part (see `keys.py` for both)
-    dictionary    values of a dictionary field of file version 0.1, which all of its rows share, as Arrow's IPC stream;
-                  None for others
-    is_apart      True for a struct that is marked as packed in a table of file version 0.1, which packs none
+    primary_key_position     position in the declared primary key, 0 for a part without position, None for no part
+    clustering_key_position  position in the declared clustering key, None for no part (see `keys.py` for both)
+    dictionary    for a dictionary field of file version 0.1: the values that all its rows share, as an Arrow IPC
+                  stream; else None
+    is_apart      True for a struct marked as packed in a table of file version 0.1, which stores its members separately
     """
 
     id: int
@@ -81,7 +81,7 @@ class Field:
 
     @property
     def is_json_text(self) -> bool:
-        """True for JSON that is stored as text: pylance does so where texts inside of others come as views."""
+        """True for JSON that is stored as text, as pylance does for string views inside nested types."""
         return self.logical_type in ("string", "large_string") and self.extension_name == "arrow.json"
 
     @property
@@ -91,12 +91,12 @@ class Field:
 
     @property
     def is_marked_packed(self) -> bool:
-        """Whether its metadata ask for that, whatever its type."""
+        """Whether its metadata ask for packing, independent of its type."""
         return any(self.metadata.get(key, b"").lower() in PACKED_MARKS for key in PACKED_KEYS)
 
     @property
     def is_blob(self) -> bool:
-        """True for a blob column of the first kind: large binary values stored outside of the pages."""
+        """True for a blob column of the first kind: large binary values stored outside the pages."""
         return BLOB_KEY in self.metadata and self.logical_type in ("large_binary", "binary")
 
     @property
@@ -127,13 +127,13 @@ class Field:
         return 1 + max((child.depth for child in self.children), default=0)
 
     def walk(self) -> Iterator[Field]:
-        """This field and all below it, in pre-order."""
+        """This field and all its descendants, in pre-order."""
         yield self
         for child in self.children:
             yield from child.walk()
 
     def column_fields(self) -> Iterator[Field]:
-        """The fields from here on down that own a column, in pre-order."""
+        """This field and its descendants, as far as they own a column, in pre-order."""
         if self.has_column:
             yield self
         else:
@@ -142,9 +142,9 @@ class Field:
 
     @property
     def members(self) -> tuple[Field, ...]:
-        """The fields that a column list may name below this one: a struct's members, or those of a blob's description.
+        """The fields that a column list may name below this one: a struct's members, or those of a blob descriptor.
 
-        Lists and maps have none: their items are no columns.
+        Lists and maps have none: their items are not columns.
         """
         if self.holds_blobs:
             return self.describe_blobs().children
@@ -155,7 +155,7 @@ class Field:
         return next((each for each in self.children if each.name == name), None)
 
     def prune(self, ids: Collection[int]) -> Field | None:
-        """This field with only the members whose id, or a descendant's, is in `ids`; None when nothing is left.
+        """This field with only the members whose id, or a descendant's id, is in `ids`; None if nothing is left.
 
         A field named by its own id comes whole.
         """
@@ -165,9 +165,9 @@ class Field:
         return replace(self, children=kept) if kept else None
 
     def describe_blobs(self) -> Field:
-        """This field with every blob in it replaced by its description, which is what its column holds.
+        """This field with every blob in it replaced by its descriptor, which is the content of its column.
 
-        A description is position and size, for 2.2 also kind and place. Fields without blobs are returned as they are.
+        A descriptor is position and size, for 2.2 also kind and location. Fields without blobs are returned unchanged.
         """
         if self.is_blob:
             return replace(self, logical_type="struct", children=_BLOB_DESCRIPTION, metadata={BLOB_KEY: b"true"})
@@ -199,7 +199,7 @@ class Field:
         return self.arrow_field(arrow, metadata or None)
 
     def arrow_field(self, arrow: pa.DataType, metadata: dict[str | bytes, str | bytes] | None = None) -> pa.Field[Any]:
-        """An Arrow field of this name; `pyarrow.field` makes no sure nulls, which the keys of empty maps may be."""
+        """An Arrow field of this name. `pyarrow.field` rejects non-nullable nulls, which keys of empty maps may be."""
         return pa.field(self.name, arrow, metadata=metadata).with_nullable(self.nullable)
 
     def _type(self, *, stored: bool, with_metadata: bool) -> pa.DataType:
@@ -215,7 +215,7 @@ class Field:
 
 
 LINEAGE_NAMES: Final = {-3: "_rowid", -4: "_row_created_at_version", -5: "_row_last_updated_at_version"}
-"""Columns of data files that are no fields of a table's schema, by field id (spec: table, section 6.6)."""
+"""Columns of data files that are not fields of a table's schema, by field id (spec: table, section 6.6)."""
 
 _BLOB_DESCRIPTION: Final = (Field(-1, "position", "uint64"), Field(-1, "size", "uint64"))
 _BLOB_V2_DESCRIPTION: Final = (
@@ -228,7 +228,7 @@ _BLOB_V2_DESCRIPTION: Final = (
 
 
 def _nested_type(logical_type: str, children: list[pa.Field[Any]]) -> pa.DataType:
-    """Arrow type of a nested text over its members; their number has been checked when the schema was read."""
+    """Arrow type of a nested text and its members; their number was checked when the schema was read."""
     if logical_type == "struct":
         return pa.struct(children)
     if logical_type == "map":
@@ -243,7 +243,7 @@ def _nested_type(logical_type: str, children: list[pa.Field[Any]]) -> pa.DataTyp
 class Schema:
     """Top-level fields and schema metadata, of a table or of a data file.
 
-    fields  a tuple, or `FlatFields` of a wide schema, which makes each when it is asked for: ask for few, by `top`
+    fields  a tuple; or `FlatFields` for a wide schema, which builds each field on access: fetch few, with `top`
     """
 
     fields: Sequence[Field]
@@ -260,21 +260,21 @@ class Schema:
 
     @property
     def _flat(self) -> FlatFields | None:
-        return None if type(self.fields) is tuple else self.fields  # type: ignore[return-value]  # there is no third
+        return None if type(self.fields) is tuple else self.fields  # type: ignore[return-value]  # the only other type
 
     def top(self, name: str) -> Field | None:
-        """The top-level field called `name`, exactly; None when there is none."""
-        place = self._place(name)
-        return None if place is None else self.fields[place]
+        """The top-level field with exactly this name; None if there is none."""
+        index = self._index_of(name)
+        return None if index is None else self.fields[index]
 
     def tops(self, names: Iterable[str]) -> list[Field]:
         """The top-level fields of these names, in the order of the schema."""
-        places = (self._place(name) for name in names)
-        return [self.fields[place] for place in sorted({place for place in places if place is not None})]
+        indexes = (self._index_of(name) for name in names)
+        return [self.fields[index] for index in sorted({index for index in indexes if index is not None})]
 
     @property
     def is_of_file(self) -> bool:
-        """Whether a top-level field has an id below 0, as only columns of files have."""
+        """Whether a top-level field has an id below 0, which only columns of files have."""
         return self._flat is None and any(each.id < 0 for each in self.fields)
 
     def walk(self) -> Iterator[Field]:
@@ -294,26 +294,26 @@ class Schema:
         return Schema, (tuple(self.fields), self.metadata)
 
     def without_packing(self) -> Schema:
-        """This schema as files of version 0.1 have it, which pack no structs; itself where none is marked as packed."""
+        """This schema for files of version 0.1, which pack no structs; itself if none is marked as packed."""
         if not any(each.is_packed for each in self.walk()):
             return self
-        return Schema(tuple(_set_apart(each) for each in self.fields), self.metadata)
+        return Schema(tuple(_unpack(each) for each in self.fields), self.metadata)
 
     @cached_property
     def has_blobs(self) -> bool:
-        """Whether a field, however deep, is a blob column."""
+        """Whether any field, at any depth, is a blob column."""
         flat = self._flat
-        fields = self.walk() if flat is None else (flat[place] for place in flat.marked)
+        fields = self.walk() if flat is None else (flat[index] for index in flat.marked)
         return any(field.holds_blobs for field in fields)
 
     @cached_property
     def by_id(self) -> Mapping[int, Field]:
-        """Every field that has an id, by it."""
+        """Every field with an id, by id."""
         return {each.id: each for each in self.walk() if each.id >= 0}
 
     @cached_property
     def described(self) -> Schema:
-        """This schema with every blob in it replaced by its description; itself where there are none."""
+        """This schema with every blob in it replaced by its descriptor; itself if there are none."""
         fields = tuple(each.describe_blobs() for each in self.fields)
         changed = any(new is not old for new, old in zip(fields, self.fields, strict=True))
         return replace(self, fields=fields) if changed else self
@@ -324,19 +324,19 @@ class Schema:
         return max(self.by_id, default=-1)
 
     def field(self, name: str) -> Field:
-        """The top-level field called `name`, exactly; `BindError` when there is none."""
-        found = self.top(name)
-        if found is None:
+        """The top-level field with exactly this name; raises `BindError` if there is none."""
+        match = self.top(name)
+        if match is None:
             raise BindError(f"No field named {name}. Fields are {', '.join(self.names[:20])}")
-        return found
+        return match
 
-    def _place(self, name: str) -> int | None:
+    def _index_of(self, name: str) -> int | None:
         flat = self._flat
-        return self._place_by_name.get(name) if flat is None else flat.place(name)
+        return self._index_by_name.get(name) if flat is None else flat.index_of(name)
 
     @cached_property
-    def _place_by_name(self) -> Mapping[str, int]:
-        return {name: place for place, name in enumerate(self.names)}
+    def _index_by_name(self) -> Mapping[str, int]:
+        return {name: index for index, name in enumerate(self.names)}
 
     def find(self, path: str) -> Field:
         """The field at a dotted path such as `` s.`odd.name`.x ``; names are case-sensitive.
@@ -357,11 +357,11 @@ class Schema:
         return tuple(steps)
 
     def project(self, paths: Sequence[str]) -> Schema:
-        """The schema of only these dotted paths. A path to a nested field brings all that is below it.
+        """The schema of only these dotted paths. A path to a nested field includes all its descendants.
 
-        Fields and members of structs come in the order in which they are first named; members of maps and of packed
-        structs, whose place in the column matters, and what a path brings whole, in the order of the schema.
-        Raises `BindError` for a path that does not exist, for keys without values (or these without keys), and for
+        Fields and members of structs come in the order of their first mention. Members of maps and of packed structs,
+        whose position in the column matters, and the descendants of a path come in the order of the schema.
+        Raises `BindError` for a path that does not exist, for keys without values (or values without keys), and for
         some members of a packed struct.
         """
         chosen: _Chosen = {}
@@ -374,7 +374,7 @@ class Schema:
         return replace(self, fields=tuple(_keep(self.field(name), below) for name, below in chosen.items()))
 
     def prune(self, ids: Collection[int]) -> Schema:
-        """The schema of only the fields with these ids, and of what leads to them, in the order of the schema."""
+        """The schema of only the fields with these ids and their ancestors, in the order of the schema."""
         kept = (each.prune(ids) for each in self.fields)
         return replace(self, fields=tuple(each for each in kept if each is not None))
 
@@ -385,7 +385,7 @@ class Schema:
     def to_arrow(self, *, json_as_text: bool = True) -> pa.Schema:
         """The Arrow schema as users see it, see `Field.to_arrow`.
 
-        json_as_text  False shows JSON as it is stored, which is what readers of single files do
+        json_as_text  False returns JSON as stored, as readers of single files do
         """
         if json_as_text and not self._has_extensions:
             return self._plain
@@ -395,7 +395,7 @@ class Schema:
 
     @cached_property
     def _has_extensions(self) -> bool:
-        """Whether what it looks like depends on the extension types that are registered when it is asked."""
+        """Whether the Arrow form depends on the extension types that are registered at the time of the call."""
         return any(
             _EXTENSION_NAME in each.metadata or each.logical_type == "json" or BFLOAT16 in each.logical_type
             for each in self.walk()
@@ -409,7 +409,7 @@ class Schema:
 
     @property
     def _names_extensions(self) -> bool:
-        """Whether a type is named that pyarrow does not know by itself (of lists of bfloat16, the text names it)."""
+        """Whether a type is named that pyarrow cannot resolve itself (lists of bfloat16 name it in their text)."""
         return any(each.extension_name in EXTENSION_NAMES or BFLOAT16 in each.logical_type for each in self.walk())
 
     @property
@@ -421,26 +421,26 @@ Named = TypeVar("Named", "Field", pa.Field)
 
 
 def number_names(fields: Iterable[Named]) -> dict[tuple[str, int], Named]:
-    """Fields, ours or of Arrow, by name and how many of that name come before: members of a struct may share one."""
-    found: dict[tuple[str, int], Named] = {}
+    """Fields, ours or Arrow's, by name and number of earlier fields of that name: members of a struct may share one."""
+    numbered: dict[tuple[str, int], Named] = {}
     counts: dict[str, int] = {}
-    for one in fields:
-        number = counts[one.name] = counts.get(one.name, -1) + 1
-        found[one.name, number] = one
-    return found
+    for each in fields:
+        number = counts[each.name] = counts.get(each.name, -1) + 1
+        numbered[each.name, number] = each
+    return numbered
 
 
 def first_member(dtype: pa.DataType, name: str) -> int:
-    """Which field of a struct is the first of this name; -1 for none. `get_field_index` finds no name that two have."""
+    """Index of a struct's first field with this name; -1 for none. `get_field_index` rejects ambiguous names."""
     return next((number for number in range(dtype.num_fields) if dtype.field(number).name == name), -1)
 
 
-_Chosen: TypeAlias = "dict[str, _Chosen]"  # names of members, in the order wanted, and what is wanted of each
+_Chosen: TypeAlias = "dict[str, _Chosen]"  # selected members in order, each with its own selection
 
 
-def _set_apart(node: Field) -> Field:
+def _unpack(node: Field) -> Field:
     is_apart = node.is_apart or node.is_packed
-    return replace(node, children=tuple(_set_apart(child) for child in node.children), is_apart=is_apart)
+    return replace(node, children=tuple(_unpack(child) for child in node.children), is_apart=is_apart)
 
 
 def _choose_members(node: Field, chosen: _Chosen) -> None:
@@ -449,7 +449,7 @@ def _choose_members(node: Field, chosen: _Chosen) -> None:
 
 
 def _keep(node: Field, chosen: _Chosen, *, is_entry: bool = False) -> Field:
-    """`node` with only the members that were chosen; the entries of a map are a key and its value."""
+    """`node` with only the selected members; the entries of a map are a key and its value."""
     if node.logical_type == "struct" and not node.has_column and not is_entry:
         wanted = [child for name in chosen for child in node.children if child.name == name]
     else:
@@ -466,17 +466,17 @@ def _keep(node: Field, chosen: _Chosen, *, is_entry: bool = False) -> Field:
 
 
 def _resolve_extensions(plain: pa.Schema) -> pa.Schema:
-    """A schema whose extension types are spelled out in metadata, with the types in their place."""
+    """Replace extension types that metadata names by the types themselves."""
     try:
         return pa.schema(cast("Any", _Exported(plain)))
-    except MemoryError:  # pyarrow has an error of its own for it, which is an ArrowException, too
+    except MemoryError:  # pyarrow's memory error is an ArrowException, too
         raise
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise FormatError(f"schema: an extension type does not fit its storage or metadata: {error}") from error
 
 
 class _Exported:
-    """A schema that Arrow's C interface imports again, which is where it looks extension types up."""
+    """A schema exported through Arrow's C interface; its import resolves extension types."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -518,7 +518,7 @@ def _quoted_names(path: str) -> Iterator[str]:
 
 
 def _quoted_name(path: str, position: int) -> tuple[str, int]:
-    """The name whose opening backtick precedes `position`, and the position behind its closing one."""
+    """The name whose opening backtick precedes `position`, and the position after its closing backtick."""
     pieces = []
     while True:
         end = path.find("`", position)

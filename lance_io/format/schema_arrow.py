@@ -1,8 +1,8 @@
-"""A schema with fresh field ids out of an Arrow schema (spec: table, section 2.5).
+"""Converts an Arrow schema to a schema with fresh field ids (spec: table, section 2.5).
 
-Extension types are stored as their storage type plus two metadata keys, name and parameters. pyarrow does not give
-out the parameters of its built-in extension types, but Arrow's C interface does: an exported `ArrowSchema` carries
-them in its metadata, whose layout is
+Extension types are stored as their storage type plus two metadata keys, name and parameters. pyarrow does not expose
+the parameters of its built-in extension types, but Arrow's C interface does: an exported `ArrowSchema` carries them in
+its metadata, whose layout is
 
     i32 number of pairs, then per pair: i32 key bytes, key, i32 value bytes, value        (native endianness)
 """
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 RECENT_SCHEMAS_MAX: Final = 16
-SHARED_FIELDS_MAX: Final = 256  # top-level fields of the schemas that are remembered; of larger ones only the last is
+SHARED_FIELDS_MAX: Final = 256  # top-level fields of cached schemas; of larger schemas only the last is cached
 _EXTENSION_NAME: Final = "ARROW:extension:name"
 
-_recent: list[tuple[pa.Schema, Schema]] = []  # never changed, only replaced: any thread may read it
+_recent: list[tuple[pa.Schema, Schema]] = []  # replaced, never modified: other threads may be reading it
 _last_large: tuple[pa.Schema, Schema] | None = None
 
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
@@ -35,20 +35,20 @@ _capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 def schema_from_arrow(schema: pa.Schema, first_id: int = 0) -> Schema:
-    """The stored form of an Arrow schema; ids are given out in pre-order from `first_id` on.
+    """The stored form of an Arrow schema; ids are assigned in pre-order from `first_id` on.
 
-    What was made of a schema is remembered for a while: asked again, the same object is given.
-    Raises `UnsupportedError` for types that cannot be stored, `PrimaryKeyError` for a primary key that cannot be.
+    Results are cached: equal schemas return the same object for a while.
+    Raises `UnsupportedError` for types that cannot be stored, `PrimaryKeyError` for an invalid primary key.
     """
     global _recent, _last_large
     if first_id:
-        return _made(schema, first_id)
+        return _convert(schema, first_id)
     is_large = len(schema) > SHARED_FIELDS_MAX
     last = _last_large
     for known, stored in _recent if not is_large else () if last is None else (last,):
         if known.equals(schema, check_metadata=True):
             return stored
-    stored = _made(schema, 0)
+    stored = _convert(schema, 0)
     if is_large:
         _last_large = schema, stored
     else:
@@ -56,11 +56,11 @@ def schema_from_arrow(schema: pa.Schema, first_id: int = 0) -> Schema:
     return stored
 
 
-def _made(schema: pa.Schema, first_id: int) -> Schema:
+def _convert(schema: pa.Schema, first_id: int) -> Schema:
     ids = count(first_id)
-    made = Schema(tuple(_field(each, ids) for each in schema), _text_keys(schema.metadata or {}))
-    check_primary_key(made)
-    return made
+    converted = Schema(tuple(_field(each, ids) for each in schema), _text_keys(schema.metadata or {}))
+    check_primary_key(converted)
+    return converted
 
 
 def _field(arrow: pa.Field[Any], ids: Iterator[int]) -> Field:
@@ -85,7 +85,7 @@ def _field(arrow: pa.Field[Any], ids: Iterator[int]) -> Field:
 
 
 def _members(storage: pa.DataType) -> list[pa.Field[Any]]:
-    """The members that are fields of their own; those of a fixed-size list only when they are structs."""
+    """The members that are separate fields; for a fixed-size list only if they are structs."""
     if isinstance(storage, pa.StructType):
         return list(storage)
     if isinstance(storage, pa.MapType):
@@ -99,7 +99,7 @@ def _members(storage: pa.DataType) -> list[pa.Field[Any]]:
 
 
 def exported_metadata(arrow: pa.Field[Any]) -> dict[str, bytes]:
-    """The metadata of a field with those of its extension type, as Arrow hands them to other libraries."""
+    """The metadata of a field and its extension type, as Arrow exports them to other libraries."""
     if arrow.metadata is None and not isinstance(arrow.type, pa.BaseExtensionType):
         return {}
     capsule = arrow.__arrow_c_schema__()

@@ -1,7 +1,7 @@
 """Schemas from and to their protobuf form (spec: file container, section 2).
 
-The message is flat: fields depth first, each naming its parent by id, -1 at the top. One exception comes from blob
-columns of 2.2: in a data file's own schema the five members of a blob's description have neither id nor parent (both
+The message is flat: fields depth first, each with its parent's id, -1 at the top. One exception comes from blob
+columns of 2.2: in a data file's own schema the five members of a blob descriptor have neither id nor parent (both
 -1) and follow their struct.
 """
 
@@ -24,13 +24,11 @@ if TYPE_CHECKING:
 
     from lance_io.format.wire import Buffer
 
-SCHEMA_DEPTH_MAX: Final = 62  # levels; Arrow refuses to interchange schemas of 64, the table itself being one
-SCHEMA_FIELDS_MAX: Final = 1 << 20  # far above any table seen, far below what a hostile file could announce
-SHARED_SCHEMAS_MAX: Final = (
-    64  # schemas that are remembered, so that the next table or version with the same is no work
-)
+SCHEMA_DEPTH_MAX: Final = 62  # levels; Arrow's interchange rejects 64, which includes the table itself
+SCHEMA_FIELDS_MAX: Final = 1 << 20  # far above real tables, far below the claims of a hostile file
+SHARED_SCHEMAS_MAX: Final = 64  # cached schemas, shared by tables and versions with the same schema
 SHARED_BYTES_MAX: Final = 64 * KIB  # of each
-LARGE_SCHEMAS_MAX: Final = 4  # larger ones that are remembered: files mostly have the schema of their table
+LARGE_SCHEMAS_MAX: Final = 4  # cached larger schemas; most files have the schema of their table
 LARGE_BYTES_MAX: Final = 4 * MIB
 _ENCODED: Final[PerSchema[bytes]] = PerSchema("its field messages")
 _TOP: Final = -1
@@ -39,7 +37,7 @@ _VAR_BINARY_TYPES: Final = frozenset({"string", "large_string", "binary", "large
 
 
 class _Node:
-    """A field message on its way into the tree; every value of the message is read once, since that is what costs."""
+    """A field message being converted. Every value of the message is read once, because reads dominate the cost."""
 
     __slots__ = ("children", "depth", "frozen", "id", "logical_type", "message", "metadata", "name", "names", "parent")
 
@@ -58,18 +56,18 @@ class _Node:
 
 
 def decode_schema(fields: Sequence[file_pb2.Field], metadata: Mapping[str, bytes]) -> Schema:
-    """The schema that a list of field messages describes.
+    """Convert a list of field messages to a schema.
 
     Raises `FormatError` for a parent that does not come first, an id or a name used twice, a nested type with the
-    wrong members, or too deep a tree; `UnsupportedError` for a type that is not known.
+    wrong members, or too deep a tree; `UnsupportedError` for an unknown type.
     """
     return decode_schema_bytes(file_pb2.Schema(fields=fields, metadata=metadata).SerializeToString(deterministic=True))
 
 
 def decode_schema_bytes(message: bytes) -> Schema:
-    """The same for a serialized message; one with these bytes is decoded once.
+    """As `decode_schema`, for a serialized message; results are cached by the message's bytes.
 
-    Versions of a table, its files, and tables that are opened again have the same.
+    Versions of a table, its files, and reopened tables share these bytes.
     """
     flat = find_flat_schema(message)
     if flat is not None:
@@ -80,9 +78,9 @@ def decode_schema_bytes(message: bytes) -> Schema:
 
 
 def find_flat_schema(message: bytes) -> Schema | None:
-    """The same for a wide schema without nesting, of which no field is decoded before it is asked for.
+    """As `decode_schema_bytes`, for a wide schema without nesting, whose fields are decoded on access.
 
-    The message may be as others have serialized it. None for any other schema, and for one with a fault.
+    The message may come from any serializer. None for any other schema, and for one with a fault.
     """
     if len(message) > LARGE_BYTES_MAX:
         return _flat_schema(message)
@@ -95,7 +93,7 @@ def _flat_schema(message: bytes) -> Schema | None:
 
 
 def schema_of_manifest(content: Buffer) -> bytes:
-    """The schema in a serialized manifest, whose fields and metadata have the numbers that they have in a schema."""
+    """The schema in a serialized manifest, whose fields and metadata have the same field numbers as in a schema."""
     message = file_pb2.Schema.FromString(content)
     message.DiscardUnknownFields()
     return message.SerializeToString(deterministic=True)
@@ -118,13 +116,13 @@ def _decode_schema(fields: Sequence[file_pb2.Field], metadata: Mapping[str, byte
     top: list[_Node] = []
     names: set[str] = set()
     nodes = _link(fields, top, names)
-    for node in reversed(nodes):  # members come after their parent, so they are finished before it
+    for node in reversed(nodes):  # members come after their parent, so they are frozen first
         node.frozen = _freeze(node)
     return Schema(tuple(node.frozen for node in top if node.frozen is not None), dict(metadata))
 
 
 def _link(fields: Sequence[file_pb2.Field], top: list[_Node], names: set[str]) -> list[_Node]:
-    """A node per message, each put into its parent's children or into `top`."""
+    """One node per message, appended to its parent's children or to `top`."""
     nodes: list[_Node] = []
     by_id: dict[int, _Node] = {}
     blob: _Node | None = None
@@ -161,7 +159,7 @@ def _check_node(node: _Node, names: set[str], by_id: Mapping[int, _Node]) -> Non
     if node.id in by_id:
         raise FormatError(f"schema: field id {node.id} is used by {node.name!r} and by another field")
     if node.name in names and not _is_member(node):
-        raise FormatError(f"schema: two fields are called {node.name!r} in one place")
+        raise FormatError(f"schema: two sibling fields are called {node.name!r}")
     if "\0" in node.name or "\0" in node.logical_type or any("\0" in key for key in node.metadata):
         raise FormatError(f"schema: field {node.id} has a name, type or metadata key with a NUL character")
     if node.depth > SCHEMA_DEPTH_MAX:
@@ -169,7 +167,7 @@ def _check_node(node: _Node, names: set[str], by_id: Mapping[int, _Node]) -> Non
 
 
 def _is_member(node: _Node) -> bool:
-    """Whether a field is one of a struct's members, of which several may have one name."""
+    """Whether a field is a struct's member; several of these may share a name."""
     return node.parent is not None and node.parent.logical_type == "struct" and BLOB_KEY not in node.parent.metadata
 
 
@@ -179,7 +177,7 @@ def _freeze(node: _Node) -> Field:
     try:
         _check_members(node.logical_type, children)
         if node.logical_type == "null" and not nullable and not _is_key(node):
-            raise FormatError("a null field that may not hold nulls")  # Arrow knows none but the keys of empty maps
+            raise FormatError("a null field that may not hold nulls")  # Arrow permits only the keys of empty maps
     except FormatError as error:
         raise error.within(f"schema, field {node.name!r} ({node.id})") from error.__cause__
     return _field(node.message, node.metadata, children)
@@ -211,7 +209,7 @@ def _is_key(node: _Node) -> bool:
 
 
 def _check_members(logical_type: str, children: Sequence[Field]) -> None:
-    """Raise unless a field of this type may have these members."""
+    """Raise unless these members are valid for a field of this type."""
     if not is_nested(logical_type):
         primitive_type(logical_type)  # raises when unknown
         if children:
@@ -228,7 +226,7 @@ def _check_members(logical_type: str, children: Sequence[Field]) -> None:
 
 
 def _check_entries(children: Sequence[Field]) -> None:
-    """A map has one member, a struct that is never null, of a key that is never null and a value."""
+    """A map has one member: a non-nullable struct of a non-nullable key and a value."""
     entries = children[0] if len(children) == 1 else None
     if entries is None or entries.logical_type != "struct" or len(entries.children) != 2:
         raise FormatError("a map has no single member that is a struct of key and value")
@@ -237,9 +235,9 @@ def _check_entries(children: Sequence[Field]) -> None:
 
 
 def encode_schema(schema: Schema) -> list[file_pb2.Field]:
-    """The field messages of a schema, in pre-order. Metadata of the schema is not part of them.
+    """The field messages of a schema, in pre-order, without the metadata of the schema.
 
-    A new table's schema is encoded for its file and for its manifest: what was made is kept, as bytes.
+    A new table's schema is encoded for its file and for its manifest, so the result is cached as bytes.
     """
     known = _ENCODED.get(schema)
     if known is not None:
@@ -265,7 +263,7 @@ def _encode_field(each: Field, parent_id: int, messages: list[file_pb2.Field]) -
         metadata=each.metadata,
     )
     if each.primary_key_position is not None or each.clustering_key_position is not None:
-        put_keys(message, each.primary_key_position, each.clustering_key_position)
+        set_keys(message, each.primary_key_position, each.clustering_key_position)
     if message.encoding == _DICTIONARY:
         message.dictionary.SetInParent()
         if each.dictionary is not None:
@@ -276,12 +274,12 @@ def _encode_field(each: Field, parent_id: int, messages: list[file_pb2.Field]) -
 
 
 def stored_primary_key(message: file_pb2.Field) -> int | None:
-    """The position of a field in the primary key, 0 for one without position, None outside of it."""
+    """A field's position in the primary key, 0 for no position, None if it is no part."""
     return message.unenforced_primary_key_position or (0 if message.unenforced_primary_key else None)
 
 
-def put_keys(message: file_pb2.Field, primary: int | None, clustering: int | None) -> None:
-    """Store the position of a field in the primary key and in the clustering key, None for no part of it."""
+def set_keys(message: file_pb2.Field, primary: int | None, clustering: int | None) -> None:
+    """Store a field's position in the primary key and in the clustering key, None for no part of it."""
     message.unenforced_primary_key = primary is not None
     message.unenforced_primary_key_position = primary or 0
     message.unenforced_clustering_key_position = clustering or 0

@@ -1,10 +1,10 @@
-"""The end of a file that is being written: description, column metadata, offset tables, footer.
+"""Writes the end of a file: descriptor, column metadata, offset tables, footer.
 
     | ... data | descriptor | column 0 | column 1 | ... | column table | globals table | footer |
                ^ multiple of 64
 
-The descriptor is global buffer 0; the others lie among the data. `footer.py` shows the footer and reads it, as
-`globals.py` does the descriptor. Specification: file container, sections 1 and 2.
+The descriptor is global buffer 0; the others are among the data. `footer.py` documents and reads the footer,
+`globals.py` the descriptor. Specification: file container, sections 1 and 2.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
 
-PAD: Final = b"H"  # what other writers fill up to the alignment with; no reader looks at it
+PAD: Final = b"H"  # padding byte of other writers; readers ignore it
 
 _DESCRIBED: Final[PerSchema[bytes]] = PerSchema("its part of file descriptors")
 
@@ -37,14 +37,14 @@ _ENTRY = struct.Struct("<QQ")
 
 
 def padding(size_bytes: int) -> bytes:
-    """What follows a buffer of this size, so that the next one begins at a multiple of 64."""
+    """Padding after a buffer of this size, up to the next multiple of 64."""
     return PAD * (-size_bytes % ALIGNMENT_BYTES)
 
 
 def encode_file_descriptor(schema: Schema, num_rows: int, metadata: Mapping[str, bytes]) -> bytes:
-    """Global buffer 0: the file's own schema, with the ids of its fields, and its number of rows.
+    """Global buffer 0: the file's own schema with its field ids, and its number of rows.
 
-    metadata  the schema's own and what was added to it while writing
+    metadata  of the schema, plus entries that were added during the write
     """
     length = file_pb2.FileDescriptor(length=num_rows).SerializeToString()
     if metadata != schema.metadata:
@@ -59,7 +59,7 @@ def _encode_described(schema: Schema, metadata: Mapping[str, bytes]) -> bytes:
     """The descriptor's first field. A message is the concatenation of its fields."""
     fields = encode_schema(schema)
     for field in fields:
-        if field.id == -1:  # the members of a blob's description: they follow their struct and name no parent
+        if field.id == -1:  # members of a blob descriptor follow their struct and have no parent id
             field.parent_id = field.id
     described = file_pb2.Schema(fields=fields, metadata=metadata)
     return file_pb2.FileDescriptor(schema=described).SerializeToString(deterministic=True)
@@ -68,7 +68,7 @@ def _encode_described(schema: Schema, metadata: Mapping[str, bytes]) -> bytes:
 def encode_tail(
     columns: Sequence[bytes], global_buffers: Iterable[tuple[int, int]], *, columns_at: int, version: FileVersion
 ) -> list[bytes]:
-    """All that follows the descriptor.
+    """Everything after the descriptor.
 
     columns         the metadata message of each column
     global_buffers  (file offset, size) of each, in bytes, the descriptor first
@@ -76,22 +76,22 @@ def encode_tail(
     """
     sizes = [len(column) for column in columns]
     starts = accumulate(sizes, initial=columns_at)
-    places = list(global_buffers)
+    ranges = list(global_buffers)
     column_table = b"".join(_ENTRY.pack(start, size) for start, size in zip(starts, sizes, strict=False))
-    globals_table = b"".join(_ENTRY.pack(*place) for place in places)
+    globals_table = b"".join(_ENTRY.pack(*each) for each in ranges)
     column_table_at = columns_at + sum(sizes)
     globals_table_at = column_table_at + len(sizes) * TABLE_ENTRY_BYTES
-    numbers = len(places), len(sizes), *version.in_footer
+    numbers = len(ranges), len(sizes), *version.in_footer
     footer = _FOOTER.pack(columns_at, column_table_at, globals_table_at, *numbers, MAGIC)
     assert len(footer) == FOOTER_BYTES
     return [*columns, column_table, globals_table, footer]
 
 
-# -- column metadata: one message per page, put together at the end ---------------------------------------------------
+# -- column metadata: one message per page, concatenated at the end ----------------------------------------------------
 #
-# `columns.py` shows the message and reads it. A column's message is its column encoding followed by its pages, and a
+# `columns.py` documents and reads the message. A column's message is its column encoding followed by its pages, and a
 # protobuf message with a repeated field is the concatenation of messages with one entry each: so a page is serialized
-# as soon as its place is known, and the column is the bytes of its pages in a row.
+# as soon as its position is known, and the column is the concatenation of its pages.
 
 
 def _pack_any(type_name: str, value: bytes) -> bytes:
@@ -128,7 +128,7 @@ def encode_page_entry(
     layout                        a serialized `PageLayout`
     """
     message = file_pb2.ColumnMetadata()
-    page = message.pages.add()  # filled in place: messages made of messages are copied, which takes three times as long
+    page = message.pages.add()  # filled in place: passing messages copies them, which takes three times as long
     page.buffer_offsets.extend(buffer_offsets)
     page.buffer_sizes.extend(buffer_sizes)
     page.length = num_rows
@@ -138,8 +138,8 @@ def encode_page_entry(
 
 
 def encode_column(page_entries: Iterable[bytes], *, is_blob: bool = False) -> bytes:
-    """The message of a column out of what `encode_page_entry` made of its pages, in row order.
+    """The message of a column from the `encode_page_entry` of its pages, in row order.
 
-    is_blob  whether the column is marked as one of blobs, as those of version 2.0 are
+    is_blob  whether to mark the column as a blob column, as in version 2.0
     """
     return b"".join((_BLOBS if is_blob else _COLUMN_ENCODING, *page_entries))

@@ -26,12 +26,12 @@ class FileVersion(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What `data_storage_version` calls it."""
+        """Its name in `data_storage_version`."""
         return _NAMES[self]
 
     @property
     def in_footer(self) -> tuple[int, int]:
-        """The pair that footers carry."""
+        """The pair in footers."""
         return (0, 3) if self == V2_0 else (self.major, self.minor)
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ VERSION_OF_PAIR: Final = _ByPair(
         (2, 3): V2_3,
     }
 )
-"""The version that the pair of a footer or a data file entry names; `UnsupportedError` when nobody knows it."""
+"""The version of the pair in a footer or a data file entry; `UnsupportedError` for unknown pairs."""
 
 _BY_NAME: Final = {
     **{name: version for version, name in _NAMES.items()},

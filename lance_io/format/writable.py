@@ -1,4 +1,4 @@
-"""Which schemas a file of some version can hold (spec: file container, section 2.1, and what pylance refuses)."""
+"""Checks whether a file version can hold a schema (spec: file container, section 2.1, and pylance's restrictions)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WRITABLE: Final = frozenset({V0_1, V2_0, V2_1, V2_2})
 _CHECKED: Final[PerSchema[frozenset[FileVersion]]] = PerSchema("file versions that can hold it")
 _EMPTY_BINARY: Final = "fixed_size_binary:0"
 _DICTIONARY: Final = "dict:"
-_ITEMS: Final = frozenset(
+_ITEMS: Final = frozenset(  # types of the items of fixed-size lists
     {"null", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"}
     | {"halffloat", "float", "double", "lance.bfloat16", "decimal", "fixed_size_binary"}
     | {"date32", "date64", "time32", "time64", "timestamp", "duration"}
@@ -29,7 +29,7 @@ _PLAIN: Final = frozenset(
     {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "halffloat", "float", "double"}
     | {"string", "binary", "large_string", "large_binary"}
 )
-"""Types that every version has, where nothing is said about them."""
+"""Types that every version supports without conditions."""
 _FIXED_SIZE_LIST: Final = "fixed_size_list:"
 _BLOB_MEMBERS: Final = (("data", "large_binary"), ("uri", "string"), ("position", "uint64"), ("size", "uint64"))
 _VARIABLE: Final = frozenset({"string", "large_string", "binary", "large_binary", "json"})
@@ -38,8 +38,8 @@ _VARIABLE: Final = frozenset({"string", "large_string", "binary", "large_binary"
 def check_writable(schema: Schema, version: FileVersion) -> None:
     """Raise unless files of this version can hold columns of this schema.
 
-    Raises `UnsupportedError` for versions that are not written and types that the version does not have,
-    `SchemaError` for names and shapes that no version takes.
+    Raises `UnsupportedError` for versions that cannot be written and types that the version does not support,
+    `SchemaError` for names and shapes that no version supports.
     """
     checked = _CHECKED.get(schema) or frozenset()
     if version in checked:
@@ -55,14 +55,14 @@ def check_writable(schema: Schema, version: FileVersion) -> None:
     check_shape(schema)
     for field in schema.fields:
         if version == V0_1:
-            _check_batched(field, below="")
+            _check_batched(field, prefix="")
         else:
-            _check_field(field, version, in_list=False, below="")
+            _check_field(field, version, in_list=False, prefix="")
     _CHECKED.keep(schema, checked | {version})
 
 
 def check_shape(schema: Schema) -> None:
-    """Raise `SchemaError` for what no schema may be: columns of one name, blobs that are not laid out as such."""
+    """Raise `SchemaError` for an invalid schema: duplicate column names, blobs with another layout."""
     _check_names(schema.fields)
     for field in schema.walk():
         if field.metadata and (field.is_blob_v2 or field.extension_name == BLOB_V2_EXTENSION):
@@ -86,8 +86,8 @@ def _check_blob(field: Field) -> None:
         )
 
 
-def _check_field(field: Field, version: FileVersion, *, in_list: bool, below: str) -> None:
-    name = f"{below}{field.name}"
+def _check_field(field: Field, version: FileVersion, *, in_list: bool, prefix: str) -> None:
+    name = f"{prefix}{field.name}"
     logical = field.logical_type
     if logical in _PLAIN and not (field.metadata or field.children):
         return
@@ -121,7 +121,7 @@ def _check_field(field: Field, version: FileVersion, *, in_list: bool, below: st
         _check_packed(name, field, version)
     in_list = in_list or logical == "map" or logical.startswith(("list", "large_list"))
     for child in field.children:
-        _check_field(child, version, in_list=in_list, below=f"{name}.")
+        _check_field(child, version, in_list=in_list, prefix=f"{name}.")
 
 
 def _check_blob_values(name: str, field: Field) -> None:
@@ -132,17 +132,17 @@ def _check_blob_values(name: str, field: Field) -> None:
         )
 
 
-def _check_batched(field: Field, below: str, *, in_list: bool = False) -> None:
-    """Raise unless a field can be stored in files of version 0.1 (spec: legacy 0.1, section 3).
+def _check_batched(field: Field, prefix: str, *, in_list: bool = False) -> None:
+    """Raise unless files of version 0.1 can hold a field (spec: legacy 0.1, section 3).
 
-    Blobs of the first kind are plain values there.
+    Blobs of the first kind are plain values in these files.
     """
-    name, logical = f"{below}{field.name}", field.logical_type
+    name, logical = f"{prefix}{field.name}", field.logical_type
     if field.is_blob_v2:
         raise UnsupportedError(f"{name}: Blob v2 requires file version >= {V2_2.name} (got V1)")
     _check_blob_values(name, field)
     if field.is_blob and in_list:
-        raise UnsupportedError(f"{name}: blobs inside of lists of version {V0_1.name} are read by nobody")
+        raise UnsupportedError(f"{name}: no reader supports blobs inside of lists in version {V0_1.name}")
     if logical == "map":
         raise UnsupportedError(f"{name}: files of version {V0_1.name} hold no maps")
     if logical == "struct" and not field.children:
@@ -169,13 +169,13 @@ def _check_empty_values(name: str, logical: str, version: FileVersion) -> None:
 
 def _check_dictionary(name: str, logical: str) -> None:
     values = logical.removeprefix(_DICTIONARY).rsplit(":", 2)[0]
-    if ":" in values or is_nested(values):  # readers take the text apart at its colons
+    if ":" in values or is_nested(values):  # readers split the text at its colons
         raise UnsupportedError(f"{name}: Cannot encode dictionary type {logical}: a dictionary of {values} has no name")
 
 
 def with_read_marks(schema: Schema) -> Schema:
-    """The schema with `true` as the mark of each packed struct: pylance packs for others, too, and reads only that."""
-    nested = [field for field in schema.fields if field.children]  # most columns of wide tables are plain
+    """Set the mark of each packed struct to `true`: pylance reads no other mark, though it writes some."""
+    nested = [field for field in schema.fields if field.children]  # fast path: most columns of wide tables are plain
     if all(_has_read_mark(each) for field in nested for each in field.walk()):
         return schema
     return Schema(tuple(map(_marked_as_read, schema.fields)), dict(schema.metadata))
@@ -193,7 +193,7 @@ def _marked_as_read(field: Field) -> Field:
 
 
 def _check_packed(name: str, field: Field, version: FileVersion) -> None:
-    if field.logical_type != "struct" or not field.children:  # pylance would read nulls
+    if field.logical_type != "struct" or not field.children:  # pylance would read these as nulls
         raise UnsupportedError(f"{name}: only structs with members are packed, not {field.logical_type}")
     for child in field.children:
         logical = child.logical_type
@@ -211,7 +211,7 @@ def _check_packed(name: str, field: Field, version: FileVersion) -> None:
 
 
 def _num_bools(logical: str) -> int:
-    """Items of a fixed-size list of bool; 0 for all other types."""
+    """Number of items of a fixed-size list of bool; 0 for all other types."""
     items = 1
     while logical.startswith(_FIXED_SIZE_LIST):
         logical, _, dimension = logical[len(_FIXED_SIZE_LIST) :].rpartition(":")
@@ -228,6 +228,6 @@ def _check_fixed_size_list(name: str, logical: str, version: FileVersion, *, in_
         if version < V2_2:
             raise UnsupportedError(f"{name}: FixedSizeList<Struct> is not enabled by the selected file format")
         if in_list:
-            raise UnsupportedError(f"{name}: fixed-size lists of structs inside lists do not tell their rows apart")
+            raise UnsupportedError(f"{name}: fixed-size lists of structs inside lists lose their row borders")
     elif item.partition(":")[0] not in _ITEMS:
         raise UnsupportedError(f"{name}: Unsupported data type: {logical} (fixed-size lists hold numbers or structs)")

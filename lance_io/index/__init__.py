@@ -1,4 +1,4 @@
-"""What finds rows without looking at all columns of them. Pure: no store, no loop.
+"""Finds rows without reading all of their columns. Pure: no store, no event loop.
 
 vector/  distances between vectors, and the rows nearest to a query
 """

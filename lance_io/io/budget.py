@@ -1,19 +1,18 @@
-"""Which requests may be fetched ahead of their consumer. Pure: no clock, no thread of its own, no await.
+"""Bounds prefetching: admits requests ahead of their consumer. Pure: no clock, no thread of its own, no await.
 
-Tickets wait in a heap, most urgent first, and are admitted
+Tickets wait in a heap, most urgent first. A ticket is admitted if
 
-    1. while the head of the heap fits into what is left of the budget,
-    2. or when nothing is admitted at all (one larger than the whole budget must be possible),
-    3. or, whatever their place in the heap, once somebody waits for them (`demand`), even over budget.
+    1. it is the head of the heap and fits into the rest of the budget,
+    2. or nothing is admitted at all (a ticket may be larger than the whole budget),
+    3. or a consumer waits for it (`demand`): at any position in the heap, even over budget.
 
-Rule 3 is what makes it impossible to deadlock: a consumer is blocked only on a ticket that it demands, that ticket
-is admitted, and what is admitted depends on the store alone. It also keeps the bound: everything admitted over
-budget has a consumer that takes it at once, so at most `budget + (consumers + 1) x largest request` is held. Letting
-pass what is merely *more urgent* than what is held, as is often done, deadlocks as soon as the consumer's order is
-another one.
+Rule 3 excludes deadlocks: a consumer blocks only on a ticket that it demands, that ticket is admitted, and admitted
+tickets depend on the store alone. It also keeps the bound: everything admitted over budget has a consumer that takes
+it at once, so at most `budget + (consumers + 1) x largest request` is held. The common alternative, to admit tickets
+that are merely *more urgent* than the held ones, deadlocks as soon as the consumer's order differs.
 
-Once the head did not fit, nobody but the demanded is admitted until `refill_bytes` are free again: requests that are
-admitted together can share reads, one by one they cannot.
+After the head did not fit, only demanded tickets are admitted until `refill_bytes` are free again: requests that are
+admitted together can share reads, requests that are admitted one by one cannot.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ Priority: TypeAlias = tuple[int, ...]
 class Ticket:
     """One request in a budget.
 
-    priority   smaller is more urgent; ties go by the order of submission
-    num_bytes  what it will hold at most, once admitted what it does hold
-    item       whatever the owner of the budget wants to find again
+    priority   smaller is more urgent; ties are in order of submission
+    num_bytes  upper bound of its bytes; exact once the reads are planned
+    item       any object of the budget's owner
     """
 
     __slots__ = ("demanded", "item", "num_bytes", "priority", "state")
@@ -54,8 +53,8 @@ class Ticket:
 class Pool:
     """A bound on bytes that several budgets share; thread-safe.
 
-    capacity_bytes  the bound; demanded and single requests may go over it, as in a `Budget`
-    within          gives the pool that this one is a part of; None for none
+    capacity_bytes  the bound; demanded and single requests may exceed it, as in a `Budget`
+    within          returns the parent pool; None for none
     """
 
     def __init__(self, capacity_bytes: int, within: Callable[[], Pool] | None = None) -> None:
@@ -64,43 +63,43 @@ class Pool:
         self._lock = threading.Lock()
         self._avail_bytes = capacity_bytes
         self._blocked: weakref.WeakSet[Budget] = weakref.WeakSet()
-        self._is_waited_for = False
+        self._has_waiters = False
 
     @property
     def avail_bytes(self) -> int:
-        """What is left; negative when over the bound."""
+        """Bytes that are free; negative if over the bound."""
         return self._avail_bytes if self._within is None else min(self._avail_bytes, self._within().avail_bytes)
 
     def charge(self, delta_bytes: int) -> None:
-        """Take bytes, or give them back (negative), which tells the budgets that wait for room."""
+        """Take bytes, or return them if negative. A return notifies the budgets that wait for room."""
         if self._within is not None:
             self._within().charge(delta_bytes)
         with self._lock:
             self._avail_bytes -= delta_bytes
-            if delta_bytes >= 0 or not self._is_waited_for:
+            if delta_bytes >= 0 or not self._has_waiters:
                 return
             blocked = list(self._blocked)
             self._blocked.clear()
-            self._is_waited_for = False
+            self._has_waiters = False
         for budget in blocked:
             budget.on_room()
 
     def wait_for_room(self, budget: Budget) -> None:
-        """Have `budget.on_room()` called once, when bytes come back."""
+        """Arrange one call of `budget.on_room()` when bytes are returned. Does not block."""
         if self._within is not None:
             self._within().wait_for_room(budget)
         with self._lock:
             self._blocked.add(budget)
-            self._is_waited_for = True
+            self._has_waiters = True
 
 
 class Budget:
-    """Bounds what one scan has in flight or fetched and not yet consumed.
+    """Bounds the bytes that one scan has in flight, or fetched and not yet consumed.
 
     capacity_bytes  the bound; 0 admits everything at once
-    refill_bytes    after the bound was hit, readahead goes on when this much is free (at most half the capacity)
+    refill_bytes    after the bound was hit, prefetching resumes when this much is free (at most half the capacity)
     pool            a bound shared with other budgets, None for none
-    on_room         called, from any thread, when the pool may have room for what waits here; `admit` again then
+    on_room         called, from any thread, when the pool may have room for waiting tickets; then call `admit` again
     """
 
     def __init__(
@@ -123,7 +122,7 @@ class Budget:
         self._demanded: list[Ticket] = []
 
     def submit(self, ticket: Ticket) -> None:
-        """Let a ticket wait for `admit`."""
+        """Add a ticket that waits for `admit`."""
         ticket.state = "waiting"
         self._num_submitted += 1
         heapq.heappush(self._waiting, (ticket.priority, self._num_submitted, ticket))
@@ -131,7 +130,7 @@ class Budget:
             self._demanded.append(ticket)
 
     def demand(self, ticket: Ticket) -> bool:
-        """Somebody waits for it now. True when it was waiting here, so that `admit` will give it out."""
+        """Mark a ticket as needed now. True if it was waiting here, so that the next `admit` returns it."""
         ticket.demanded = True
         if ticket.state != "waiting":
             return False
@@ -139,10 +138,10 @@ class Budget:
         return True
 
     def admit(self, charge: Callable[[Any], int] | None = None) -> list[Ticket]:
-        """Tickets that may go ahead now, most urgent first; their bytes are held from here on.
+        """Tickets that are admitted now, most urgent first; their bytes are held from here on.
 
-        charge  what a ticket's item holds at most besides those of the tickets that it was called for before: called
-                in the order of admission, the last time perhaps for one that has to wait; None: the tickets say it
+        charge  returns an upper bound of the bytes that a ticket's item adds to those of earlier tickets. Called in
+                the order of admission; the last call may be for a ticket that has to wait. None: use `num_bytes`
         """
         admitted = []
         for ticket in self._demanded:
@@ -158,23 +157,23 @@ class Budget:
         return admitted
 
     def resize(self, ticket: Ticket, num_bytes: int) -> None:
-        """An admitted ticket turns out to hold this many bytes."""
+        """Set the bytes that an admitted ticket holds."""
         if ticket.state == "admitted":
             self._charge(num_bytes - ticket.num_bytes)
             ticket.num_bytes = num_bytes
 
     @property
     def has_waiting(self) -> bool:
-        """True when `admit` may have something to give out, now or after a release."""
+        """Whether `admit` may return tickets, now or after a release."""
         return bool(self._waiting)
 
     def release(self, ticket: Ticket) -> None:
-        """Its bytes have been taken, or it is not wanted any more; harmless a second time."""
+        """Return the bytes of a ticket that was consumed or is no longer needed. Idempotent."""
         if ticket.state == "admitted":
             self._num_admitted -= 1
             self._charge(-ticket.num_bytes)
         ticket.state = "released"  # if it waits in the heap, it is skipped there
-        ticket.item = None  # which refers to the ticket: no cycle is left
+        ticket.item = None  # the item refers to the ticket: break the cycle
 
     def _head(self) -> Ticket | None:
         while self._waiting:
@@ -194,7 +193,7 @@ class Budget:
         self._is_filling = num_bytes <= free_bytes
         if self._is_filling and self._pool is not None and num_bytes > self._pool.avail_bytes:
             self._pool.wait_for_room(self)
-            return num_bytes <= self._pool.avail_bytes  # it may have come back in between
+            return num_bytes <= self._pool.avail_bytes  # room may have appeared in between
         return self._is_filling
 
     def _admit(self, ticket: Ticket) -> None:
@@ -215,12 +214,12 @@ def _charge_ticket(ticket: Ticket, charge: Callable[[Any], int] | None) -> Ticke
 
 
 def process_bytes(memory_bytes: int | None) -> int:
-    """What all scans of a process may hold together, when it may use so much memory: at most a quarter of it."""
+    """Bound on the bytes of all scans of a process with this much memory: at most a quarter of it."""
     return IO_BUFFER_PROCESS_BYTES if memory_bytes is None else min(IO_BUFFER_PROCESS_BYTES, memory_bytes // 4)
 
 
 class _Process:
-    """What the scans of this process share."""
+    """The pool that the scans of this process share."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
@@ -230,17 +229,17 @@ process: Final = _Process(Pool(process_bytes(memory_limit_bytes())))
 
 
 def share_process_pool(memory_bytes: int) -> None:
-    """Bound what the scans of this process hold by its share of the memory; not while they hold anything."""
+    """Set the bound of this process, given the memory that it may use. Call it only while scans hold nothing."""
     process.pool = Pool(process_bytes(memory_bytes))
 
 
 def process_pool() -> Pool:
-    """The bound that all scans of this process share."""
+    """The pool that all scans of this process share."""
     return process.pool
 
 
 def _after_fork() -> None:
-    """In a forked child: what the parent's scans hold is theirs."""
+    """In a forked child: start with an empty pool, since the parent's scans hold nothing here."""
     process.pool = Pool(process.pool.capacity_bytes)
 
 

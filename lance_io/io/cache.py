@@ -1,21 +1,18 @@
-"""The search cache: small structures that say where data lies, kept while they fit into a bound in bytes.
+"""The search cache: an LRU cache, bounded in bytes, for small structures that locate data in files.
 
-Keys are tuples made by the caller, such as `(store identity, object key, version tag, column, page, "chunks")`;
-values are immutable and never None. A full scan does not need this cache; a random take does.
+Keys are tuples of the caller, such as `(store identity, object key, version tag, column, page, "chunks")`; values are
+immutable and never None. A full scan does not need this cache; a random take does.
 
-Two ways in:
+    get / put      look up, and store
+    claim          look up; on a miss, single flight: exactly one caller gets a `LoadOwner`, the others a `LoadPending`
 
-    get / put      look, and store
-    claim          look, and on a miss agree on who loads (single flight): exactly one caller gets a `LoadOwner`, the
-                   others a `LoadPending`
+A caller must fulfil or abandon all its `LoadOwner`s *before* it waits for the load of another caller; otherwise two
+callers can wait for each other. A `LoadOwner` that is garbage-collected counts as abandoned, so that no caller waits
+forever. After `ClaimAbandoned` a waiter claims the key again: the load was cancelled, so the data may be fine. If a
+load fails with an error, all its waiters raise that error.
 
-A caller that holds tickets (`LoadOwner`) fulfils or abandons all of them *before* it waits for anybody else's load;
-otherwise two callers can wait for each other. A ticket that is dropped counts as abandoned, so nobody waits for
-ever. After `ClaimAbandoned` the waiter claims again: the load it waited for was cancelled, which says nothing about
-the data. A load that failed with an error hands that error to everyone who waited.
-
-Thread-safe: user threads (sync API) and the engine thread share one cache. The lock is re-entrant because a
-garbage collection inside a locked section may finalize a forgotten ticket.
+Thread-safe: user threads (sync API) and the engine thread share one cache. The lock is reentrant because a garbage
+collection inside a locked section may finalize a `LoadOwner`.
 """
 
 from __future__ import annotations
@@ -38,19 +35,20 @@ Key: TypeAlias = "tuple[Hashable, ...]"
 
 
 class ClaimAbandoned(Exception):
-    """The load that was waited for was given up without an error; claim the key again."""
+    """The awaited load was abandoned without an error; claim the key again."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """Counters of a `SearchCache` at one moment.
+    """A snapshot of the counters of a `SearchCache`.
 
-    hits            lookups answered from the cache, or by a load that somebody else had begun
-    misses          lookups that were not
-    evictions       entries dropped to make room
-    entries         entries held now
-    bytes           their size as given by whoever stored them
-    capacity_bytes  the bound
+    Attributes:
+        hits: Lookups answered from the cache, or by a load of another caller.
+        misses: Other lookups.
+        evictions: Entries dropped to make room.
+        entries: Number of entries now.
+        bytes: Size of these entries, as passed by the callers that stored them.
+        capacity_bytes: Upper bound of `bytes`.
     """
 
     hits: int
@@ -61,8 +59,8 @@ class CacheStats:
     capacity_bytes: int
 
 
-class Found:
-    """The answer of a claim: the value is there."""
+class CacheHit:
+    """Result of a claim: the value is in the cache."""
 
     __slots__ = ("value",)
 
@@ -73,7 +71,7 @@ class Found:
 class _Load:
     """A load in progress.
 
-    future  how it ends, made when the first other than its owner asks: most loads are waited for by nobody
+    future  its result; created for the first waiter, since most loads have none
     """
 
     __slots__ = ("future",)
@@ -83,7 +81,7 @@ class _Load:
 
 
 class LoadOwner:
-    """The answer of a claim: nobody has it, load it and call `fulfil` or `abandon` exactly once."""
+    """Result of a claim on a miss: the caller loads the value and calls `fulfil` or `abandon` exactly once."""
 
     __slots__ = ("__weakref__", "_cache", "_load", "key")
 
@@ -93,17 +91,17 @@ class LoadOwner:
         self.key = key
 
     def fulfil(self, value: Any, nbytes: int) -> None:
-        """Store the loaded value (`nbytes` long) and hand it to everyone who waits for it."""
+        """Store the loaded value (`nbytes` long) and pass it to the waiters."""
         if self._cache is not None:
             self._cache.fulfil_many([(self, value, nbytes)])
 
     def abandon(self, error: Exception | None = None) -> None:
-        """Give up. With an error, those who wait get it; without, they are told to claim again."""
+        """End the load without a value. Waiters raise `error`, or `ClaimAbandoned` if it is None."""
         cache, self._cache = self._cache, None
         if cache is not None:
             cache._forget(self.key, self._load)
             if self._load.future is not None:
-                self._load.future.set_exception(error or ClaimAbandoned(f"the load of {self.key!r} was given up"))
+                self._load.future.set_exception(error or ClaimAbandoned(f"the load of {self.key!r} was abandoned"))
 
     def __del__(self) -> None:
         if self._cache is not None:
@@ -111,10 +109,10 @@ class LoadOwner:
 
 
 class LoadPending:
-    """The answer of a claim: somebody else is loading it.
+    """Result of a claim on a miss: another caller is loading the value.
 
-    `future.result()` (in a user thread) or `await asyncio.wrap_future(future)` (on a loop) gives the value, raises the
-    error of the load, or `ClaimAbandoned`. Do not cancel the future: it is shared.
+    `future.result()` (in a user thread) or `await asyncio.wrap_future(future)` (on a loop) returns the value, or raises
+    the error of the load or `ClaimAbandoned`. Do not cancel the future: it is shared.
     """
 
     __slots__ = ("future",)
@@ -123,13 +121,13 @@ class LoadPending:
         self.future = future
 
 
-Claim: TypeAlias = Found | LoadOwner | LoadPending
+Claim: TypeAlias = CacheHit | LoadOwner | LoadPending
 
 
 class SearchCache:
-    """Least-recently-used cache bounded in bytes, with one load per key at a time.
+    """Least-recently-used cache bounded in bytes, with single flight per key.
 
-    capacity_bytes  sum of the sizes of what is kept; 0 keeps nothing and still merges simultaneous loads
+    capacity_bytes  upper bound of the sizes of all entries; 0 keeps nothing and still merges concurrent loads
     """
 
     def __init__(self, capacity_bytes: int) -> None:
@@ -144,7 +142,7 @@ class SearchCache:
         _counted.follow(self, {"cache": self._counts})
         _caches.add(self)
 
-    # -- looking and storing ------------------------------------------------------------------------------------
+    # -- lookup and storage -------------------------------------------------------------------------------------
 
     def get(self, key: Key) -> Any | None:
         """The value of `key`, which becomes the most recently used, or None."""
@@ -161,16 +159,18 @@ class SearchCache:
         """`get` for each key under one lock."""
         with self._lock:
             entries = self._entries
-            found = list(map(entries.get, keys))
-            missing = found.count(None)
-            there = keys if not missing else [key for key, entry in zip(keys, found, strict=True) if entry is not None]
-            deque(map(entries.move_to_end, there), maxlen=0)
+            looked_up = list(map(entries.get, keys))
+            missing = looked_up.count(None)
+            hits = keys
+            if missing:
+                hits = [key for key, entry in zip(keys, looked_up, strict=True) if entry is not None]
+            deque(map(entries.move_to_end, hits), maxlen=0)
             self._counts[1] += missing
-            self._counts[0] += len(found) - missing
-        return [None if entry is None else entry[0] for entry in found]
+            self._counts[0] += len(looked_up) - missing
+        return [None if entry is None else entry[0] for entry in looked_up]
 
     def put(self, key: Key, value: Any, nbytes: int) -> None:
-        """Keep `value`, `nbytes` long, dropping the least recently used until everything fits.
+        """Keep `value`, `nbytes` long. Evicts the least recently used entries until all fit.
 
         A value larger than the whole capacity is not kept.
         """
@@ -189,7 +189,7 @@ class SearchCache:
                 self._counts[2] += 1
 
     def discard(self, key: Key) -> None:
-        """Drop one entry if it is there; a load in progress is not affected."""
+        """Drop an entry if it exists; does not affect a load in progress."""
         with self._lock:
             self._discard(key)
 
@@ -199,32 +199,32 @@ class SearchCache:
             self._entries.clear()
             self._bytes = 0
 
-    # -- one load per key ---------------------------------------------------------------------------------------
+    # -- single flight ------------------------------------------------------------------------------------------
 
     def claim(self, key: Key) -> Claim:
-        """Look up `key`, and on a miss decide who loads it."""
+        """Look up `key`; on a miss the first caller loads it and others wait."""
         with self._lock:
             return self._claim(key)
 
     def claim_many(self, keys: Sequence[Key]) -> list[Claim]:
-        """`claim` for each key under one lock. One that occurs twice gets a `LoadOwner`, then a `LoadPending`."""
+        """`claim` for each key under one lock. A key that occurs twice gets a `LoadOwner`, then a `LoadPending`."""
         with self._lock:
             return [self._claim(key) for key in keys]
 
     def fulfil_many(self, loaded: Sequence[tuple[LoadOwner, Any, int]]) -> None:
-        """`LoadOwner.fulfil` for tickets of this cache, each with its value and its size in bytes, under one lock."""
-        waited: list[tuple[Future[Any], Any]] = []
+        """`LoadOwner.fulfil` for several loads, each with its value and its size in bytes, under one lock."""
+        awaited: list[tuple[Future[Any], Any]] = []
         with self._lock:
-            for ticket, value, nbytes in loaded:
-                if ticket._cache is None:
+            for owner, value, nbytes in loaded:
+                if owner._cache is None:
                     continue
-                ticket._cache = None
-                load = ticket._load
-                self._forget(ticket.key, load)
-                self.put(ticket.key, value, nbytes)
+                owner._cache = None
+                load = owner._load
+                self._forget(owner.key, load)
+                self.put(owner.key, value, nbytes)
                 if load.future is not None:
-                    waited.append((load.future, value))
-        for future, value in waited:  # nobody joins a load that the cache has forgotten
+                    awaited.append((load.future, value))
+        for future, value in awaited:  # no new waiters can join: the loads are no longer registered
             future.set_result(value)
 
     def _claim(self, key: Key) -> Claim:
@@ -232,7 +232,7 @@ class SearchCache:
         if entry is not None:
             self._entries.move_to_end(key)
             self._counts[0] += 1
-            return Found(entry[0])
+            return CacheHit(entry[0])
         load = self._loads.get(key)
         if load is not None:
             self._counts[0] += 1
@@ -280,7 +280,7 @@ class SearchCache:
     # -- fork ---------------------------------------------------------------------------------------------------
 
     def _after_fork(self) -> None:
-        """In a forked child: the threads that held the lock or were loading do not exist here."""
+        """In a forked child: threads that held the lock or were loading exist in the parent only."""
         self._lock = threading.RLock()
         self._loads = {}
         self._bytes = sum(nbytes for _, nbytes in self._entries.values())
@@ -291,11 +291,17 @@ _counted = Tally()
 
 
 def process_cache_stats() -> CacheStats:
-    """All search caches of this process together; of those that are gone, hits, misses and evictions."""
-    now = [cache.stats for cache in list(_caches)]
+    """Sums over all search caches of this process; hits, misses and evictions include those of closed caches."""
+    live = [cache.stats for cache in list(_caches)]
     hits, misses, evictions = _counted.total().get("cache", [0, 0, 0])
-    sizes = (sum(one.entries for one in now), sum(one.bytes for one in now), sum(one.capacity_bytes for one in now))
-    return CacheStats(hits, misses, evictions, *sizes)
+    return CacheStats(
+        hits,
+        misses,
+        evictions,
+        entries=sum(stats.entries for stats in live),
+        bytes=sum(stats.bytes for stats in live),
+        capacity_bytes=sum(stats.capacity_bytes for stats in live),
+    )
 
 
 def _caches_after_fork() -> None:

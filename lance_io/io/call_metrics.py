@@ -1,6 +1,6 @@
-"""What each call of a user took, told to whoever watches: how long, how many rounds, requests and bytes.
+"""Metrics of each call of a user, passed to watchers: duration, rounds, requests and bytes.
 
-Nobody watches unless asked to: then a call looks at an empty tuple, and that is all.
+Without watchers the overhead of a call is one look at an empty tuple.
 
     if call_metrics.watchers:
         return watch_call(plan, work)
@@ -28,16 +28,18 @@ _logger = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CallMetrics:
-    """One call that is over.
+    """Metrics of a finished call.
 
-    call          "open", "take", "scan", "write" ...: see `CALLS`
-    seconds       from its begin to its end; of a scan, what its consumer does between batches is part of it
-    failed        whether it raised something; a scan that was left early did not
-    rounds        how often it waited for a store (`IoStats.rounds`)
-    num_requests  requests sent to read, or joined
-    bytes_wanted, bytes_read  what was needed, and what came for it
-    retries       requests that were made again
-    queue_s       seconds, summed up, that its requests waited before they were sent
+    Attributes:
+        call: Kind of call: "open", "take", "scan", "write" ...; see `CALLS`.
+        seconds: Duration; for a scan it includes the time that its consumer takes between batches.
+        failed: Whether it raised an error; leaving a scan early is none.
+        rounds: How often it waited for a store (`IoStats.rounds`).
+        num_requests: Read requests, sent or joined.
+        bytes_wanted: Bytes that it needed.
+        bytes_read: Bytes that the store returned.
+        retries: Requests that were retried.
+        queue_s: Total seconds that its requests waited before they were sent.
     """
 
     call: str
@@ -53,7 +55,7 @@ class CallMetrics:
 
 Watcher: TypeAlias = "Callable[[CallMetrics], object]"
 
-CALLS: Final = {  # by the plan that does it
+CALLS: Final = {  # by the name of the plan
     "open_steps": "open",
     "check_out": "checkout",
     "latest_of": "latest_version",
@@ -94,9 +96,15 @@ _lock = threading.Lock()
 
 
 def on_call(watcher: Watcher) -> Callable[[], None]:
-    """Have `watcher` called with the `CallMetrics` of every call from now on; gives what ends that.
+    """Register a watcher of calls.
 
-    It is called in the thread, or on the loop, of the caller, which waits for it. What it raises is logged.
+    The watcher runs synchronously in the thread or on the loop of the caller. Its exceptions are logged.
+
+    Args:
+        watcher: Called with the `CallMetrics` of every finished call.
+
+    Returns:
+        A function that removes the watcher.
     """
     global watchers
     with _lock:
@@ -105,16 +113,16 @@ def on_call(watcher: Watcher) -> Callable[[], None]:
     def stop() -> None:
         global watchers
         with _lock:
-            watchers = tuple(one for one in watchers if one is not watcher)
+            watchers = tuple(each for each in watchers if each is not watcher)
 
     return stop
 
 
 @contextlib.contextmanager
 def count_call(plan: object) -> Iterator[None]:
-    """Tell the watchers of the call inside the block.
+    """Report the call inside the block to the watchers.
 
-    plan  what it runs, or the function that makes it: its name says which call this is
+    plan  its plan, or the function that returns the plan: its name selects the kind of call
     """
     started, failed = time.perf_counter(), True
     with io_stats() as seen:
@@ -122,21 +130,21 @@ def count_call(plan: object) -> Iterator[None]:
             yield
             failed = False
         finally:
-            tell(CALLS.get(getattr(plan, "__name__", ""), OTHER), time.perf_counter() - started, seen, failed=failed)
+            report(CALLS.get(getattr(plan, "__name__", ""), OTHER), time.perf_counter() - started, seen, failed=failed)
 
 
 def watch_call(plan: object, work: Callable[[], T]) -> T:
-    """Do something as one call; see `count_call`."""
+    """Run `work` as one call; see `count_call`."""
     with count_call(plan):
         return work()
 
 
-def tell(call: str, seconds: float, seen: IoStats, *, failed: bool) -> None:
-    """Tell the watchers of a call that is over.
+def report(call: str, seconds: float, seen: IoStats, *, failed: bool) -> None:
+    """Report a finished call to the watchers.
 
-    seen  what it read
+    seen  its reads
     """
-    told = CallMetrics(
+    metrics = CallMetrics(
         call,
         seconds,
         failed,
@@ -149,6 +157,6 @@ def tell(call: str, seconds: float, seen: IoStats, *, failed: bool) -> None:
     )
     for watcher in watchers:
         try:
-            watcher(told)
-        except Exception:  # whatever it is, the call is no part of it
+            watcher(metrics)
+        except Exception:  # of any class: the call itself succeeded
             _logger.exception("a watcher of calls failed")

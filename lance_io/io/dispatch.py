@@ -1,14 +1,13 @@
-"""From admitted requests to reads in flight: planning them together, the queue, the slots of the store.
+"""Dispatches requests: plans them together, queues their reads, and sends reads as slots become free.
 
-    one turn of the loop   what operations have submitted since the last one is admitted by their budgets, and what is
-                           admitted is planned together
-    the queue              reads in order of their priority; among equals operations take turns
-    in flight              each with a slot; one that somebody else has asked for already is not sent again
+    one turn of the loop   budgets admit requests submitted since the last turn; admitted requests are planned together
+    the queue              reads in order of their priority; among equal priorities operations alternate
+    in flight              each read has a slot; a range that is already under way is not sent again (single flight)
 
-A scan has a dispatcher of its own. All takes on one store share one: callers that ask in the same turn of the loop for
-what lies close together share GETs, and whoever asks for a range that is under way waits for it instead of asking.
+A scan has its own dispatcher. All takes on one store share one: callers that request adjacent ranges in the same turn
+of the loop share GETs, and a caller that requests a range under way waits for that read.
 
-Every method is called on one loop.
+All methods are called on one loop.
 """
 
 from __future__ import annotations
@@ -42,38 +41,38 @@ if TYPE_CHECKING:
 
 
 class Operation:
-    """What a dispatcher has to know of a scan or a take.
+    """A scan or a take, as the dispatcher sees it.
 
-    sinks         the statistics that it counts in
-    budget_bytes  bound on what it has in flight or fetched and not yet taken; 0 for none
+    sinks         the statistics that count its reads
+    budget_bytes  bound on bytes in flight, or fetched and not yet consumed; 0 for none
     refill_bytes  see `Budget`
     pool          the bound that it shares with others
-    reads_once    whether it is a scan, whose bytes are hardly asked for again
+    reads_once    whether it is a scan, whose bytes are rarely read again
 
-    live          its requests that have not been taken, given up or failed
-    ending        reads that were given up and have not ended
-    flow          what its requests belong to where they wait at the store's gate
-    num_placed    the turn of its last read in the queue
+    live          requests that are not consumed, cancelled or failed
+    ending        cancelled reads that have not ended
+    flow          groups its requests in the store's queue
+    last_turn     number of its last read in the queue's order
     dispatcher    None before its first request
     """
 
-    __slots__ = ("__weakref__", "_held_bytes", "budget", "dispatcher", "ending", "flow", "live", "num_placed", "sinks")
+    __slots__ = ("__weakref__", "_held_bytes", "budget", "dispatcher", "ending", "flow", "last_turn", "live", "sinks")
 
     def __init__(
         self, sinks: Sinks, budget_bytes: int, refill_bytes: int, pool: Pool, *, reads_once: bool = False
     ) -> None:
         self.sinks = sinks
-        on_room = partial(_room_elsewhere, weakref.ref(self))  # no cycle: it goes with its last user
+        on_room = partial(_room_elsewhere, weakref.ref(self))  # a weak reference: no cycle
         self.budget = Budget(budget_bytes, refill_bytes=refill_bytes, pool=pool, on_room=on_room)
         self.flow = Flow(reads_once=reads_once)
         self.live: set[Request] = set()
         self.ending: set[Read] = set()
-        self.num_placed = 0
-        self.dispatcher: Dispatcher | None = None  # of the loop that its first request comes from
-        self._held_bytes = 0  # as last told to the statistics
+        self.last_turn = 0
+        self.dispatcher: Dispatcher | None = None  # that of the loop of its first request
+        self._held_bytes = 0  # as last reported to the statistics
 
     def note_held(self) -> None:
-        """Tell the statistics what is held now."""
+        """Report the held bytes to the statistics."""
         held_bytes = self.budget.held_bytes
         if held_bytes != self._held_bytes:
             io_stats.count_held(self.sinks, held_bytes - self._held_bytes)
@@ -81,7 +80,7 @@ class Operation:
 
 
 def _room_elsewhere(reference: weakref.ref[Operation]) -> None:
-    """Another one gave bytes back to the pool that an operation waits for; on any thread."""
+    """Called on any thread when bytes were returned to the pool that an operation waits for."""
     operation = reference()
     if operation is not None and operation.dispatcher is not None:
         with suppress(RuntimeError):  # a closed loop
@@ -89,12 +88,12 @@ def _room_elsewhere(reference: weakref.ref[Operation]) -> None:
 
 
 class Dispatcher:
-    """See the module's description.
+    """See the module.
 
-    store   where to read
-    growth  how many reads may be in flight at once
-    slots   what each needs one of
-    shared  what the reads of a session have in common: it is to live as long as this
+    store   the store to read
+    growth  limit of concurrent reads
+    slots   source of slots; each read needs one
+    shared  the scheduler of the session; kept alive as long as this dispatcher
     """
 
     def __init__(self, store: ObjectReads, growth: Growth, slots: SlotSource, shared: object = None) -> None:
@@ -109,41 +108,41 @@ class Dispatcher:
         self._finds_ranges = hasattr(store, "find_ranges")
         self._turn_due = False
         self._pending: list[Request] = []
-        self._due: dict[Operation, None] = {}  # whose budgets may admit something
+        self._due: dict[Operation, None] = {}  # operations whose budgets may admit requests
         self._fresh: list[Read] = []  # planned, not in the queue yet
-        self._unlooked: list[RangeRead] = []  # planned, to be looked for in the store's disk cache first
+        self._to_look_up: list[RangeRead] = []  # planned, to look up in the store's disk cache first
         self._queue: list[tuple[Priority, int, int, Read]] = []
         self._num_queued = 0
-        self._turn_placed = 0  # of the read that left the queue last
+        self._last_turn = 0  # turn of the read that left the queue last
         self._under_way: dict[tuple[str, int, int], RangeRead] = {}  # queued or in flight
-        self._in_line = False  # for a slot of the store
-        self._granted = 0  # slots given while in line
+        self._in_line = False  # waiting for a slot of the store
+        self._granted = 0  # slots granted while waiting
 
     # -- requests come and go -----------------------------------------------------------------------------------
 
     def submit(self, request: Request) -> None:
-        """A new request, to be looked at in the next turn."""
+        """Add a new request, to process in the next turn."""
         self._pending.append(request)
         self._turn_soon()
 
     def send(self, read: Read) -> None:
-        """A read that needs no planning."""
+        """Send a read that needs no planning."""
         read.queued_s = self.loop.time()
         self._fresh.append(read)
         self._dispatch()
 
     def admit_soon(self, operation: Operation) -> None:
-        """The budget of an operation may have something to admit."""
+        """Call `admit` on the budget of an operation in the next turn."""
         self._due[operation] = None
         self._turn_soon()
 
     def demand(self, request: Request) -> None:
-        """Somebody waits for it now."""
+        """Mark a request as needed now."""
         if request.ticket is not None and request.operation.budget.demand(request.ticket):
             self.admit_soon(request.operation)
 
     def leave(self, request: Request) -> None:
-        """Nobody wants this request any more: its bytes were taken, or never will be."""
+        """Release a request that was consumed or is no longer needed."""
         if request.left:
             return
         request.left = True
@@ -158,10 +157,10 @@ class Dispatcher:
                     _hand_over(read, read.holders[0])
             elif read.state == "in flight":
                 self._give_up(read)
-                request.lingering += 1  # its bytes may still come; they count until it has ended
+                request.lingering += 1  # its bytes may still arrive; they count until the read has ended
                 lingering_bytes += read.num_bytes
             elif read.state == "queued":
-                self._forget(read)  # it is not sent; who joined it would be paid for by nobody
+                self._forget(read)  # it is not sent, and no request would pay for it if others joined
         if request.ticket is not None:
             if lingering_bytes:
                 operation.budget.resize(request.ticket, lingering_bytes)
@@ -172,17 +171,17 @@ class Dispatcher:
                 self.admit_soon(operation)
 
     def fail(self, request: Request, error: BaseException) -> None:
-        """It ends with an error."""
+        """End a request with an error."""
         if not request.ended:
             request.error = error
             request.end()
         self.leave(request)
 
     def dropped(self, request: Request) -> None:
-        """Its handle was finalized un-awaited, on any thread and possibly inside any of these methods."""
+        """Called when a handle is finalized un-awaited: on any thread, possibly inside any of these methods."""
         try:
             self.loop.call_soon_threadsafe(self.leave, request)
-        except RuntimeError:  # the loop is closed: no other thread uses this dispatcher, nothing is in flight
+        except RuntimeError:  # the loop is closed: no other thread uses this dispatcher, and no read is in flight
             self.leave(request)
 
     # -- one turn: admit, plan, dispatch --------------------------------------------------------------------------
@@ -190,7 +189,7 @@ class Dispatcher:
     def _turn_soon(self) -> None:
         if not self._turn_due:
             self._turn_due = True
-            with suppress(RuntimeError):  # a closed loop takes no more turns
+            with suppress(RuntimeError):  # the loop is closed
                 self.loop.call_soon(self._turn)
 
     def _turn(self) -> None:
@@ -215,12 +214,12 @@ class Dispatcher:
             operations = [operation for operation in served if operation.budget.has_waiting]
         for operation in due:
             operation.note_held()
-        if self._unlooked:
+        if self._to_look_up:
             self._look_up()
         self._dispatch()
 
     def _admit(self, operations: Iterable[Operation]) -> list[Request]:
-        """What the budgets of some operations let through now."""
+        """The requests that the budgets of some operations admit now."""
         admitted: list[Request] = []
         for operation in operations:
             tickets = operation.budget.admit(charge_apart if self._takes_plans else Charges())
@@ -230,7 +229,7 @@ class Dispatcher:
         return admitted
 
     def _plan(self, requests: list[Request]) -> None:
-        """Turn admitted requests into queued reads; they pay for those instead of for their upper bounds."""
+        """Plan the reads of admitted requests; from now on they pay for these instead of their upper bounds."""
         now_s = self.loop.time()
         groups: dict[object, list[Request]] = {}
         for request in requests:
@@ -238,16 +237,16 @@ class Dispatcher:
         for group_requests in groups.values():
             try:
                 reads = (plan_jobs if self._takes_plans else plan_ranges)(group_requests)
-            except BaseException as error:  # whatever it is, those who wait have to hear of it
+            except BaseException as error:  # of any class: the waiters must get it
                 for request in group_requests:
                     self.fail(request, error)
                 continue
             paid = dict.fromkeys(group_requests, 0)
-            # A store that finds ranges takes no plans: what is read of it are ranges.
-            fresh: list[Any] = self._unlooked if self._may_be_cached(group_requests[0]) else self._fresh
+            # A store that finds ranges takes no plans: all its reads are ranges.
+            fresh: list[Any] = self._to_look_up if self._may_be_cached(group_requests[0]) else self._fresh
             for read in reads:
                 if type(read) is RangeRead:
-                    same = self._under_way.setdefault(read.place, read)
+                    same = self._under_way.setdefault(read.key_range, read)
                     if same is not read and same.is_ahead_of(read):
                         same.join(read)
                         continue
@@ -263,29 +262,29 @@ class Dispatcher:
     def _may_be_cached(self, request: Request) -> bool:
         if not self._finds_ranges:
             return False
-        store: FindsRanges = self.store  # type: ignore[assignment]  # looked at before
-        return store.looks_for(request.key, request.operation.flow)
+        store: FindsRanges = self.store  # type: ignore[assignment]  # checked before
+        return store.may_be_cached(request.key, request.operation.flow)
 
     def _look_up(self) -> None:
-        """Have reads looked for in the disk cache, all together; no slot is needed for that."""
-        store: FindsRanges = self.store  # type: ignore[assignment]  # looked at before
-        reads, self._unlooked = [read for read in self._unlooked if read.holders], []
+        """Look up reads in the disk cache, all at once; this needs no slots."""
+        store: FindsRanges = self.store  # type: ignore[assignment]  # checked before
+        reads, self._to_look_up = [read for read in self._to_look_up if read.holders], []
         wanted = [read.wanted() for read in reads]
-        store.find_ranges(wanted).add_done_callback(partial(self._found, wanted))
+        store.find_ranges(wanted).add_done_callback(partial(self._on_lookup, wanted))
 
-    def _found(self, wanted: Sequence[WantedRange], future: Future[list[memoryview | None]]) -> None:
-        """In a thread of the cache."""
+    def _on_lookup(self, wanted: Sequence[WantedRange], future: Future[list[memoryview | None]]) -> None:
+        """Called in a thread of the cache."""
         with suppress(RuntimeError):  # a closed loop
-            self.loop.call_soon_threadsafe(self._looked_up, wanted, future)
+            self.loop.call_soon_threadsafe(self._deliver_lookup, wanted, future)
 
-    def _looked_up(self, wanted: Sequence[WantedRange], future: Future[list[memoryview | None]]) -> None:
-        """The cache has answered: what it does not have is read from the store, and that begins first."""
+    def _deliver_lookup(self, wanted: Sequence[WantedRange], future: Future[list[memoryview | None]]) -> None:
+        """Send the misses to the store first, then deliver the hits."""
         now_s = self.loop.time()
-        there: list[tuple[RangeRead, memoryview | None]] = []
+        hits: list[tuple[RangeRead, memoryview | None]] = []
         error = future.exception()
-        for one, data in zip(wanted, [None] * len(wanted) if error else future.result(), strict=True):
-            read: RangeRead = one.tag
-            if not read.holders:  # nobody wants it any more
+        for request, data in zip(wanted, [None] * len(wanted) if error else future.result(), strict=True):
+            read: RangeRead = request.tag
+            if not read.holders:
                 continue
             if error is not None:
                 self._forget(read)
@@ -294,13 +293,13 @@ class Dispatcher:
                 read.queued_s = now_s
                 self._fresh.append(read)
             else:
-                there.append((read, None if data is one.memory else data))
+                hits.append((read, None if data is request.memory else data))
         self._dispatch()
         counted = []
-        for read, data in there:
+        for read, data in hits:
             self._forget(read)
             read.state = "ended"
-            if read.holders:  # they may have left since, as another one has failed
+            if read.holders:  # they may have left since, if another read has failed
                 counted.append((read.sinks, self._deliver(read, data)))
         io_stats.count_cached(counted)
 
@@ -309,11 +308,11 @@ class Dispatcher:
     def _enqueue(self, read: Read) -> None:
         self._num_queued += 1
         operation = read.payer.operation
-        operation.num_placed = turn = max(self._turn_placed, operation.num_placed) + 1
+        operation.last_turn = turn = max(self._last_turn, operation.last_turn) + 1
         heapq.heappush(self._queue, (read.priority, turn, self._num_queued, read))
 
     def _dispatch(self) -> None:
-        """Send reads while there are slots; metadata does not wait for the operation's own limit."""
+        """Send reads while there are slots; metadata ignores the operation's own limit."""
         fresh, self._fresh = [read for read in self._fresh if read.holders], []
         if fresh and self._all_may_go(fresh):
             fresh.sort(key=attrgetter("priority"))
@@ -324,7 +323,7 @@ class Dispatcher:
         going: list[Read] = []
         while self._queue:
             _, turn, _, read = self._queue[0]
-            if not read.holders:  # nobody wants it any more
+            if not read.holders:
                 heapq.heappop(self._queue)
                 continue
             if len(self.in_flight) + len(going) >= self.growth.limit and not read.is_urgent:
@@ -332,13 +331,13 @@ class Dispatcher:
             if not self._take_slot():
                 break
             heapq.heappop(self._queue)
-            self._turn_placed = max(self._turn_placed, turn)
+            self._last_turn = max(self._last_turn, turn)
             going.append(read)
         if going:
             self._start(going)
 
     def _all_may_go(self, fresh: list[Read]) -> bool:
-        """Whether these need no queue: nobody else waits, and there are slots for all of them, which are taken."""
+        """Take slots for all these reads if none has to queue; whether they were taken."""
         if self._queue or self._in_line or self._granted or len(self.in_flight) + len(fresh) > self.growth.limit:
             return False
         return self._slots.acquire_all(len(fresh))
@@ -353,7 +352,7 @@ class Dispatcher:
         return not self._in_line
 
     def slot_granted(self) -> bool:
-        """A slot of the store came free while this dispatcher stood in line (`slots.Taker`); from any thread."""
+        """See `slots.Taker`: the dispatcher gets a slot that it waited for; called from any thread."""
         try:
             self.loop.call_soon_threadsafe(self._use_grant)
         except RuntimeError:
@@ -369,7 +368,7 @@ class Dispatcher:
             self._slots.release()
 
     def _start(self, reads: list[Read]) -> None:
-        """Each has its slot."""
+        """Send reads; each has its slot."""
         now_s = self.loop.time()
         for read in reads:
             read.state = "in flight"
@@ -386,15 +385,15 @@ class Dispatcher:
             self._start_ranges(ranges)
 
     def _start_ranges(self, reads: list[RangeRead]) -> None:
-        store: StartReads = self.store  # type: ignore[assignment]  # looked at before
+        store: StartReads = self.store  # type: ignore[assignment]  # checked before
         try:
             started = store.start_ranges([read.wanted() for read in reads], self._ranges_ended, self._count_retry)
-        except Exception as error:  # whatever it is, those who wait have to hear of it
+        except Exception as error:  # of any class: the waiters must get it
             for read in reads:
                 self.loop.call_soon(self._ended, read, None, error)
             return
-        for read, one in zip(reads, started, strict=True):
-            read.started = one
+        for read, handle in zip(reads, started, strict=True):
+            read.started = handle
 
     def _start_task(self, read: Read) -> None:
         context = copy_context()
@@ -405,18 +404,18 @@ class Dispatcher:
         read.task.add_done_callback(partial(self._task_ended, read))
 
     def _count_retry(self, read: Read, late: bool) -> None:
-        """A read is made again (`store.stats.on_retry`)."""
+        """Count the retry of a read (`store.counters.on_retry`)."""
         io_stats.count_retry(read.sinks)
         if not late:
             self.growth.failed()
 
     def _forget(self, read: Read) -> None:
-        """Nobody may join it any more."""
-        if type(read) is RangeRead and self._under_way.get(read.place) is read:
-            del self._under_way[read.place]
+        """Let no further requests join a read."""
+        if type(read) is RangeRead and self._under_way.get(read.key_range) is read:
+            del self._under_way[read.key_range]
 
     def _give_up(self, read: Read) -> None:
-        """Cancel a read in flight; it is over in a later turn of the loop."""
+        """Cancel a read in flight; it ends in a later turn of the loop."""
         self._forget(read)
         read.state = "given up"
         read.payer.operation.ending.add(read)
@@ -424,7 +423,7 @@ class Dispatcher:
             read.task.cancel()
         elif read.started is not None:
             read.started.cancel()
-            with suppress(RuntimeError):  # a closed loop, where nothing ends any more
+            with suppress(RuntimeError):  # a closed loop
                 self.loop.call_soon(self._ended, read, None, asyncio.CancelledError())
 
     def _task_ended(self, read: Read, task: asyncio.Task[Any]) -> None:
@@ -435,9 +434,9 @@ class Dispatcher:
         else:
             self._ended(read, task.result(), None)
 
-    def _ranges_ended(self, over: Sequence[StartedRead]) -> None:
+    def _ranges_ended(self, ended: Sequence[StartedRead]) -> None:
         ends: list[tuple[Read, Any, BaseException | None]] = []
-        for started in over:
+        for started in ended:
             read: RangeRead = started.tag
             read.queue_s += started.queue_s
             try:
@@ -450,7 +449,7 @@ class Dispatcher:
         self._all_ended([(read, result, error)])
 
     def _all_ended(self, ends: Sequence[tuple[Read, Any, BaseException | None]]) -> None:
-        """Reads are over, each with its result or an error."""
+        """Process ended reads, each with its result or an error."""
         held_back = bool(self._queue) and len(self.in_flight) >= self.growth.limit
         given_up = []
         for read, _, _ in ends:
@@ -459,13 +458,13 @@ class Dispatcher:
             self.in_flight.discard(read)
             if read.state == "given up":
                 given_up.append(read)
-            # Whoever leaves from now on, as another one of these fails, has nothing to wait for.
+            # A holder that leaves from now on, because another read fails, need not wait for this one.
             read.state, read.task, read.started = "ended", None, None
         self._slots.release(len(ends))
         counted = []
         for read, result, error in ends:
             num_bytes = 0
-            if not read.holders:  # nobody is left to hear of it
+            if not read.holders:
                 pass
             elif isinstance(error, asyncio.CancelledError):
                 self._fail_all(read, RuntimeError("the read was cancelled: its event loop is shutting down"))
@@ -476,14 +475,14 @@ class Dispatcher:
             counted.append((read.sinks, num_bytes, read.queue_s, read.is_cached))
         for read in given_up:
             self._ended_unwanted(read)
-        self._dispatch()  # first: what begins now is the same round
+        self._dispatch()  # first: reads that start now belong to the same round
         io_stats.end_reads(counted)
 
     def _deliver(self, read: Read, result: Any) -> int:
         planned_bytes = read.num_bytes
         try:
             complete = read.deliver(result)
-        except BaseException as error:  # not what was asked for: those who wait have to hear of it
+        except BaseException as error:  # wrong data: the waiters must get the error
             self._fail_all(read, error)
             return 0
         payer = read.payer
@@ -499,7 +498,7 @@ class Dispatcher:
             self.fail(request, error)
 
     def _ended_unwanted(self, read: Read) -> None:
-        """A cancelled read has ended: only now its bytes are free."""
+        """Return the bytes of a cancelled read, which has ended only now."""
         payer = read.payer
         payer.operation.ending.discard(read)
         payer.lingering -= 1
@@ -515,7 +514,7 @@ class Dispatcher:
 
 
 def _hand_over(read: Read, payer: Request) -> None:
-    """Another holder of a shared read carries its bytes from now on."""
+    """Charge the bytes of a shared read to another holder."""
     before, read.payer = read.payer, payer
     if before.ticket is not None and payer.ticket is not None:
         before.operation.budget.resize(before.ticket, before.ticket.num_bytes - read.num_bytes)
@@ -526,14 +525,14 @@ _of_takes: weakref.WeakValueDictionary[tuple[int, int, int], Dispatcher] = weakr
 
 
 def dispatcher_of_takes(store: ObjectReads, shared: object, make: Callable[[], Dispatcher]) -> Dispatcher:
-    """The dispatcher of all takes on a store and the running loop; lives as long as there is one.
+    """The dispatcher of all takes on a store and the running loop; exists as long as such a take.
 
-    shared  what the reads of a session have in common: others have a dispatcher of their own
+    shared  the scheduler of the session; each has its own dispatcher
     make    called for the first take
     """
-    # It holds the three, whose numbers are nobody else's meanwhile.
-    place = id(asyncio.get_running_loop()), id(store), id(shared)
-    found = _of_takes.get(place)
-    if found is None:
-        found = _of_takes[place] = make()
-    return found
+    # The dispatcher keeps the three objects alive, so that their ids stay unique.
+    ids = id(asyncio.get_running_loop()), id(store), id(shared)
+    dispatcher = _of_takes.get(ids)
+    if dispatcher is None:
+        dispatcher = _of_takes[ids] = make()
+    return dispatcher

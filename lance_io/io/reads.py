@@ -1,14 +1,14 @@
-"""Requests and the physical reads that answer them: what is asked, what goes out, and who gets which bytes.
+"""Requests and the physical reads that answer them.
 
 A request is one submission: ranges of one file, answered together or failed together. A read is one call of the
-store. Requests that were admitted together share reads, so the two know each other:
+store. Requests that are admitted together share reads, so the two refer to each other:
 
     Request.reads    the reads that hold its bytes
-    Read.holders     the requests that still want it; a read without holders is not sent, or cancelled
-    Read.payer       the holder whose ticket carries the read's bytes in the budget: a shared buffer is counted once,
-                     and for as long as somebody holds it
+    Read.holders     the requests that still need it; a read without holders is not sent, or cancelled
+    Read.payer       the holder whose ticket is charged for the read's bytes: a shared buffer is counted once, and as
+                     long as any request holds it
 
-Nothing here awaits; `scheduler.py` moves these objects along.
+Nothing here awaits; `dispatch.py` drives these objects.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from lance_io import _kernels
+from lance_io.io.buffer_pool import POOLED_BYTES_MIN, buffer_pool
 from lance_io.io.estimates import charge_apart
-from lance_io.io.spares import SPARE_BYTES_MIN, spares
 from lance_io.io.stats import join_sinks
 from lance_io.limits import KIB
 from lance_io.spans import Fetched, Ranges, int64s
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from lance_io.store.api import ObjectReads
     from lance_io.store.offers import PlanReads, StartedRead
 
-# A small answer that is kept must not hold a large merged buffer in memory: it is copied out.
+# A small answer that is kept must not keep a large merged buffer in memory: it is copied out.
 PINNED_BYTES_MAX = 64 * KIB
 PINNED_RATIO_MAX = 4
 
@@ -45,11 +45,11 @@ _NO_OFFSETS: IntArray = np.empty(0, dtype=np.int64)
 
 
 class Merging(NamedTuple):
-    """Which requests share reads, and how far that goes.
+    """Rules for merging requests into shared reads.
 
-    mode            "take": those of equal priority, one batch of rows; "scan": all that are admitted together
+    mode            "take": merge requests of equal priority, one batch of rows; "scan": all that are admitted together
     gap_bytes_max   ranges no further apart than this share a read
-    read_bytes_max  longest read
+    read_bytes_max  maximum length of a read
     """
 
     mode: Literal["take", "scan"]
@@ -58,16 +58,16 @@ class Merging(NamedTuple):
 
 
 class Request:
-    """One submission on its way.
+    """One submission of ranges.
 
     operation  the scan or take that it belongs to
-    key        the object
-    ranges     what is wanted of it
+    key        key of the object
+    ranges     the requested ranges
     num_bytes  the sum of their lengths
-    merging    how it may share reads
+    merging    rules for sharing reads
     priority   smaller is more urgent
-    ticket     its place in the budget; None for metadata, which goes ahead of everything
-    sinks      the statistics that its reads count in
+    ticket     its ticket in the budget; None for metadata, which is admitted before everything else
+    sinks      the statistics that count its reads
     """
 
     __slots__ = (
@@ -111,14 +111,14 @@ class Request:
         self.ticket = ticket
         self.sinks = sinks
         self.reads: list[Read] = []
-        self.num_missing = 0  # pieces that have not come in
+        self.num_missing = 0  # pieces that have not arrived
         self.offsets: IntArray = _NO_OFFSETS
-        self.destination: Any = None  # where several pieces come together
+        self.destination: Any = None  # buffer that joins several pieces
         self.answer: Any = None
         self.error: BaseException | None = None
-        self.ended = False  # answer or error is there
-        self.left = False  # nobody wants it any more: taken, cancelled or failed
-        self.lingering = 0  # reads that still run though it has left
+        self.ended = False  # answer or error is set
+        self.left = False  # consumed, cancelled or failed
+        self.lingering = 0  # cancelled reads that still run
         self.waiter: asyncio.Future[None] | None = None
 
     @property
@@ -129,44 +129,44 @@ class Request:
         return (self.key, self.merging)
 
     def waiting(self) -> asyncio.Future[None]:
-        """What is done when answer or error is there."""
+        """A future that is done when answer or error is set."""
         if self.waiter is None:
             self.waiter = asyncio.get_running_loop().create_future()
         return self.waiter
 
     def end(self) -> None:
-        """Answer or error is there: wake who waits for it."""
+        """Wake the waiters: answer or error is set."""
         self.ended = True
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
 
     def expect(self, num_pieces: int, offsets: IntArray, num_bytes: int) -> None:
-        """The answer will come in so many pieces, `num_bytes` in all, ranges starting at `offsets`."""
+        """Prepare for an answer of `num_pieces` pieces, `num_bytes` in all, with ranges starting at `offsets`."""
         self.num_missing = num_pieces
         self.offsets = offsets
-        if self.merging.mode == "take" and num_bytes >= SPARE_BYTES_MIN and not self.ranges.keep:
-            self.destination = spares().of(num_bytes)
+        if self.merging.mode == "take" and num_bytes >= POOLED_BYTES_MIN and not self.ranges.keep:
+            self.destination = buffer_pool().allocate(num_bytes)
         elif num_pieces > 1:
             self.destination = np.empty(num_bytes, dtype=np.uint8)
 
-    def room(self, place: int, num_bytes: int) -> memoryview | None:
-        """Where a piece of the answer belongs, for a store that can receive it there; None if that is to be seen."""
+    def room(self, offset: int, num_bytes: int) -> memoryview | None:
+        """The memory for a piece of the answer, for a store that can receive into it; None if there is none yet."""
         if self.destination is None:
             return None
-        return memoryview(self.destination)[place : place + num_bytes]
+        return memoryview(self.destination)[offset : offset + num_bytes]
 
     def receive_placed(self) -> bool:
-        """A piece is where it belongs. True when the answer is complete."""
+        """Record a piece that was received into `room`. True when the answer is complete."""
         self.num_missing -= 1
         if self.num_missing == 0:
             self.answer = Fetched(self.destination, self.offsets)
-            self.destination = None  # whoever takes the answer has all of it
+            self.destination = None  # the consumer of the answer owns all of it
         return self.num_missing == 0
 
-    def receive(self, source: memoryview, start: int, end: int, place: int) -> bool:
-        """Bytes `start` to `end` of a read's buffer belong at `place`. True when the answer is complete."""
+    def receive(self, source: memoryview, start: int, end: int, offset: int) -> bool:
+        """Put bytes `start` to `end` of a read's buffer at `offset`. True when the answer is complete."""
         if self.destination is not None:
-            memoryview(self.destination)[place : place + end - start] = source[start:end]
+            memoryview(self.destination)[offset : offset + end - start] = source[start:end]
             return self.receive_placed()
         self.num_missing -= 1
         piece: Any = source[start:end]
@@ -177,13 +177,13 @@ class Request:
 
 
 class Read:
-    """One call of the store; a subclass says which.
+    """One call of the store; subclasses define which.
 
-    priority   of its most urgent holder
-    num_bytes  what it will hold at most, once answered what it does hold
-    queued_s   when it got in the queue, by the loop's clock
+    priority   that of its most urgent holder
+    num_bytes  upper bound of its bytes; once answered, its bytes
+    queued_s   when it entered the queue, by the loop's clock
     queue_s    how long it waited before it was sent
-    is_cached  whether a disk cache has answered it
+    is_cached  whether a disk cache answered it
     """
 
     __slots__ = (
@@ -211,97 +211,97 @@ class Read:
         self.state: Literal["queued", "in flight", "given up", "ended"] = "queued"
         self.queued_s = self.queue_s = 0.0
         self.is_cached = False
-        self.task: asyncio.Task[Any] | None = None  # what carries it in flight: a task,
-        self.started: StartedRead | None = None  # or a store that needs none
+        self.task: asyncio.Task[Any] | None = None  # in flight either as a task,
+        self.started: StartedRead | None = None  # or as a handle of a store that needs no task
 
     def note_cached(self) -> None:
-        """A disk cache answers it (`store.counters.on_cached`)."""
+        """Record that a disk cache answers it (`store.counters.on_cached`)."""
         self.is_cached = True
 
     @property
     def is_urgent(self) -> bool:
-        """Metadata: it does not wait for its scan's own limit of requests."""
+        """Whether it reads metadata, which ignores the scan's own limit of requests."""
         return self.payer.ticket is None
 
     def fetch(self, store: ObjectReads) -> Coroutine[Any, Any, Any]:
-        """The call."""
+        """The call of the store."""
         raise NotImplementedError
 
     def deliver(self, result: Any) -> list[Request]:
-        """Hand the result of the call to the holders; returns those whose answer is complete now.
+        """Pass the result of the call to the holders; returns those whose answer is complete now.
 
-        Sets `num_bytes` to what came. Raises if the result is not what was asked for.
+        Sets `num_bytes` to the received size. Raises if the result has the wrong size.
         """
         raise NotImplementedError
 
 
 class RangeRead(Read):
-    """One range of an object, cut into the segments of its holders.
+    """One range of an object, split into the segments of its holders.
 
-    place     the object, where it starts, where it ends
-    segments  (request, start and end in this read, place in the answer)
+    key_range  key of the object, start, end
+    segments   (request, start and end in this read, offset in the answer)
     """
 
-    __slots__ = ("_room", "place", "segments")
+    __slots__ = ("_room", "key_range", "segments")
 
     def __init__(self, start: int, end: int, segments: list[tuple[Request, int, int, int]]) -> None:
-        super().__init__([segments[0][0]] if len(segments) == 1 else [one[0] for one in segments], end - start)
-        self.place = self.payer.key, start, end
+        super().__init__([segments[0][0]] if len(segments) == 1 else [item[0] for item in segments], end - start)
+        self.key_range = self.payer.key, start, end
         self.segments = segments
-        self._room: tuple[Request, memoryview] | None = None  # where it is received, and whose answer that is
+        self._room: tuple[Request, memoryview] | None = None  # the memory that receives it, and its request
 
     def fetch(self, store: ObjectReads) -> Coroutine[Any, Any, Any]:
-        """The call."""
-        return store.get_range(*self.place)
+        """The call of the store."""
+        return store.get_range(*self.key_range)
 
     def wanted(self) -> WantedRange:
-        """The same, for a store that starts reads; one piece of a larger answer is received where it belongs."""
+        """The range for a store that starts reads; with the memory to receive it, if it is a piece of one answer."""
         room = None
         if len(self.segments) == 1:
-            request, _, _, place = self.segments[0]  # all of this read, since nobody else holds any of it
-            room = request.room(place, self.num_bytes)
+            request, _, _, offset = self.segments[0]  # a single holder: the segment is the whole read
+            room = request.room(offset, self.num_bytes)
             if room is not None:
                 self._room = request, room
-        key, start, end = self.place
+        key, start, end = self.key_range
         return WantedRange(key, start, end, room, self.payer.operation.flow, self)
 
     def is_ahead_of(self, other: RangeRead) -> bool:
-        """Whether this one, which is under way, comes no later than another one would."""
+        """Whether this read, which is under way, is not slower than another read of the same range."""
         return self.state == "in flight" or self.priority <= other.priority
 
     def join(self, other: RangeRead) -> None:
-        """Answer the holders of a read of the same range, too."""
+        """Also answer the holders of another read of the same range."""
         self.segments += other.segments
         self.holders += other.holders
         for request in other.holders:
             request.reads[request.reads.index(other)] = self
 
     def deliver(self, result: Any) -> list[Request]:
-        """Cut up the buffer; None: the bytes are where they belong."""
+        """Split the buffer; a `result` of None means that the bytes were received into the given memory."""
         room, self._room = self._room, None
         segments, self.segments = self.segments, []
         complete = []
         if result is None:
             assert room is not None
             placed, view = room
-            if len(segments) > 1:  # others have joined: they are not to hold all of that answer in memory
+            if len(segments) > 1:  # others have joined: they must not keep that whole answer in memory
                 view = memoryview(bytes(view))
         else:
             placed, view = None, memoryview(result).cast("B")
             if len(view) != self.num_bytes:
-                key, start, _ = self.place
+                key, start, _ = self.key_range
                 text = f"expected {self.num_bytes} bytes from {start} on, the store gave {len(view)}"
                 raise ShortRead(text, path=key)
-        for request, start, end, place in segments:
+        for request, start, end, offset in segments:
             if request.left:
                 continue
-            if request.receive_placed() if request is placed else request.receive(view, start, end, place):
+            if request.receive_placed() if request is placed else request.receive(view, start, end, offset):
                 complete.append(request)
         return complete
 
 
 class PlanRead(Read):
-    """All ranges of some requests on one object, for a store that takes whole plans."""
+    """All ranges of several requests for one object, for a store that takes whole plans."""
 
     __slots__ = ()
 
@@ -309,9 +309,9 @@ class PlanRead(Read):
         super().__init__(holders, sum(map(charge_apart, holders)))
 
     def fetch(self, store: ObjectReads) -> Coroutine[Any, Any, Any]:
-        """The call."""
-        planner: PlanReads = store  # type: ignore[assignment]  # the scheduler looked
-        # frozen here: a holder may leave while the call runs
+        """The call of the store."""
+        planner: PlanReads = store  # type: ignore[assignment]  # the scheduler has checked it
+        # a copy: a holder may leave while the call runs
         requests = list(self.holders)
         return self._fetch(planner, requests)
 
@@ -321,7 +321,7 @@ class PlanRead(Read):
         return requests, await store.read_ranges(requests[0].key, ranges, gap_bytes, read_bytes)
 
     def deliver(self, result: tuple[list[Request], Fetched]) -> list[Request]:
-        """Every holder gets the one buffer and its own offsets."""
+        """Pass the shared buffer to all holders, each with its own offsets."""
         requests, fetched = result
         self.num_bytes = memoryview(fetched.buffer).nbytes
         begin, complete = 0, []
@@ -341,7 +341,7 @@ class PlanRead(Read):
 
 
 class CallRead(Read):
-    """Any other reading call, whose result is the answer as it stands."""
+    """Any other read call, whose result is the answer."""
 
     __slots__ = ("_call",)
 
@@ -350,7 +350,7 @@ class CallRead(Read):
         self._call = call
 
     def fetch(self, store: ObjectReads) -> Coroutine[Any, Any, Any]:
-        """The call."""
+        """The call of the store."""
         return self._call()
 
     def deliver(self, result: Any) -> list[Request]:
@@ -373,7 +373,7 @@ def join(parts: Sequence[Ranges]) -> Ranges:
 
 
 def plan_ranges(requests: list[Request]) -> list[Read]:
-    """Reads for requests of one group, one per merged range. Sets what each request waits for."""
+    """Plan reads for requests of one group, one per merged range. Prepares each request for its pieces."""
     _, gap_bytes_max, read_bytes_max = requests[0].merging
     wanted = [(request, request.ranges.starts, request.ranges.ends) for request in requests]
     planned, sizes, memory = _kernels.plan_reads(wanted, gap_bytes_max, read_bytes_max)
@@ -388,7 +388,7 @@ def plan_ranges(requests: list[Request]) -> list[Read]:
 
 
 def plan_jobs(requests: list[Request]) -> list[Read]:
-    """Reads for requests of one group at a store that takes whole plans: jobs of about `read_bytes_max`, in order."""
+    """Plan reads for requests of one group on a store that takes plans: jobs of about `read_bytes_max`, in order."""
     read_bytes_max = requests[0].merging.read_bytes_max
     reads: list[Read] = []
     job: list[Request] = []
@@ -411,5 +411,5 @@ def _attach(reads: list[Read]) -> None:
 
 
 def _pins(wanted_bytes: int, buffer_bytes: int) -> bool:
-    """True when a kept answer would keep far more memory than it needs."""
+    """Whether a kept answer would keep far more memory alive than it needs."""
     return wanted_bytes < PINNED_BYTES_MAX and buffer_bytes > PINNED_RATIO_MAX * wanted_bytes

@@ -1,21 +1,21 @@
-"""The asyncio part: many small byte ranges in, few store requests out, most urgent first.
+"""The asyncio scheduler: merges many small byte ranges into few store requests, most urgent first.
 
     submit --> pending --(one turn of the loop)--> waiting for budget --> planned --> queue of reads --> in flight
                    metadata goes straight to planned ------------------^
 
-- Everything submitted before the loop's next turn is looked at together; what the budget admits together is planned
-  together, so columns of one file share reads. A *scan* merges whatever it has admitted of a file; a *take* merges
-  requests of equal priority (one batch of rows), so that no batch waits for bytes of a later one, and those of other
-  takes on the store.
+- All requests submitted before the loop's next turn are processed together; those that the budget admits together are
+  planned together, so that columns of one file share reads. A *scan* merges all admitted requests for a file; a *take*
+  merges requests of equal priority (one batch of rows), so that no batch waits for bytes of a later one, and requests
+  of other takes on the store.
 - The unit of admission is the request, the unit of concurrency the read. A read needs one of the operation's own
   slots and one of its store's, which all schedulers of the process share; the shared one is taken last.
 - Awaiting a handle *demands* it: it is admitted even over budget (`budget.py` says why). So await a handle only when
-  its data is the next thing needed; a `gather` over handles demands all of them and turns the budget off.
-- A request ends when its last piece is in, at its first error, or when its handle is cancelled, closed or dropped.
-  Reads that nobody else holds are cancelled with it, and its bytes return to the budget.
+  its data is needed next; a `gather` over handles demands all of them and disables the budget.
+- A request ends when its last piece arrives, at its first error, or when its handle is cancelled, closed or dropped.
+  Reads without other holders are cancelled with it, and its bytes return to the budget.
 
-This is the face of it, for one operation; `dispatch.py` does the work. Every method of these classes is called on one
-loop, the one that the first `submit` ran on; a handle may be dropped on any thread.
+This module is the interface for one operation; `dispatch.py` does the work. All methods are called on one loop, that of
+the first `submit`; a handle may be dropped on any thread.
 """
 
 from __future__ import annotations
@@ -55,22 +55,22 @@ _METADATA: Priority = (-1,)  # before every (operation, file, row)
 
 
 class ReadScheduler:
-    """Reads for one operation (a scan, a take) on one store, within a budget of bytes read ahead.
+    """Reads of one operation (a scan, a take) on one store, within a budget of prefetched bytes.
 
-    store           where to read
-    merge           "scan" or "take", unless a file says otherwise: which requests share reads, and which numbers of
-                    the store's profile hold
-    budget_bytes    bound on what is in flight or fetched and not yet taken; 0 for none
-    requests_max    reads of this scheduler in flight at once; None for the profile's: `requests_max` for a take, which
-                    needs everything at once; a scan, where order counts, begins with `requests_start` and grows to
-                    half of that (`Growth` in `slots.py`)
+    store           the store to read
+    merge           "scan" or "take", unless a file overrides it: which requests share reads, and which limits of the
+                    store's profile apply
+    budget_bytes    bound on bytes in flight, or fetched and not yet consumed; 0 for none
+    requests_max    maximum number of reads in flight; None for the profile's: a take, which needs everything at once,
+                    has `requests_max`; a scan, where order counts, starts with `requests_start` and grows to half of
+                    `requests_max` (`Growth` in `slots.py`)
     gap_bytes_max   ranges closer than this share a read; None for the profile's
-    read_bytes_max  longest read; None for the profile's
+    read_bytes_max  maximum length of a read; None for the profile's
     operation       first part of every priority: smaller goes first
     pool            bound shared with other schedulers; None for that of `shared`
-    shared          what the session has in common; None for the process's bound and the store's slots
+    shared          the scheduler of the session; None for the process's bound and the store's slots
 
-    What is read counts in `stats`, in those of `shared`, and in the `io_stats` blocks that it was submitted in.
+    Reads count in `stats`, in those of `shared`, and in the `io_stats` blocks around their submission.
     """
 
     def __init__(
@@ -107,16 +107,16 @@ class ReadScheduler:
             pool = pool or shared.pool
         refill_bytes = self._mergings[merge].read_bytes_max
         self._own = Operation(sinks, budget_bytes, refill_bytes, pool or process_pool(), reads_once=merge == "scan")
-        self._closed: str | None = None  # what was closed
+        self._closed: str | None = None  # name of the closed object, for errors
 
     def file(
         self, key: str, *, size_bytes: int | None = None, priority: int = 0, merge: Merge | None = None
     ) -> FileReads:
-        """The face for reading one object.
+        """Reads of one object.
 
-        size_bytes  its length, when it is known (not None, not 0): ranges behind the end are refused without a request
-        priority    files go in this order, before the order of their rows
-        merge       which of its requests share reads; None for what the scheduler was made for
+        size_bytes  its length, None or 0 if unknown: ranges past the end are refused without a request
+        priority    files are read in this order, before the order of their rows
+        merge       which of its requests share reads; None for the mode of the scheduler
         """
         merging = self._mergings[merge or self._merge]
         return FileReads(self, key, size_bytes or None, merging, (self._operation, priority))
@@ -132,9 +132,9 @@ class ReadScheduler:
         return result
 
     def close(self, what: str = "the scheduler") -> None:
-        """End every request with an error and cancel what is in flight. Nothing can be submitted any more.
+        """End every request with an error, cancel reads in flight, and refuse new requests.
 
-        what  was closed, for the error
+        what  the closed object, for the error
         """
         self._closed = what
         own = self._own
@@ -143,7 +143,7 @@ class ReadScheduler:
                 own.dispatcher.fail(request, RuntimeError(f"{what} was closed before this read was done"))
 
     async def aclose(self, what: str = "the scheduler") -> None:
-        """`close`, and wait until the reads in flight have ended, but for those that others wait for, too."""
+        """`close`, and wait until the reads in flight have ended, except those that other operations share."""
         self.close(what)
         tasks = [read.task for read in self._own.ending if read.task is not None]
         if tasks:
@@ -167,7 +167,7 @@ class ReadScheduler:
         io_stats.count_wanted(sinks, len(wanted), num_bytes)
         if num_bytes == 0:
             request.answer = Fetched(b"", wanted.starts * 0)
-            request.ended = request.left = True  # without a request there is nothing to give back
+            request.ended = request.left = True  # no read, so no bytes to return
         else:
             if request.ticket is not None:
                 request.ticket.item = request
@@ -219,11 +219,11 @@ class ReadScheduler:
 
 
 class OpenSchedulers:
-    """The schedulers that one owner has at work, to be closed together. For one loop, as they are.
+    """The live schedulers of one owner, for closing them together. For one loop, like the schedulers.
 
-    What reads without one, in threads, is waited for.
+    Closing also waits for reads without a scheduler, in threads.
 
-    owner  what it is, for errors
+    owner  its name, for errors
     """
 
     def __init__(self, owner: str) -> None:
@@ -234,19 +234,18 @@ class OpenSchedulers:
         self._none_beside = threading.Condition()
 
     def add(self, scheduler: ReadScheduler) -> None:
-        """Another one. Raises `RuntimeError` once they were closed."""
+        """Add a scheduler. Raises `RuntimeError` after `aclose`."""
         self.check()
         self._live.add(scheduler)
 
     def check(self) -> None:
-        """Raise `RuntimeError` once they were closed."""
+        """Raise `RuntimeError` after `aclose`."""
         if self._closed:
             raise RuntimeError(f"{self._owner} was closed")
 
     @contextmanager
     def beside(self) -> Iterator[None]:
-        """Something that reads without a scheduler, on any loop. Raises `RuntimeError` where they are closed, or were
-        meanwhile."""
+        """A block that reads without a scheduler, on any loop. Raises `RuntimeError` if `aclose` was called before."""
         with self._none_beside:
             self.check()
             self._num_beside += 1
@@ -259,7 +258,7 @@ class OpenSchedulers:
         self.check()
 
     async def aclose(self) -> None:
-        """Close all of them, wait until their reads in flight have ended, and refuse new ones."""
+        """Close all schedulers, wait until their reads in flight have ended, and refuse new ones."""
         with self._none_beside:
             self._closed = True
         await asyncio.gather(*(scheduler.aclose(self._owner) for scheduler in list(self._live)))
@@ -276,7 +275,7 @@ def _or(value: int | None, default: int) -> int:
 
 
 class FileReads:
-    """One object, as a scheduler reads it; `ReadScheduler.file` makes it."""
+    """Reads of one object through a scheduler; created by `ReadScheduler.file`."""
 
     __slots__ = ("_merging", "_prefix", "_scheduler", "key", "size_bytes")
 
@@ -290,12 +289,12 @@ class FileReads:
         self.size_bytes = size_bytes
 
     def submit(self, wanted: Ranges, priority: int = 0) -> Handle:
-        """Ask for ranges without waiting.
+        """Submit ranges without waiting.
 
-        wanted    byte ranges of the object in any order; `purpose` "metadata" goes ahead of everything else
+        wanted    byte ranges of the object in any order; `purpose` "metadata" goes before everything else
         priority  usually the first row that needs them: smaller is more urgent
 
-        Raises `FormatError` for a range that is none or ends behind the file.
+        Raises `FormatError` for an invalid range or one that ends past the end of the file.
         """
         num_bytes = check_ranges(wanted, self.size_bytes, self.key)
         return self._scheduler._submit(self.key, wanted, num_bytes, self._merging, (*self._prefix, priority))
@@ -306,11 +305,11 @@ class FileReads:
 
 
 class Handle:
-    """An answer to come. `await handle` gives it once, as `Fetched` in the order of the ranges asked for.
+    """A pending answer. `await handle` returns it once, as `Fetched` in the order of the submitted ranges.
 
-    Awaiting demands it: never await, gather or wrap in a task before its data is the next thing needed. The first
-    error of any of its reads is raised. Cancelling the awaiting task, `cancel`, or dropping the handle un-awaited
-    gives its bytes back and cancels what nobody else needs.
+    Awaiting demands it: never await, gather or wrap it in a task before its data is needed next. Awaiting raises the
+    first error of its reads. Cancelling the awaiting task, `cancel`, or dropping the handle un-awaited returns its
+    bytes and cancels reads without other holders.
     """
 
     __slots__ = ("__weakref__", "_dispatcher", "_request")
@@ -321,7 +320,7 @@ class Handle:
 
     @property
     def done(self) -> bool:
-        """True when awaiting would not wait: the answer is there, or an error."""
+        """True if the answer or an error is set, so that awaiting would not block."""
         return self._request.ended
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -333,31 +332,31 @@ class Handle:
             if request.error is not None:
                 raise request.error
             if request.answer is None:
-                raise RuntimeError("a read's handle gives its answer once, and it has been taken")
+                raise RuntimeError("a read's handle returns its answer only once, and it has been taken")
             answer, request.answer = request.answer, None
             return answer
         finally:
             self._dispatcher.leave(request)
 
     def demand(self) -> None:
-        """Say that this is the next thing needed, as awaiting does, without waiting."""
+        """Demand the answer, as awaiting does, without waiting."""
         if not self._request.ended:
             self._dispatcher.demand(self._request)
 
     def on_end(self, callback: Callable[[], object]) -> None:
-        """Call this in a turn of the loop when awaiting would no longer wait."""
+        """Call `callback` on the loop when the answer or an error is set."""
         if self._request.ended:
             self._dispatcher.loop.call_soon(callback)
         else:
             self._request.waiting().add_done_callback(lambda _: callback())
 
     async def arrived(self) -> None:
-        """Wait until the answer is there, or an error, without demanding it: that is for awaiting the handle."""
+        """Wait until the answer or an error is set, without demanding it."""
         if not self._request.ended:
             await self._request.waiting()
 
     def cancel(self) -> None:
-        """Give the request up; whoever awaits it, now or later, gets a `RuntimeError`. Harmless once it was taken."""
+        """Cancel the request; awaiting it raises a `RuntimeError`. No effect after the answer was taken."""
         if not self._request.left:
             self._dispatcher.fail(self._request, RuntimeError("this read was cancelled"))
 

@@ -1,4 +1,4 @@
-"""What the datasets of a session share when they read: places for requests, bytes, an order, counters."""
+"""Limits and counters that the datasets of a session share for their reads."""
 
 from __future__ import annotations
 
@@ -19,22 +19,27 @@ _LEAST: Final = {"concurrency": 1, "io_buffer_size": 0, "retries": 0, "gap_bytes
 
 @dataclass(eq=False)
 class IoScheduler:
-    """Bounds and numbers for the reads of all datasets that are opened with one `Session(io_scheduler=...)`.
+    """Limits for the reads of all datasets that you open with one `Session(io_scheduler=...)`.
 
-    concurrency     requests for data files that they have in flight at once, in stores that are waited for; None for
-                    no bound but each store's, which holds for the whole process
-    io_buffer_size  bytes that they may hold together, read and not yet consumed, and that a scan may which says
-                    nothing else; 0 for no bound, None for the defaults: 80 MiB a scan, and the bound of the process
-    retries         attempts after the first, of requests that fail in a way that may pass; None for the store's
-    timeout         seconds to wait for an answer, and one more for each MB of it; None for the store's
-    priority        whose requests go first when a store has no place free: those of the smallest number
-    gap_bytes_max   ranges closer than this share a request; None for the store's, which is larger for scans
-    read_bytes_max  longest request; None for the store's
+    Within a session the requests of a scan are sent in the order of its rows. Storage options take precedence over
+    `retries`, `timeout`, `gap_bytes_max` and `read_bytes_max`. Local reads do not count for `concurrency`: they run in
+    the thread that needs them.
 
-    Within a session the requests of a scan go in the order of its rows. Storage options stand above `retries`,
-    `timeout`, `gap_bytes_max` and `read_bytes_max`. Local reads take no places: they are done where they are asked for.
+    Args:
+        concurrency: Maximum number of concurrent requests for data files of remote stores. None for the limit of each
+            store, which holds for the whole process.
+        io_buffer_size: Maximum number of bytes that all datasets hold together, read and not yet consumed; also the
+            default of a single scan. 0 for no bound; None for the defaults: 80 MiB a scan, and the bound of the
+            process.
+        retries: Maximum number of retries of a request after a transient failure. None for the store's.
+        timeout: Seconds to wait for an answer, plus one second for each MB of it. None for the store's.
+        priority: When a store has no free slot, requests of the session with the smallest number are sent first.
+        gap_bytes_max: Ranges closer than this many bytes share a request. None for the store's, which is larger for
+            scans.
+        read_bytes_max: Maximum length of a request in bytes. None for the store's.
 
-    Raises `UsageError` for a number that cannot be.
+    Raises:
+        UsageError: A value is out of range or of the wrong type.
     """
 
     concurrency: int | None = None
@@ -60,29 +65,48 @@ class IoScheduler:
         survive_fork(self)
 
     def start_over(self) -> None:
-        """Nothing is read (after a fork: what the parent has in flight is the parent's)."""
+        """Reset slots and counters (after a fork: requests in flight belong to the parent)."""
         self._stats = IoStats()
-        self._places = None if self.concurrency is None else Slots(self.concurrency)
+        self._slots = None if self.concurrency is None else Slots(self.concurrency)
         self._pool = Pool(self.io_buffer_size, within=process_pool) if self.io_buffer_size else None
 
     @property
     def stats(self) -> IoStats:
-        """What was read through it so far; read the counters at any time."""
+        """Counters of all reads through this scheduler; live, so you can read them at any time.
+
+        Returns:
+            The `IoStats` of this scheduler, always the same object.
+        """
         return self._stats
 
     @property
     def pool(self) -> Pool:
-        """The bound on what is held."""
+        """The pool of bytes that its datasets share.
+
+        Returns:
+            The pool for `io_buffer_size`, or that of the process.
+        """
         return process_pool() if self._pool is None else self._pool
 
     def slots(self, links: tuple[Slots, ...]) -> SlotSource:
-        """Places for requests that take these slots of a store, too."""
-        places = () if self._places is None else (self._places,)
-        return SlotChain(*places, *links, priority=self.priority)
+        """Slots for requests, which also take slots of a store.
+
+        Args:
+            links: The slots of the store.
+
+        Returns:
+            A source of slots with the priority of this scheduler.
+        """
+        own = () if self._slots is None else (self._slots,)
+        return SlotChain(*own, *links, priority=self.priority)
 
     @property
     def storage_options(self) -> dict[str, str]:
-        """Its numbers as the options of stores, which options that a user gives stand above."""
+        """Its limits as storage options. Options that you pass for a dataset take precedence.
+
+        Returns:
+            Values by option name, only for limits that are set.
+        """
         options: dict[str, Any] = {
             "client_max_retries": self.retries,
             "request_timeout": None if self.timeout is None else f"{self.timeout}s",

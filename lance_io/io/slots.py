@@ -1,8 +1,8 @@
-"""How many requests one store gets at once from this whole process, whoever sends them.
+"""Bounds the concurrent requests of this process to one store.
 
-A scheduler that finds no slot free stands in line and is given the next one; it stands there once, however many
-reads it has waiting, so several operations on one bucket take turns. All scans together have half of the slots. Where
-sessions have priorities, theirs are lines of their own, one before the other.
+A scheduler that finds no free slot joins a queue and gets the next one. It joins the queue once for all its waiting
+reads, so that operations on one bucket alternate. All scans together have half of the slots. Each priority of a session
+has its own queue; smaller priorities go first.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ if TYPE_CHECKING:
 
 
 class Taker(Protocol):
-    """What stands in line for a slot."""
+    """Waits in a queue for a slot."""
 
     def slot_granted(self) -> bool:
-        """Called from any thread: the caller owns one slot now and gives it back with `Slots.release`.
+        """Called from any thread: the taker now owns a slot and returns it with `Slots.release`.
 
-        False when it cannot take it any more.
+        False if the taker no longer needs it.
         """
 
 
 class SlotSource(Protocol):
-    """Where a scheduler gets its slots, one for each request."""
+    """Provides slots, one for each request."""
 
     def acquire(self, taker: Taker) -> bool:
-        """Take a slot. If none is free, `taker` gets in line, where it must not stand yet, and False is returned."""
+        """Take a slot; whether one was free. If not, `taker` joins the queue. It must not be in the queue already."""
 
     def acquire_all(self, num_slots: int) -> bool:
-        """Take so many slots, if they are free and nobody stands in line for one; otherwise none."""
+        """Take `num_slots` slots if all are free and no taker waits, else none; whether they were taken."""
 
     def release(self, num_slots: int = 1) -> None:
-        """Give slots back."""
+        """Return slots."""
 
 
 class Slots:
-    """A counter of requests in flight with a line of those who wait; thread-safe.
+    """A counting semaphore for requests in flight, with a queue of waiting takers; thread-safe.
 
-    limit  most requests in flight at once
+    limit  maximum number of requests in flight
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._in_use = 0
-        self._line: list[tuple[int, int, Taker]] = []  # a heap: priority, order of coming
-        self._coming = count()
+        self._queue: list[tuple[int, int, Taker]] = []  # a heap: priority, arrival number
+        self._arrivals = count()
         self._lock = threading.Lock()
 
     @property
@@ -61,41 +61,41 @@ class Slots:
         return self._in_use
 
     def acquire(self, taker: Taker, priority: int = 0) -> bool:
-        """Take a slot. If none is free, `taker` gets in line, where it must not stand yet, and False is returned.
+        """See `SlotSource`.
 
-        priority  its line; smaller numbers go first
+        priority  smaller numbers go first
         """
         with self._lock:
-            if self._in_use < self._limit and not self._line:
+            if self._in_use < self._limit and not self._queue:
                 self._in_use += 1
                 return True
-            heapq.heappush(self._line, (priority, next(self._coming), taker))
+            heapq.heappush(self._queue, (priority, next(self._arrivals), taker))
             return False
 
     def acquire_all(self, num_slots: int) -> bool:
         """See `SlotSource`."""
         with self._lock:
-            if self._line or self._in_use + num_slots > self._limit:
+            if self._queue or self._in_use + num_slots > self._limit:
                 return False
             self._in_use += num_slots
             return True
 
     def release(self, num_slots: int = 1) -> None:
-        """Give slots back: to the first in line, who keep them in use, or else to everybody."""
+        """Return slots: pass them on to the first takers in the queue, and free the rest."""
         while num_slots:
             with self._lock:
-                if not self._line:
+                if not self._queue:
                     self._in_use -= num_slots
                     return
-                _, _, taker = heapq.heappop(self._line)
+                _, _, taker = heapq.heappop(self._queue)
             if taker.slot_granted():
                 num_slots -= 1
 
 
 class SlotChain:
-    """Slots that are taken one after the other, those that most share last: who waits for the first holds no other.
+    """Several slots per request, taken in order, the most shared last: a taker that waits for the first holds no other.
 
-    priority  its line in each of them
+    priority  priority in each of the queues
     """
 
     def __init__(self, *links: Slots, priority: int = 0) -> None:
@@ -130,7 +130,7 @@ class _Waiting:
         self._num_taken = 0
 
     def go_on(self) -> bool:
-        """Take the next slots; False when it stands in line for one."""
+        """Take the remaining slots; False if it waits in a queue for one."""
         links = self._chain.links
         while self._num_taken < len(links):
             if not links[self._num_taken].acquire(self, self._chain.priority):
@@ -145,7 +145,7 @@ class _Waiting:
         if not self.go_on() or self._taker.slot_granted():
             return True
         for number, link in enumerate(self._chain.links):
-            if number != granted:  # that one its owner passes on
+            if number != granted:  # the caller passes the granted slot on
                 link.release()
         return False
 
@@ -156,7 +156,7 @@ _lock = threading.Lock()
 
 
 def slots_of(store: ObjectReads) -> Slots:
-    """The slots of a store's identity, with the limit of its profile when they are first asked for."""
+    """The slots of a store's identity. The first call sets their limit, by the store's profile."""
     with _lock:
         slots = _all_slots.get(store.identity)
         if slots is None:
@@ -165,7 +165,7 @@ def slots_of(store: ObjectReads) -> Slots:
 
 
 def scan_slots_of(store: ObjectReads) -> Slots:
-    """What all scans of a store have together: half of its slots, so that a take finds some free."""
+    """The slots for all scans of a store: half of its slots, so that takes find free ones."""
     with _lock:
         slots = _scan_slots.get(store.identity)
         if slots is None:
@@ -174,7 +174,7 @@ def scan_slots_of(store: ObjectReads) -> Slots:
 
 
 def scan_requests_max(profile: StoreProfile) -> int:
-    """Requests that scans have in flight at most."""
+    """Maximum number of requests that scans have in flight."""
     return max(1, profile.requests_max // 2)
 
 
@@ -189,14 +189,14 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class Growth:
-    """How many reads one operation has in flight: a take all it needs, a scan more and more while more are wanted.
+    """The limit of concurrent reads of one operation: constant for a take, growing for a scan (slow start).
 
-    A scan starts with what fills a usual network and doubles for each round trip in which the limit held reads back:
-    each read that ends then makes room for two. Once a read had to be made again, because it failed or was refused, one
-    more for each round trip is added instead. Pure: no clock, no loop.
+    A scan starts with a limit that fills a usual network. The limit doubles with each round trip in which it held reads
+    back: each read that ends makes room for two. After the first retry of a failed or refused read it grows by one per
+    round trip instead. Pure: no clock, no loop.
 
-    start    reads in flight at first
-    maximum  and at most
+    start    initial limit
+    maximum  upper bound of the limit
     """
 
     def __init__(self, start: int, maximum: int) -> None:
@@ -206,9 +206,9 @@ class Growth:
         self._num_ended = 0  # since the limit was raised by one
 
     def ended(self, *, held_back: bool) -> None:
-        """A read is over.
+        """Record the end of a read.
 
-        held_back  others wait for nothing but the limit
+        held_back  whether other reads wait only because of the limit
         """
         if not held_back or self.limit >= self._maximum:
             return
@@ -218,5 +218,5 @@ class Growth:
             self._num_ended = 0
 
     def failed(self) -> None:
-        """A read is made again, and not because it was late only."""
+        """Record the retry of a read that failed; not of one that was only late."""
         self._doubles = False

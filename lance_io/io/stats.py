@@ -1,17 +1,17 @@
-"""What was asked for, what was read for it, and in how many rounds.
+"""Statistics of reads: requested ranges, reads, bytes, and rounds.
 
-A round is a period with at least one request in flight, disjoint from the next: on a store with latency, rounds are
-what the caller waits for. One that is only found out after an answer (an index, then the rows) costs another round;
-a hundred requests at once cost one.
+A round is a period with at least one request in flight, disjoint from the next: on a store with latency, rounds
+determine how long a caller waits. A request that depends on an earlier answer (an index, then the rows) costs another
+round; a hundred concurrent requests cost one.
 
-Every event is counted in several places at once: the statistics of the scheduler, those of its store, those of the
-process, and every `io_stats()` block that the request was made in:
+Every event counts in several statistics: those of the scheduler, of its store, of the process, and of every
+`io_stats()` block around the request:
 
     with io_stats() as seen:
         dataset.take([1, 2, 3])
     seen.num_reads, seen.amplification
 
-Synchronous reads are counted with `count_round`, asynchronous ones with `count_wanted`, `begin_read`, `end_read`.
+`count_round` counts synchronous reads; `count_wanted`, `begin_reads` and `end_reads` count asynchronous ones.
 """
 
 from __future__ import annotations
@@ -33,20 +33,21 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class IoStats:
-    """Counters; read them at any time, they only grow.
+    """Counters of reads. They only grow, and you can read them at any time.
 
-    num_ranges       byte ranges asked for
-    bytes_wanted     their lengths
-    num_reads        requests sent to the store for them; what a disk cache answers counts until it has
-    bytes_read       what those returned
-    num_cached       reads that a disk cache answered, without a request
-    bytes_cached     what those returned
-    retries          how many requests were made again, as they failed or were late
-    rounds           disjoint periods with a request in flight
-    bytes_held_peak  most that was being fetched, or fetched and not yet taken by its consumer, at one moment
-    queue_s          seconds, summed up, that requests waited before they were sent: for a place among those in flight,
-                     for their turn where a bucket refuses requests, for a connection
-    queue_s_max      the longest of these
+    Attributes:
+        num_ranges: Requested byte ranges.
+        bytes_wanted: Total length of the requested ranges.
+        num_reads: Requests sent to the store for them. A read that a disk cache answers counts here until the answer.
+        bytes_read: Bytes that the store returned.
+        num_cached: Reads that a disk cache answered, without a request.
+        bytes_cached: Bytes that the disk cache returned.
+        retries: Requests that were retried because they failed or were late.
+        rounds: Disjoint periods with a request in flight.
+        bytes_held_peak: Maximum number of bytes that were being fetched, or fetched and not yet consumed.
+        queue_s: Total seconds that requests waited before they were sent: for a slot, for their turn at a throttled
+            bucket, for a connection.
+        queue_s_max: The longest of these waits, in seconds.
     """
 
     num_ranges: int = 0
@@ -62,25 +63,41 @@ class IoStats:
     queue_s_max: float = 0.0
     _in_flight: int = field(default=0, repr=False)
     _bytes_held: int = field(default=0, repr=False)
-    _is_sent: bool = field(default=False, repr=False)  # whether a request of this round was one
+    _is_sent: bool = field(default=False, repr=False)  # whether this round has a request that no disk cache answered
 
     @property
     def amplification(self) -> float:
-        """Bytes read per byte wanted; 0 before anything was wanted."""
+        """The read amplification.
+
+        Returns:
+            Bytes read per byte wanted; 0 before the first range.
+        """
         return self.bytes_read / self.bytes_wanted if self.bytes_wanted else 0.0
 
     @property
     def in_flight(self) -> int:
-        """Requests that are out right now."""
+        """Requests in flight now.
+
+        Returns:
+            The number of requests.
+        """
         return self._in_flight
 
     @property
     def bytes_held(self) -> int:
-        """Bytes that are being fetched, or were and are not yet taken by their consumer, right now."""
+        """Bytes that are being fetched, or fetched and not yet consumed, now.
+
+        Returns:
+            The number of bytes.
+        """
         return self._bytes_held
 
     def snapshot(self) -> IoStats:
-        """A copy that does not change any more."""
+        """Copy the counters.
+
+        Returns:
+            A copy that no longer changes.
+        """
         with _lock:
             return replace(self, _in_flight=0, _bytes_held=0, _is_sent=False)
 
@@ -94,29 +111,41 @@ _stores: dict[str, IoStats] = {}
 
 
 def process_stats() -> IoStats:
-    """What this process has read through `lance_io`, in all."""
+    """Statistics of all reads of this process."""
     return _process
 
 
 def bytes_read_counter() -> int:
-    """Bytes that this process has read through `lance_io`."""
+    """Bytes that this process has read through `lance_io`.
+
+    Returns:
+        The number of bytes since the start of the process.
+    """
     return _process.bytes_read
 
 
 def iops_counter() -> int:
-    """Requests that this process has made to read them."""
+    """Read requests that this process has sent through `lance_io`.
+
+    Returns:
+        The number of requests since the start of the process.
+    """
     return _process.num_reads
 
 
 def store_stats(identity: str) -> IoStats:
-    """What this process has read from the store of this identity."""
+    """Statistics of the reads of this process from the store of this identity."""
     stats = _stores.get(identity)
     return stats if stats is not None else _stores.setdefault(identity, IoStats())
 
 
 @contextlib.contextmanager
 def io_stats() -> Iterator[IoStats]:
-    """Count what is asked for inside the block, here or by what was started here (bytes held are not told apart)."""
+    """Count the reads inside the block, including those of tasks started in it.
+
+    Yields:
+        Live counters of these reads. Bytes held by asynchronous reads are not attributed to blocks.
+    """
     stats = IoStats()
     token = _scopes.set((*_scopes.get(), stats))
     try:
@@ -126,14 +155,14 @@ def io_stats() -> Iterator[IoStats]:
 
 
 def sinks(own: IoStats, identity: str) -> Sinks:
-    """Where everything that a scheduler does counts: its own statistics, those of its store and of the process."""
+    """The statistics of a scheduler's reads: its own, those of its store and of the process."""
     return (own, store_stats(identity), _process)
 
 
 def sinks_now(identity: str, shared: IoScheduler | None = None) -> Sinks:
-    """Where a synchronous read counts: its store, the process, and the `io_stats()` blocks around the caller.
+    """The statistics of a synchronous read: its store, the process, and the `io_stats()` blocks around the caller.
 
-    shared  what the reads of a session have in common, which counts, too
+    shared  the scheduler of the session, if any, which counts the read, too
     """
     sinks = (store_stats(identity), _process, *_scopes.get())
     return sinks if shared is None else (*sinks, shared.stats)
@@ -145,7 +174,7 @@ def scopes() -> Sinks:
 
 
 def join_sinks(parts: Sequence[Sinks]) -> Sinks:
-    """Each statistics once, of several requests that share a read."""
+    """The statistics of a read that several requests share, without duplicates."""
     first = parts[0]
     if all(part == first for part in parts):
         return first
@@ -153,7 +182,7 @@ def join_sinks(parts: Sequence[Sinks]) -> Sinks:
 
 
 def count_wanted(sinks: Sinks, num_ranges: int, bytes_wanted: int) -> None:
-    """Ranges were asked for."""
+    """Count requested ranges."""
     with _lock:
         for stats in sinks:
             stats.num_ranges += num_ranges
@@ -161,7 +190,7 @@ def count_wanted(sinks: Sinks, num_ranges: int, bytes_wanted: int) -> None:
 
 
 def begin_reads(reads: Iterable[Sinks]) -> None:
-    """Requests go out together; where each of them counts."""
+    """Count requests that are sent together, given the statistics of each."""
     with _lock:
         for sinks in reads:
             for stats in sinks:
@@ -171,17 +200,17 @@ def begin_reads(reads: Iterable[Sinks]) -> None:
 
 
 def count_retry(sinks: Sinks) -> None:
-    """The store repeats a request that is in flight."""
+    """Count the retry of a request in flight."""
     with _lock:
         for stats in sinks:
             stats.retries += 1
 
 
 def end_reads(reads: Iterable[tuple[Sinks, int, float, bool]]) -> None:
-    """Requests have been answered, have failed or were cancelled.
+    """Count requests that were answered, failed or were cancelled.
 
-    reads  of each where it counts, bytes that came (0 for a failure), seconds that it had waited before it was sent,
-           and whether a disk cache had it, so that there was no request
+    reads  for each its statistics, received bytes (0 for a failure), seconds that it waited before it was sent, and
+           whether a disk cache answered it, so that there was no request
     """
     with _lock:
         for sinks, num_bytes, queue_s, is_cached in reads:
@@ -203,7 +232,7 @@ def end_reads(reads: Iterable[tuple[Sinks, int, float, bool]]) -> None:
 
 
 def count_cached(reads: Iterable[tuple[Sinks, int]]) -> None:
-    """Reads were answered by a disk cache, without a request; of each where it counts, and its bytes."""
+    """Count reads that a disk cache answered without a request, given the statistics and bytes of each."""
     with _lock:
         for sinks, num_bytes in reads:
             for stats in sinks:
@@ -214,9 +243,9 @@ def count_cached(reads: Iterable[tuple[Sinks, int]]) -> None:
 def count_round(
     sinks: Sinks, num_ranges: int, bytes_wanted: int, num_reads: int, bytes_read: int, bytes_held: int = 0
 ) -> None:
-    """A synchronous driver asked for ranges and had them read, in one round.
+    """Count a finished round of synchronous reads.
 
-    bytes_held  what it holds at this moment beyond what `count_held` was told
+    bytes_held  bytes that the caller holds now and has not reported to `count_held`
     """
     with _lock:
         for stats in sinks:
@@ -229,7 +258,7 @@ def count_round(
 
 
 def count_held(sinks: Sinks, delta_bytes: int) -> None:
-    """So many bytes more (or less) are in flight or waiting for their consumer."""
+    """Count bytes that are in flight or not yet consumed; negative when they are consumed."""
     with _lock:
         for stats in sinks:
             stats._bytes_held += delta_bytes
@@ -237,7 +266,7 @@ def count_held(sinks: Sinks, delta_bytes: int) -> None:
 
 
 def _after_fork() -> None:
-    """In a forked child: totals start anew, since what the parent has in flight will never be answered here."""
+    """In a forked child: reset the totals, since requests in flight end in the parent only."""
     global _lock, _process
     _lock = threading.Lock()
     _process = IoStats()

@@ -1,11 +1,11 @@
-"""What happens to tables, told as it happens: the events of pylance's tracing, for `lance_io.tracing`.
+"""Events of tables, passed to listeners as they happen: those of pylance's tracing, for `lance_io.tracing`.
 
-Nobody listens unless asked to: then whoever has something to tell looks at an empty tuple, and that is all.
+Without listeners the overhead of an event is one look at an empty tuple.
 
     if trace_events.listeners:
-        trace_events.tell_dataset("compacting", uri)
+        trace_events.emit_dataset("compacting", uri)
 
-Values are texts, as in pylance. What is told: `docs/operations.md`.
+Values are texts, as in pylance. `docs/operations.md` lists the events.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ EXECUTION: Final = "lance::execution"
 class TraceEvent:
     """One event.
 
-    target  what kind it is of: "lance::dataset_events", "lance::file_audit" or "lance::execution"
-    args    what there is to know, by name: "timestamp" and "client_version" always, "event" or "type" and its own
+    Attributes:
+        target: Kind of event: "lance::dataset_events", "lance::file_audit" or "lance::execution".
+        args: Values by name: always "timestamp" and "client_version"; "event" or "type", and values of that kind.
     """
 
     target: str
@@ -42,32 +43,32 @@ Listener: TypeAlias = "Callable[[TraceEvent], object]"
 listeners: tuple[Listener, ...] = ()
 
 
-class _Forgetful:
-    """Listeners stay with the parent of a forked process: the threads that they hand events to are there."""
+class _ForkHandler:
+    """Removes listeners in a forked child: the threads that process their events exist in the parent only."""
 
     def start_over(self) -> None:
         global listeners
         listeners = ()
 
 
-_forgetful: Final = _Forgetful()
-survive_fork(_forgetful)
+_fork_handler: Final = _ForkHandler()
+survive_fork(_fork_handler)
 
 
 def listen(listener: Listener) -> Callable[[], None]:
-    """Have `listener` called with every event from now on, in the thread where it happens; gives what ends that."""
+    """Register a listener, called with every event in the thread where it happens. Returns a function to remove it."""
     global listeners
     listeners = (*listeners, listener)
 
     def stop() -> None:
         global listeners
-        listeners = tuple(one for one in listeners if one is not listener)
+        listeners = tuple(each for each in listeners if each is not listener)
 
     return stop
 
 
-def tell(target: str, values: dict[str, Any]) -> None:
-    """Tell the listeners of an event."""
+def emit(target: str, values: dict[str, Any]) -> None:
+    """Pass an event to the listeners."""
     args = shown_values(values)
     args["timestamp"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     args["client_version"] = VERSION
@@ -75,25 +76,25 @@ def tell(target: str, values: dict[str, Any]) -> None:
         listener(TraceEvent(target, args))
 
 
-def tell_dataset(event: str, uri: str, **values: Any) -> None:
-    """Tell of something that happens to a table."""
-    tell(DATASET, {"event": event, "uri": uri.removeprefix("file://"), **values})
+def emit_dataset(event: str, uri: str, **values: Any) -> None:
+    """Emit an event of a table."""
+    emit(DATASET, {"event": event, "uri": uri.removeprefix("file://"), **values})
 
 
-def tell_loading(uri: str, ref: Any, version: int | None) -> None:
-    """Tell of a table that was opened, or could not be.
+def emit_loading(uri: str, ref: Any, version: int | None) -> None:
+    """Emit the event that a table was opened, or could not be.
 
-    ref      what was asked for: a number, a tag, branch and number, None for the newest version
-    version  what came, None where that failed
+    ref      the requested version: a number, a tag, branch and number, None for the newest version
+    version  number of the opened version, None on failure
     """
-    found = {"status": "error"} if version is None else {"status": "success", "version": version}
-    tell_dataset("loading", uri, target_ref=_shown_ref(ref), **found)
+    outcome = {"status": "error"} if version is None else {"status": "success", "version": version}
+    emit_dataset("loading", uri, target_ref=_shown_ref(ref), **outcome)
 
 
-def tell_commit(uri: str, operation: str, read_version: int, version: int, path: str, *, is_detached: bool) -> None:
-    """Tell of a manifest at `path`, and of the version that it is."""
-    tell_files("create", "manifest", [path])
-    tell_dataset(
+def emit_commit(uri: str, operation: str, read_version: int, version: int, path: str, *, is_detached: bool) -> None:
+    """Emit the events of a new manifest at `path` and of its version."""
+    emit_files("create", "manifest", [path])
+    emit_dataset(
         "committed",
         uri,
         operation=operation,
@@ -103,10 +104,13 @@ def tell_commit(uri: str, operation: str, read_version: int, version: int, path:
     )
 
 
-def tell_files(mode: str, kind: str, paths: Iterable[str]) -> None:
-    """Tell of files that were made ("create") or removed ("delete", and "delete_unverified" without proof of use)."""
+def emit_files(mode: str, kind: str, paths: Iterable[str]) -> None:
+    """Emit events of files that were created or removed.
+
+    mode  "create", "delete", or "delete_unverified" if no old version is known to have used the files
+    """
     for path in paths:
-        tell(FILES, {"mode": mode, "type": kind, "path": path.lstrip("/")})
+        emit(FILES, {"mode": mode, "type": kind, "path": path.lstrip("/")})
 
 
 def _shown_ref(ref: Any) -> str:

@@ -1,7 +1,7 @@
-"""Arrow arrays over numpy memory, without a copy.
+"""Zero-copy Arrow arrays over numpy memory.
 
-`pyarrow.array` does this too, and `to_numpy` the reverse, but both first import pandas: half a second at the first take
-or delete of a process.
+`pyarrow.array` and `to_numpy` do the same, but they first import pandas, which takes half a second at the first take or
+delete of a process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from lance_io.spans import IntArray
 
-SMALL_BYTES: Final = 4096  # of so little memory it does not matter how much of it an array shows
+SMALL_BYTES: Final = 4096  # up to this size, all of an array's memory counts, even if it is a slice
 
 
 def numbers(values: npt.NDArray[Any], null: npt.NDArray[np.bool_] | None = None) -> pa.Array:
@@ -33,8 +33,8 @@ def numbers(values: npt.NDArray[Any], null: npt.NDArray[np.bool_] | None = None)
 
 def values_of(array: pa.Array) -> npt.NDArray[Any]:
     """The memory of an array of numbers without nulls."""
-    dtype = np.dtype(array.type.to_pandas_dtype())  # numpy's type, whatever the name says
-    if not len(array):  # which may have no memory
+    dtype = np.dtype(array.type.to_pandas_dtype())  # a numpy type, despite the name
+    if not len(array):  # may have no buffer
         return np.empty(0, dtype)
     return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
 
@@ -52,7 +52,7 @@ def scalar(value: int | float | bool | str | bytes, dtype: pa.DataType) -> pa.Sc
         data = value.encode() if isinstance(value, str) else value
         offsets = np.array([0, len(data)], np.int32)
         return pa.Array.from_buffers(dtype, 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])[0]
-    number = np.array([value], dtype.to_pandas_dtype())  # numpy's type, whatever the name says
+    number = np.array([value], dtype.to_pandas_dtype())  # a numpy type, despite the name
     return pa.Array.from_buffers(dtype, 1, [None, pa.py_buffer(number)])[0]
 
 
@@ -62,25 +62,25 @@ def from_scalars(values: Sequence[pa.Scalar], dtype: pa.DataType) -> pa.Array:
 
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
-    """No rows; `from_pylist` and `empty_table` know neither extension types inside of others nor some dictionaries."""
+    """A batch without rows; `from_pylist` and `empty_table` lack nested extension types and some dictionaries."""
     return pa.RecordBatch.from_arrays([pa.nulls(0, dtype) for dtype in schema.types], schema=schema)
 
 
 def true_positions(mask: pa.BooleanArray) -> IntArray:
-    """Where `mask` (without nulls) is true, ascending; several times as fast as `pyarrow.compute.indices_nonzero`."""
+    """Indexes where `mask` (without nulls) is true; several times as fast as `pyarrow.compute.indices_nonzero`."""
     return int64s(set_bits(mask.buffers()[1], mask.offset, len(mask)))
 
 
 def memory_bytes(array: pa.Array) -> int:
-    """How many bytes of memory an array shows, about; its `nbytes`, which counts them, takes ten times as long.
+    """Approximate bytes of memory of an array's rows; ten times as fast as the exact `nbytes`.
 
-    Of an array in little memory all of that counts, and of numbers a bit for each null that there might be.
+    Small arrays count with all of their memory, numbers with a validity bit each.
     """
     total: int = array.get_total_buffer_size()
     if total <= SMALL_BYTES:
         return total
     if pa.types.is_primitive(array.type):
-        width_bits: int = array.type.bit_width + 1  # as if it had nulls
+        width_bits: int = array.type.bit_width + 1  # with a validity bit
         return min(total, -(-len(array) * width_bits // 8))
     return int(array.nbytes)
 

@@ -1,8 +1,8 @@
 """Arrow structs and lists around leaf arrays.
 
-`nest` wraps one decoded leaf in the structs and lists above it: the result holds that leaf only. `merge` joins such
-arrays of sibling leaves to the array of the whole field; siblings repeat the structure of their ancestors, so any one
-of them tells it (spec: file container, section 2.2). Nothing is copied but validity bitmaps where rows are sliced.
+`nest` wraps one decoded leaf in the structs and lists above it; the result holds only that leaf. `merge` joins such
+arrays of sibling leaves to the array of the whole field. Siblings repeat the structure of their ancestors, so any of
+them provides it (spec: file container, section 2.2). Zero-copy, except for validity bitmaps of sliced rows.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
 
 
 def arrow_buffer(memory: Any | None) -> pa.Buffer | None:
-    """Kernel memory as an Arrow buffer, without a copy."""
+    """Kernel memory as an Arrow buffer, zero-copy."""
     return None if memory is None else pa.py_buffer(memory)
 
 
-def chosen(members: StoredMembers, stored: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """An array of some members of a packed struct, `dtype`, of which all are stored."""
-    children = [stored.field(place) for place in members.places]
+def select_members(members: StoredMembers, stored: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """Select members of a stored packed struct as an array of type `dtype`."""
+    children = [stored.field(position) for position in members.positions]
     return pa.Array.from_buffers(dtype, len(stored), [validity(stored)], stored.null_count, children=children)
 
 
 def nest(path: LeafPath, leaf: pa.Array, layers: Sequence[Layer]) -> pa.Array:
     """Wrap `leaf` in the structs and lists of its path.
 
-    leaf    array of the leaf as it is stored, its own validity applied already
-    layers  as a kernel returns them, innermost (the leaf's) first
+    leaf    stored array of the leaf, with its own validity
+    layers  layers from a kernel, innermost (the leaf's) first
     """
-    if len(layers) == 1 and path.members is None:  # most pages
+    if len(layers) == 1 and path.members is None:  # fast path: most pages
         return leaf
-    array = leaf if path.members is None else chosen(path.members, leaf, path.nodes[-1].arrow_type)
-    slots_per_value = 1  # outside of fixed-size lists of structs layers repeat themselves once per slot (spec: 10.6)
+    array = leaf if path.members is None else select_members(path.members, leaf, path.nodes[-1].arrow_type)
+    slots_per_value = 1  # layers above fixed-size lists of structs repeat once per slot (spec: 10.6)
     for node, (length, valid, null_count, offsets) in zip(reversed(path.nodes[:-1]), layers[1:], strict=True):
         bitmap = arrow_buffer(valid)
         if slots_per_value > 1:
@@ -63,7 +63,7 @@ def nest(path: LeafPath, leaf: pa.Array, layers: Sequence[Layer]) -> pa.Array:
 
 
 def _fixed_size(dtype: pa.DataType, items: pa.Array, slots: int, bitmap: pa.Buffer | None, nulls: int) -> pa.Array:
-    """A fixed-size list of structs: its layer repeats every list's validity once per slot (spec: 10.6)."""
+    """An array of fixed-size lists of structs, whose layer repeats each list's validity once per slot (spec: 10.6)."""
     size = dtype.list_size
     if slots != len(items) or slots % size:
         raise FormatError(f"{slots} slots of {len(items)} items for fixed-size lists of {size}")
@@ -83,9 +83,9 @@ def _every(bitmap: pa.Buffer | None, count: int, step: int) -> pa.Buffer | None:
 def merge(field: Field, leaves: Mapping[int, pa.Array], num_rows: int) -> pa.Array:
     """The array of `field` from the single-leaf arrays of its columns.
 
-    field     as it is read: blobs in it replaced by their descriptions (`Field.describe_blobs`)
-    leaves    by field id of the leaf, each an array of `num_rows` made by `nest`; a leaf that is missing (its column
-              was added to the schema later) reads as null
+    field     the field, with blobs replaced by their descriptions (`Field.describe_blobs`)
+    leaves    results of `nest` with `num_rows` each, by field id of the leaf; a missing leaf, whose column was added to
+              the schema later, reads as null
     """
     paths = [path for path in leaf_paths(field) if path.leaf.id in leaves]
     if not paths:
@@ -121,9 +121,9 @@ def _merge_struct(field: Field, arrays: list[pa.Array], paths: list[LeafPath], d
 
 
 def _any_valid(arrays: list[pa.Array]) -> tuple[pa.Buffer | None, int]:
-    """Which rows are valid in one array at least, and how many are in none (-1: to be counted).
+    """The rows that are valid in at least one array, and the number of the others (-1: not counted).
 
-    The leaves of a struct say the same, unless a member was added later: its file says anew which structs are there.
+    The leaves of a struct agree, unless a member was added later: its file stores the struct's validity again.
     """
     if not all(array.null_count for array in arrays):
         return None, 0
@@ -161,7 +161,7 @@ def _merge_list(field: Field, kind: NodeKind, arrays: list[pa.Array], paths: lis
 
 
 def _item_bounds(array: pa.Array) -> tuple[int, int]:
-    """First and one-past-last item that the (possibly sliced) list array refers to."""
+    """First item and end item that a (possibly sliced) list array refers to."""
     offsets = array.offsets
     return offsets[0].as_py(), offsets[len(offsets) - 1].as_py()
 

@@ -1,4 +1,4 @@
-"""Blobs that are copied from other files: arrays that say where the bytes are, in the place of the bytes."""
+"""Blobs to copy from other files: arrays with the locations of the bytes instead of the bytes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 BLOB_SOURCE: Final = pa.struct(
     [
-        pa.field("source", pa.int32()),  # which object has the bytes, as its reader counts them; -1: they stay
-        pa.field("start", pa.uint64()),  # their place in it
-        pa.field("kind", pa.uint8()),  # of the second kind of blobs, 0 for the first
-        pa.field("position", pa.uint64()),  # what the description says of a blob that stays
+        pa.field("source", pa.int32()),  # number of the object in its reader; -1 for a blob that stays in place
+        pa.field("start", pa.uint64()),  # offset of the bytes in the object
+        pa.field("kind", pa.uint8()),  # kind of a blob of the second kind, 0 for the first
+        pa.field("position", pa.uint64()),  # from here on: the description of a blob that stays in place
         pa.field("size", pa.uint64()),
         pa.field("blob_id", pa.uint32()),
         pa.field("blob_uri", pa.string()),
@@ -24,5 +24,5 @@ _NAMES: Final = [field.name for field in BLOB_SOURCE]
 
 
 def is_blob_source(field: Field) -> bool:
-    """Whether a field, as batches bring it, is of this type."""
+    """Whether a field of a batch is of this type."""
     return field.logical_type == "struct" and [child.name for child in field.children] == _NAMES

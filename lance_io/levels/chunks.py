@@ -1,9 +1,9 @@
-"""What a batch holds for one leaf column: the leaf array and the arrays around it, as they are.
+"""The part of a batch that belongs to one leaf column: the leaf array and the arrays above it.
 
-A `LeafChunk` is some rows of a top-level array, seen from one leaf: a `Nest` per struct, list, map or fixed-size list
-of structs on the way, outermost first, then the leaf array. Cutting rows off moves two numbers and copies nothing;
-which items are below these rows is looked up in the offsets. Arrow lets garbage lie under nulls; it stays where it is
-until `shred` takes a page of chunks apart.
+A `LeafChunk` is a range of rows of a top-level array, seen from one leaf: a `Nest` per struct, list, map or fixed-size
+list of structs on the path, outermost first, and the leaf array. Slicing it is zero-copy and changes two numbers; the
+offsets locate the items of its rows. Arrow allows garbage under nulls; it stays until `shred` processes a page of
+chunks.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
 
 LIST_KINDS: Final = (NodeKind.LIST, NodeKind.MAP)
 OFFSET_BYTES: Final = {pa.string().id: 4, pa.binary().id: 4, pa.large_string().id: 8, pa.large_binary().id: 8}
-"""Bytes of an offset, by the number of each type of strings and binaries."""
+"""Bytes per offset, by the ids of the string and binary types."""
 _BYTES_EACH: Final = {
     **{dtype.id: 1 for dtype in (pa.null(), pa.bool_(), pa.int8(), pa.uint8())},
     **{dtype.id: 2 for dtype in (pa.int16(), pa.uint16(), pa.float16())},
     **{dtype.id: 4 for dtype in (pa.int32(), pa.uint32(), pa.float32(), pa.date32())},
     **{dtype.id: 8 for dtype in (pa.int64(), pa.uint64(), pa.float64(), pa.date64())},
 }
-"""Bytes that a value of these types counts for."""
+"""Bytes per value, by type id; a boolean or null counts as one byte."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nest:
     """The array of one node above a leaf.
 
-    length      slots
-    validity    bitmap, bit `bit_offset + i` for slot i; None when nothing is null
-    offsets     of lists and maps: i32 or i64[length + 1] into the slots of the node below
-    list_size   of fixed-size lists: slots below per slot
+    length      number of slots
+    validity    bitmap, bit `bit_offset + i` for slot i; None without nulls
+    offsets     for lists and maps: i32 or i64[length + 1] into the slots of the node below
+    list_size   for fixed-size lists: slots below per slot
     nullable    whether the field allows nulls
     """
 
@@ -56,13 +56,13 @@ class Nest:
     nullable: bool = True
 
     def below(self, start: int, end: int) -> tuple[int, int]:
-        """The slots of the node below that slots `start` to `end` hold, those under nulls included."""
+        """The slots of the node below slots `start` to `end`, including those under nulls."""
         if self.offsets is not None:
             return int(self.offsets[start]), int(self.offsets[end])
         return start * self.list_size, end * self.list_size
 
     def cut(self, start: int, end: int) -> Nest:
-        """A copy of slots `start` to `end`; the slots below are counted from the first one of them."""
+        """A copy of slots `start` to `end`; its offsets into the node below start at 0."""
         validity, first = None, self.bit_offset + start
         if self.validity is not None:
             bits = memoryview(self.validity)[first // 8 : (self.bit_offset + end + 7) // 8]
@@ -76,9 +76,9 @@ class LeafChunk:
     """Rows of one leaf column.
 
     nests     the nodes above the leaf, outermost first
-    leaf      the leaf array, of any length that the nests refer to
+    leaf      the leaf array, which has all slots that the nests refer to
     start     first row, as a slot of the outermost node
-    num_rows  rows from there on
+    num_rows  number of rows
     """
 
     nests: tuple[Nest, ...]
@@ -88,20 +88,21 @@ class LeafChunk:
 
     @property
     def num_bytes(self) -> int:
-        """Raw size of these rows: leaf data, and the offsets of lists on the way.
+        """Raw size of these rows: leaf data, and the offsets of lists on the path.
 
-        Offsets of strings count, booleans and nulls a byte each: a page has no more items or lists than bytes.
+        Includes the offsets of strings; a boolean or null counts as one byte. So a page has at most as many items or
+        lists as bytes.
         """
         return self._bytes(self.num_rows)
 
     def slice(self, start: int, num_rows: int) -> LeafChunk:
-        """`num_rows` rows from row `start` on; nothing is copied."""
+        """`num_rows` rows from row `start` on, zero-copy."""
         if not 0 <= start <= start + num_rows <= self.num_rows:
             raise IndexError(f"rows {start} to {start + num_rows} of {self.num_rows}")
         return replace(self, start=self.start + start, num_rows=num_rows)
 
     def rows_within(self, num_bytes: int) -> int:
-        """The most leading rows whose `num_bytes` stay within a limit; 1 where even the first exceeds it."""
+        """Number of leading rows within a limit of bytes; 1 if even the first exceeds it."""
         low, high = min(1, self.num_rows), self.num_rows
         while low < high:
             middle = (low + high + 1) // 2
@@ -112,7 +113,7 @@ class LeafChunk:
         return low
 
     def copy(self) -> LeafChunk:
-        """A copy that keeps no memory of the array it was cut from (the values of a dictionary are shared)."""
+        """A copy that shares no memory with the original array, except the values of a dictionary."""
         start, end = self.start, self.start + self.num_rows
         nests = []
         for nest in self.nests:
@@ -137,9 +138,9 @@ def leaf_chunks(top: Field, array: pa.Array) -> list[LeafChunk]:
     """All rows of a top-level array, by leaf column, in the order of `levels.path.leaf_paths(top)`.
 
     top    the field; its members are those of the array, in the same order
-    array  of its storage type (extension types are looked through), sliced or not; blobs as their descriptions
+    array  its array, sliced or not: of its storage type, or an extension type over it; with descriptions of blobs
     """
-    if not (top.children or isinstance(array.type, pa.BaseExtensionType)):  # as nearly all are
+    if not (top.children or isinstance(array.type, pa.BaseExtensionType)):  # fast path
         return [LeafChunk((), leaf_array(array), 0, len(array))]
     return [LeafChunk(nests, leaf, 0, len(array)) for nests, leaf in _walk(top, array)]
 
@@ -158,7 +159,7 @@ def _walk(field: Field, array: pa.Array) -> Iterator[tuple[tuple[Nest, ...], pa.
 
 
 def _open(array: pa.Array) -> tuple[Nest, list[pa.Array]]:
-    """A nested array as a node and the arrays of its members, slot 0 of the node being the first of them."""
+    """A nested array as a node and the arrays of its members, which begin at slot 0 of the node."""
     dtype, length = array.type, len(array)
     validity = array.buffers()[0] if array.null_count else None
     if pa.types.is_struct(dtype):
@@ -175,7 +176,7 @@ def _open(array: pa.Array) -> tuple[Nest, list[pa.Array]]:
 def _offsets(array: pa.Array) -> IntArray:
     width: Any = np.int64 if pa.types.is_large_list(array.type) else np.int32
     buffer = array.buffers()[1]
-    if buffer is None or buffer.size == 0:  # Arrow allows it in an empty array
+    if buffer is None or buffer.size == 0:  # Arrow allows this for an empty array
         return np.zeros(1, dtype=width)
     start = array.offset * np.dtype(width).itemsize
     offsets: IntArray = np.frombuffer(buffer, dtype=width, count=len(array) + 1, offset=start)
@@ -183,23 +184,23 @@ def _offsets(array: pa.Array) -> IntArray:
 
 
 def leaf_array(leaf: pa.Array) -> pa.Array:
-    """A leaf array as columns hold it: of dictionaries with all nulls in the indices (spec: encodings 2.1, 3.5)."""
+    """A leaf array in stored form: dictionaries have all nulls in their indices (spec: encodings 2.1, 3.5)."""
     if not isinstance(leaf, pa.DictionaryArray) or not leaf.dictionary.null_count:
         return leaf
     is_valid = leaf.dictionary.is_valid().to_numpy(zero_copy_only=False)
-    places = pa.array(np.cumsum(is_valid) - 1, leaf.type.index_type, mask=~is_valid)
-    return pa.DictionaryArray.from_arrays(places.take(leaf.indices), leaf.dictionary.drop_null())
+    new_indices = pa.array(np.cumsum(is_valid) - 1, leaf.type.index_type, mask=~is_valid)
+    return pa.DictionaryArray.from_arrays(new_indices.take(leaf.indices), leaf.dictionary.drop_null())
 
 
 def array_bytes(array: pa.Array) -> int:
-    """Size of a top-level array: raw, as that of pages, or what Arrow says where it is nested."""
+    """Size of a top-level array in bytes: raw size as for pages; Arrow's `nbytes` if it is nested."""
     return int(array.nbytes) if array.type.num_fields else _raw_bytes(array, 0, len(array))
 
 
 def _raw_bytes(array: pa.Array, start: int, end: int) -> int:
-    """Size of the slots `start` to `end` of a leaf array."""
+    """Raw size of slots `start` to `end` of a leaf array, in bytes."""
     dtype = array.type
-    kind = dtype.id  # a number, which is compared in no time: small batches are asked often
+    kind = dtype.id  # comparing numbers is fast, which matters for small batches
     if kind in OFFSET_BYTES:
         if start == end:
             return 0

@@ -1,14 +1,14 @@
-"""Arrow arrays as users have them, made into the arrays that are stored. Pure.
+"""Converts Arrow arrays of users to stored arrays. No I/O.
 
     extension types      their storage
     structs              members in the order of the field's
     JSON text            JSONB in large binary
     string, binary views string, binary; also as the values of dictionaries
-    blobs                a struct of data and uri, also where they come as plain values
-    everything else      as it is, without a copy
+    blobs                a struct of data and uri, also for plain values
+    everything else      unchanged, zero-copy
 
-What is stored where there can be no nulls is checked here, too: in fields that say so, and in the members of packed
-structs, whose rows are their members' bytes. A null counts where its parents are there.
+Also checks for nulls where none may be: in non-nullable fields, and in the members of packed structs, whose rows are
+their members' bytes. A null counts only if its parents are valid.
 """
 
 from __future__ import annotations
@@ -38,21 +38,22 @@ _STORED_AS_THEY_ARE: Final = frozenset(
     )
 )
 Visible: TypeAlias = npt.NDArray[np.bool_] | None
-"""Which slots of an array have parents that are there; None for all of them."""
+"""Slots of an array whose parents are valid; None for all of them."""
 
 
 def ingester(field: Field, dtype: pa.DataType, given: Field) -> Callable[[pa.Array], pa.Array]:
-    """What makes arrays of a type into the arrays that are stored in `field`.
+    """The function that converts arrays of a type to the stored arrays of `field`.
 
     given  the field that would be stored for such arrays (`schema_from_arrow`)
-    Raises `SchemaError` when the type is another than the field's, `UnsupportedError` for types that cannot be stored.
-    The function that is returned raises `SchemaError` for nulls where the field has none, and for text that is no JSON;
+
+    Raises `SchemaError` for a type that does not match the field, `UnsupportedError` for types that cannot be stored.
+    The returned function raises `SchemaError` for nulls in a non-nullable field and for text that is not JSON, and
     `UnsupportedDataError` for nulls in the members of packed structs.
     """
     _check_same(given, field, field.name)
-    is_plain = dtype.id in _STORED_AS_THEY_ARE and not field.metadata  # marks of blobs, for one
+    is_plain = dtype.id in _STORED_AS_THEY_ARE and not field.metadata  # metadata may mark blobs
     if is_plain and field.nullable and field.logical_type != "json":
-        return _keep
+        return _unchanged
     is_changed = _is_changed(field, dtype)
     is_strict = any(map(_forbids_nulls, field.walk()))
 
@@ -65,12 +66,12 @@ def ingester(field: Field, dtype: pa.DataType, given: Field) -> Callable[[pa.Arr
     return ingest
 
 
-def _keep(array: pa.Array) -> pa.Array:
+def _unchanged(array: pa.Array) -> pa.Array:
     return array
 
 
-def _check_same(given: Field, field: Field, path: str, *, by_place: bool = False) -> None:
-    """by_place: of entries of a map, which are a key and its value however they are called."""
+def _check_same(given: Field, field: Field, path: str, *, by_position: bool = False) -> None:
+    """Raise SchemaError unless the types match. by_position: for the entries of a map, whose names do not matter."""
     if not (given.children or field.children) and given.logical_type == field.logical_type:
         return
     if (field.is_blob_v2 and given.holds_blobs) or (field.holds_blobs and is_blob_source(given)):
@@ -78,16 +79,16 @@ def _check_same(given: Field, field: Field, path: str, *, by_place: bool = False
     is_stored_json = field.logical_type == "json" and given.logical_type == "large_binary"
     is_text = field.is_json_text and given.logical_type == "json"
     if given.logical_type != field.logical_type and not (is_stored_json or is_text):
-        expected, found = field.logical_type, given.logical_type
-        raise SchemaError(f"field `{path}` does not match the file schema: expected {expected}, got {found}")
-    is_struct = field.logical_type == "struct" and not by_place
+        expected, actual = field.logical_type, given.logical_type
+        raise SchemaError(f"field `{path}` does not match the file schema: expected {expected}, got {actual}")
+    is_struct = field.logical_type == "struct" and not by_position
     known = number_names(given.children)
     if is_struct and known.keys() != number_names(field.children).keys():
-        expected, found = _member_names(field), _member_names(given)
-        raise SchemaError(f"field `{path}` does not match the file schema: expected members {expected}, got {found}")
+        expected, actual = _member_names(field), _member_names(given)
+        raise SchemaError(f"field `{path}` does not match the file schema: expected members {expected}, got {actual}")
     for i, (key, other) in enumerate(number_names(field.children).items()):
-        one = known[key] if is_struct else given.children[i]
-        _check_same(one, other, f"{path}.{other.name}", by_place=field.logical_type == "map")
+        child = known[key] if is_struct else given.children[i]
+        _check_same(child, other, f"{path}.{other.name}", by_position=field.logical_type == "map")
 
 
 def _member_names(field: Field) -> str:
@@ -98,7 +99,7 @@ def _member_names(field: Field) -> str:
 
 
 def _is_changed(field: Field, dtype: pa.DataType) -> bool:
-    """Whether arrays of this type are stored as something else."""
+    """Whether arrays of this type need conversion."""
     if isinstance(dtype, pa.BaseExtensionType) or _is_view(dtype):
         return True
     if isinstance(dtype, pa.DictionaryType):
@@ -113,7 +114,7 @@ def _is_changed(field: Field, dtype: pa.DataType) -> bool:
         members = [pa.struct([dtype.key_field, dtype.item_field])]
     else:
         members = [dtype.field(i).type for i in range(dtype.num_fields)]
-        if pa.types.is_struct(dtype) and [one.name for one in dtype] != [child.name for child in field.children]:
+        if pa.types.is_struct(dtype) and [member.name for member in dtype] != [child.name for child in field.children]:
             return True
     return any(_is_changed(child, member) for child, member in zip(field.children, members, strict=True))
 
@@ -135,7 +136,7 @@ def _to_storage(field: Field, array: pa.Array) -> pa.Array:
     if field.logical_type == "json":
         return array if pa.types.is_large_binary(dtype) else jsonb_values(array, field.name)
     if field.is_json_text:
-        jsonb_values(array, field.name)  # which raises for what is no JSON
+        jsonb_values(array, field.name)  # raises for text that is not JSON
         return array.cast(field.arrow_type)
     if not _is_changed(field, dtype):
         return array
@@ -153,14 +154,14 @@ def _to_storage(field: Field, array: pa.Array) -> pa.Array:
 
 
 def _stored_struct(field: Field, array: pa.StructArray) -> pa.Array:
-    places = {key: place for place, key in enumerate(number_names(array.type))}
-    members = [_to_storage(child, array.field(places[key])) for key, child in number_names(field.children).items()]
+    positions = {key: position for position, key in enumerate(number_names(array.type))}
+    members = [_to_storage(child, array.field(positions[key])) for key, child in number_names(field.children).items()]
     fields = [pa.field(child.name, member.type) for child, member in zip(field.children, members, strict=True)]
     return pa.StructArray.from_arrays(members, fields=fields, mask=_null_mask(array))
 
 
 def _blobs_of_values(array: pa.Array) -> pa.Array:
-    """Plain binary values as blobs of the second kind, which may be references instead."""
+    """Plain binary values as blobs of the second kind without references."""
     uris = pa.nulls(len(array), pa.string())
     return pa.StructArray.from_arrays([array, uris], ["data", "uri"], mask=_null_mask(array))
 
@@ -176,7 +177,7 @@ def _stored_vectors(field: Field, array: pa.FixedSizeListArray) -> pa.Array:
 
 
 def _plain_vectors(items: pa.Array) -> pa.Array:
-    """Items of a fixed-size list without the extension type that they, or the items inside of them, have."""
+    """Items of a fixed-size list, nested at any depth, without their extension type."""
     if isinstance(items, pa.ExtensionArray):
         return items.storage
     size = items.type.list_size
@@ -192,8 +193,8 @@ def _stored_lists(field: Field, array: pa.Array) -> pa.Array:
 
 
 def _stored_entries(field: Field, array: pa.StructArray) -> pa.Array:
-    """Entries of a map: a key and its value, however they are called."""
-    members = [_to_storage(child, array.field(place)) for place, child in enumerate(field.children)]
+    """Entries of a map: key and value, regardless of their names."""
+    members = [_to_storage(child, array.field(i)) for i, child in enumerate(field.children)]
     fields = [pa.field(child.name, member.type) for child, member in zip(field.children, members, strict=True)]
     return pa.StructArray.from_arrays(members, fields=fields)
 

@@ -1,7 +1,7 @@
-"""Single items of lists, in rows whose lists hold just these. Pure.
+"""Takes of single list items: rows whose lists hold exactly the wanted items. No I/O.
 
-What takes of items read has the type of the whole column, so that it is joined, assembled and ordered like any other:
-each row has a list of the items that are wanted of it, null where its list has no such item.
+The result has the type of the whole column, so that it is joined, assembled and ordered like any other: each row has a
+list of its wanted items, null for an item that its list lacks.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 def with_nulls(items: pa.Array, is_there: npt.NDArray[np.bool_]) -> pa.Array:
-    """One value for each flag: the next item where it is set, else null."""
+    """One value per flag: the next item if the flag is set, otherwise null."""
     if is_there.all():
         return items
     return items.take(pa.array(np.cumsum(is_there) - 1, mask=~is_there))
 
 
 def pick_items(lists: pa.Array, rows: IntArray, items: IntArray) -> pa.Array:
-    """Items of lists, null where a row has none: `items[i]`, from 0 on, of the list in row `rows[i]`.
+    """Item number `items[i]`, from 0 on, of the list in row `rows[i]`; null if the list lacks it.
 
-    lists  of any kind, maps not
+    lists  lists of any kind except maps
     """
     is_list = (lists.is_valid().to_numpy(zero_copy_only=False))[rows] if lists.null_count else True
     if pa.types.is_fixed_size_list(lists.type):
@@ -45,14 +45,14 @@ def pick_items(lists: pa.Array, rows: IntArray, items: IntArray) -> pa.Array:
 
 
 def pick_along(path: LeafPath, array: pa.Array, rows: IntArray, items: IntArray) -> pa.Array:
-    """Items of the outermost lists on a path.
+    """Items of the outermost lists on a path, as `pick_items`.
 
-    array   nested as the path says
+    array   array with the nesting of the path
     """
     depth = path.list_depth
     assert depth is not None, "a path through lists"
     for node in path.nodes[:depth]:
-        assert node.kind is NodeKind.STRUCT, "lists of which items are taken are in structs only"
+        assert node.kind is NodeKind.STRUCT, "lists whose items are taken are inside structs only"
         if array.null_count:
             items = np.where(array.is_valid().to_numpy(zero_copy_only=False)[rows], items, -1)
         array = array.field(0)
@@ -60,7 +60,7 @@ def pick_along(path: LeafPath, array: pa.Array, rows: IntArray, items: IntArray)
 
 
 def as_lists(path: LeafPath, items: pa.Array, num_rows: int) -> pa.Array:
-    """Items, as many of each row, in lists and in what is around these on a path; nothing of that is null."""
+    """Items, equally many per row, wrapped in the lists and structs of a path, none of which is null."""
     depth = path.list_depth
     assert depth is not None, "a path through lists"
     dtype = path.nodes[depth].arrow_type

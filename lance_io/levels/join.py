@@ -1,9 +1,9 @@
-"""Arrays of one type joined to one, where `pyarrow` alone would give up or give other values.
+"""Joins arrays of one type, also where `pyarrow` alone would fail or return other values.
 
-`pyarrow` unifies the dictionaries of arrays, whole, when these are joined. Those of several pages may name more values
-together than narrow indices can tell apart, though the rows that are joined hold only a few of them; and pylance makes
-other dictionaries, so that its table would not be equal. Dictionaries of `float16` would be unified as if the bits of
-their values were integers to be converted: here they are integers meanwhile.
+To join dictionary arrays, `pyarrow` unifies their whole dictionaries. The dictionaries of several pages may have more
+values together than narrow indices can address, although the joined rows use only a few; and pylance builds other
+dictionaries, so that its table would not be equal. `pyarrow` would also unify `float16` dictionaries by converting the
+bits of their values as integers: here they are viewed as integers meanwhile.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class TooManyValues(pa.ArrowInvalid):  # type: ignore[misc]  # which has no types
-    """A dictionary column would have more values, without those that no row has, than its indices can tell apart."""
+class TooManyValues(pa.ArrowInvalid):  # type: ignore[misc]  # pyarrow has no types
+    """The rows of a dictionary column use more values than its indices can address."""
 
 
 def join_arrays(arrays: list[pa.Array]) -> pa.Array:
-    """The rows of all arrays, which have one type, one after the other. Raises `TooManyValues`."""
+    """Concatenate arrays of one type. Raises `TooManyValues`."""
     if len(arrays) == 1:
         return arrays[0]
     dtype = arrays[0].type
     if not holds_dictionary(dtype):
         return pa.concat_arrays(arrays)
-    bits = _replace_dictionaries(dtype, _with_bits_of_halves)
+    bits = _replace_dictionaries(dtype, _float16_as_bits)
     if bits != dtype:
         return join_arrays([array.view(bits) for array in arrays]).view(dtype)
     return pa.concat_arrays(_over_one_dictionary(arrays))
 
 
 def join_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """The rows of all batches, which have one schema, one after the other.
+    """Concatenate batches of one schema.
 
-    Raises `SchemaError` where a dictionary column would have more values than its indices can tell apart.
+    Raises `SchemaError` if a dictionary column would have more values than its indices can address.
     """
     if len(batches) == 1:
         return batches[0]
     schema, arrays = batches[0].schema, []
     if not any(map(holds_dictionary, schema.types)):
         return pa.concat_batches(batches)
-    for place, name in enumerate(schema.names):
+    for index, name in enumerate(schema.names):
         try:
-            arrays.append(join_arrays([batch.column(place) for batch in batches]))
+            arrays.append(join_arrays([batch.column(index) for batch in batches]))
         except TooManyValues as error:
             raise SchemaError(f"column {name!r}: {error}") from error
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def join_rows(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The same as one batch, or as several where one would have more values than indices can tell apart."""
+    """As `join_batches`, but returns several batches if one would have more values than indices can address."""
     try:
         return [join_batches(batches)]
     except SchemaError:
@@ -69,17 +69,17 @@ def join_rows(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 def holds_dictionary(dtype: pa.DataType) -> bool:
     """Whether a type is a dictionary, or has one inside."""
     return isinstance(dtype, pa.DictionaryType) or any(
-        holds_dictionary(dtype.field(place).type) for place in range(dtype.num_fields)
+        holds_dictionary(dtype.field(i).type) for i in range(dtype.num_fields)
     )
 
 
 def _over_one_dictionary(arrays: list[pa.Array]) -> list[pa.Array]:
-    """The same rows; each dictionary column of the arrays has one dictionary for all of them."""
+    """The same arrays, with one common dictionary per dictionary column."""
     dtype = arrays[0].type
     if pa.types.is_dictionary(dtype):
         return _dictionaries(arrays)
     if pa.types.is_struct(dtype):
-        arrays = [copy_array(array) for array in arrays]  # of a slice, children would be whole
+        arrays = [copy_array(array) for array in arrays]  # the children of a slice would be unsliced
         columns = ([array.field(at) for array in arrays] for at in range(dtype.num_fields))
         members = [_over_one_dictionary(column) for column in columns]
         below = [list(children) for children in zip(*members, strict=True)]
@@ -103,16 +103,16 @@ def _over_one_dictionary(arrays: list[pa.Array]) -> list[pa.Array]:
 
 
 def _dictionaries(arrays: list[pa.DictionaryArray]) -> list[pa.DictionaryArray]:
-    """The same rows over one dictionary, which is the one that pylance makes.
+    """The same rows over one common dictionary, equal to pylance's.
 
-    Where they name fewer values than there are rows it is all of them one behind the other, for flags always, if there
-    are indices enough. Else it names each value that a row has once.
+    If the dictionaries have fewer values than there are rows (for booleans always), and the indices suffice, the common
+    one is their concatenation. Otherwise it has each used value once.
     """
     dtype = arrays[0].type
     dictionaries = [array.dictionary for array in arrays]
     memory = {
-        (len(one), one.offset, *(None if each is None else each.address for each in one.buffers()))
-        for one in dictionaries
+        (len(values), values.offset, *(None if buffer is None else buffer.address for buffer in values.buffers()))
+        for values in dictionaries
     }
     if len(memory) == 1:
         return arrays
@@ -127,13 +127,14 @@ def _dictionaries(arrays: list[pa.DictionaryArray]) -> list[pa.DictionaryArray]:
 
 def _with_used_values(arrays: list[pa.DictionaryArray]) -> list[pa.DictionaryArray]:
     used = [distinct(array.indices.drop_null().to_numpy()) for array in arrays]
-    values = pa.concat_arrays([array.dictionary.take(pa.array(one)) for array, one in zip(arrays, used, strict=True)])
+    pairs = list(zip(arrays, used, strict=True))
+    values = pa.concat_arrays([array.dictionary.take(pa.array(entries)) for array, entries in pairs])
     encoded = values.dictionary_encode("encode")
     codes, start, indices = encoded.indices.to_numpy(), 0, []
-    for array, one in zip(arrays, used, strict=True):
+    for array, entries in pairs:
         numbers = np.zeros(len(array.dictionary), dtype=np.int64)
-        numbers[one] = codes[start : start + len(one)]
-        start += len(one)
+        numbers[entries] = codes[start : start + len(entries)]
+        start += len(entries)
         indices.append(pa.array(numbers).take(array.indices))
     return _from_indices(arrays[0].type, indices, encoded.dictionary)
 
@@ -142,7 +143,8 @@ def _from_indices(dtype: pa.DictionaryType, indices: list[pa.Array], values: pa.
     if len(values) > _indices_of(dtype.index_type):
         raise TooManyValues(f"the rows have {len(values)} values, which need a larger index type than {dtype}")
     return [
-        pa.DictionaryArray.from_arrays(one.cast(dtype.index_type), values, ordered=dtype.ordered) for one in indices
+        pa.DictionaryArray.from_arrays(numbers.cast(dtype.index_type), values, ordered=dtype.ordered)
+        for numbers in indices
     ]
 
 
@@ -152,7 +154,7 @@ def _shift(indices: pa.Array, by: int) -> pa.Array:
 
 
 def _indices_of(dtype: pa.DataType) -> int:
-    """How many values indices of a type can tell apart."""
+    """How many values indices of a type can address."""
     return 1 << int(dtype.bit_width - pa.types.is_signed_integer(dtype))
 
 
@@ -162,27 +164,27 @@ def _entries(array: pa.MapArray) -> pa.StructArray:
 
 
 def unify_dictionaries(arrays: list[pa.Array]) -> list[pa.Array]:
-    """The same arrays, of one dictionary type and without null entries, over one dictionary.
+    """Arrays of one dictionary type without null entries, over one common dictionary.
 
-    Raises `pa.ArrowInvalid` where there are more values together than indices can tell apart.
+    Raises `pa.ArrowInvalid` if they have more values together than indices can address.
     """
     dtype = arrays[0].type
     if pa.types.is_null(dtype.value_type):  # without entries
         return arrays
-    bits = _with_bits_of_halves(dtype)
+    bits = _float16_as_bits(dtype)
     chunks = pa.chunked_array([array.view(bits) for array in arrays]).unify_dictionaries().chunks
     return [chunk.view(dtype) for chunk in chunks]
 
 
-def _with_bits_of_halves(dtype: pa.DictionaryType) -> pa.DataType:
+def _float16_as_bits(dtype: pa.DictionaryType) -> pa.DataType:
     is_half = pa.types.is_float16(dtype.value_type)
     return pa.dictionary(dtype.index_type, pa.uint16(), dtype.ordered) if is_half else dtype
 
 
 def _replace_dictionaries(dtype: pa.DataType, change: Callable[[pa.DictionaryType], pa.DataType]) -> pa.DataType:
-    """The type with others for its dictionaries."""
+    """The type with `change` applied to its dictionary types."""
     return (
         change(dtype)
         if pa.types.is_dictionary(dtype)
-        else with_inner(dtype, lambda one: _replace_dictionaries(one, change))
+        else with_inner(dtype, lambda inner: _replace_dictionaries(inner, change))
     )

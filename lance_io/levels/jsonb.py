@@ -1,12 +1,12 @@
-"""JSON values as they are stored (JSONB), to the JSON text that users see. Pure.
+"""Converts stored JSON values (JSONB) to the JSON text that users see. No I/O.
 
-A `json` column is a column of large binary. Each of its values is one document, all numbers big-endian:
+A `json` column is a column of large binary. Each value is one document, with all numbers big-endian:
 
     document   u32 header, bits 28-31 the kind, bits 0-27 a count
                0x8 array    count x u32 entries, then the items one after the other
                0x4 object   2 x count u32 entries, of the keys and then of the values; then keys, then values
                0x2 scalar   count 0, one u32 entry, then the value
-    entry      bit 31 zero, bits 28-30 the type, bits 0-27 the length in bytes of what it describes
+    entry      bit 31 zero, bits 28-30 the type, bits 0-27 the length in bytes of the item
                0 null   1 string, UTF-8   2 number   3 false   4 true   5 an array or object   6 extension
                null, true and false have no bytes
     number     u8 kind, then
@@ -16,11 +16,11 @@ A `json` column is a column of large binary. Each of its values is one document,
                0x70 decimal: 8, 16 or 32 bytes, signed, then u8 scale
     extension  u8 kind: 0x00 binary, then its bytes; others are not read
 
-An empty value stands for null. The text is compact, without spaces; keys come in the order in which they are stored.
-Floats have their shortest digits, with an exponent below 1e-5 and from 1e16 on; infinities, which JSON lacks, are null.
+An empty value stands for null. The text is compact, without spaces; keys keep their stored order. Floats have the
+shortest digits, with an exponent below 1e-5 and from 1e16 on; infinities, which JSON lacks, become null.
 
-A value that begins otherwise is JSON as text: pylance's updates store text so that is for JSON inside of a struct or a
-list. It is shown as it is.
+A value with another beginning is JSON text: pylance's updates store JSON inside a struct or a list as text. It is
+returned unchanged.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ if TYPE_CHECKING:
 
 __all__ = ["JSON_DEPTH_MAX", "json_texts", "with_documents"]
 
-_KIND, _OBJECT, _ARRAY, _SCALAR = 0xF0, 0x40, 0x80, 0x20  # of the first byte
+_KIND, _OBJECT, _ARRAY, _SCALAR = 0xF0, 0x40, 0x80, 0x20  # in the first byte
 
 
 def json_texts(values: pa.LargeBinaryArray) -> pa.StringArray:
     """The texts of a column of stored JSON values; nulls stay null.
 
-    Raises `FormatError` for bytes that are no such value, `UnsupportedError` for extensions of JSON and for more
-    text than one string array can hold.
+    Raises `FormatError` for damaged values, `UnsupportedError` for extensions of JSON and for more text than one string
+    array can hold.
     """
     try:
         return _texts(values)
     except DamagedError as error:
         damage = FormatError(str(error))
-    import pyarrow.compute as pc  # 30 ms, which readers need not spend
+    import pyarrow.compute as pc  # deferred: takes 30 ms, rarely needed
 
     is_text = _are_text(values)
     try:
@@ -86,11 +86,11 @@ def _texts(values: pa.LargeBinaryArray) -> pa.StringArray:
 
 
 def with_documents(values: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
-    """The same values, those that are text as documents.
+    """The same values, with JSON texts converted to documents.
 
-    Raises `FormatError` for what is neither.
+    Raises `FormatError` for values that are neither.
     """
-    import pyarrow.compute as pc  # 30 ms, which readers need not spend
+    import pyarrow.compute as pc  # deferred: takes 30 ms, rarely needed
 
     is_text = _are_text(values)
     if not is_text.any():
@@ -105,7 +105,7 @@ def with_documents(values: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
 
 
 def _are_text(values: pa.LargeBinaryArray) -> npt.NDArray[np.bool_]:
-    """Which values do not begin as a stored document does."""
+    """Whether each value is JSON text: it does not begin like a stored document."""
     num_rows = len(values)
     _, offsets, data = values.buffers()
     if not num_rows or offsets is None or data is None:

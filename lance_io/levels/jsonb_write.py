@@ -1,7 +1,7 @@
-"""JSON text to the values that are stored (JSONB; `jsonb.py` shows the layout and reads it). Pure.
+"""Converts JSON text to stored values (JSONB; `jsonb.py` documents the layout and reads it). No I/O.
 
-Members of objects come in the order of their keys' bytes. Whole numbers are stored in the fewest bytes that hold them,
-above 64 bits as floats, as all numbers with a fraction or an exponent are. Empty text stands for null; `NaN` and
+Members of objects are ordered by their keys' bytes. Whole numbers take the fewest bytes that hold them; those above 64
+bits, and all numbers with a fraction or an exponent, are stored as floats. Empty text stands for null; `NaN` and
 `Infinity` are numbers.
 """
 
@@ -15,16 +15,18 @@ import pyarrow as pa
 from lance_io import _kernels
 from lance_io.errors import SchemaError
 
-JSON_DEPTH_MAX: Final = 4096  # arrays and objects inside each other; writers give up at fewer
+JSON_DEPTH_MAX: Final = 4096  # nesting depth of arrays and objects; writers have a lower limit
 
 
 def jsonb_values(texts: pa.Array, name: str) -> pa.LargeBinaryArray:
     """The stored form of an array of JSON text; nulls stay null.
 
-    name  of the field, for messages. Raises `SchemaError` for text that is no JSON, keys that come twice in an object,
-    and documents nested too deep or larger than 256 MiB.
+    name  name of the field, for errors
+
+    Raises `SchemaError` for text that is not JSON, duplicate keys of an object, and documents nested too deep or larger
+    than 256 MiB.
     """
-    import pyarrow.compute as pc  # 30 ms, which readers need not spend
+    import pyarrow.compute as pc  # deferred: takes 30 ms, and readers do not need it
 
     plain = pc.fill_null(texts.cast(pa.large_string()), "")
     if not len(plain):

@@ -1,4 +1,4 @@
-"""Batches whose columns are handed to Arrow all at once, instead of an array at a time."""
+"""Layouts of batches that kernels pass to Arrow in one call, instead of one array at a time."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchLayout:
-    """A schema, and how its columns are laid out in memory, for the kernels."""
+    """A schema and the memory layout of its columns, for the kernels."""
 
     schema: pa.Schema
     columns: Layouts
 
     @classmethod
     def of(cls, schema: pa.Schema) -> BatchLayout | None:
-        """None unless every column has one leaf of plain values, with structs and lists around it at most."""
+        """The layout, or None unless every column has one leaf of plain values, in structs and lists at most."""
         programs = [_program(dtype) for dtype in schema.types]
-        found = [program for program in programs if program is not None]
-        return cls(schema, Layouts(found)) if len(found) == len(programs) else None
+        supported = [program for program in programs if program is not None]
+        return cls(schema, Layouts(supported)) if len(supported) == len(programs) else None
 
     def batch(self, memory: ArrowBatch) -> pa.RecordBatch:
-        """What a kernel made, which has checked that it is laid out like that."""
+        """The batch that a kernel has built; the kernel has checked the layout."""
         return pa.RecordBatch._import_from_c(memory.address, self.schema)
 
 

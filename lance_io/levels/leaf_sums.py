@@ -1,7 +1,7 @@
-"""What can be added up about the values of a leaf column: whether the same rows are here and there, in any order.
+"""Checksums of the values of a leaf column, independent of row order and of page borders. No I/O.
 
-A sum is of visible items that are not null; nulls, and lists without items, are in the number of level entries. Pages
-that hold the same rows have the same sums together, however the rows were divided among them. Pure.
+Hashes cover visible items that are not null; nulls and lists without items count as level entries. Two sets of pages
+with the same rows have equal sums.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ class LeafSums:
         )
 
 
-def check_sums(came: Mapping[int, LeafSums], went: Mapping[int, LeafSums], path: str) -> None:
-    """Raise `OperationError` where the rows that came to a writer are not those that went into pages.
+def check_sums(received: Mapping[int, LeafSums], written: Mapping[int, LeafSums], path: str) -> None:
+    """Raise `OperationError` if the rows that a writer received differ from those in its pages.
 
-    came, went  by column of the file (in version 0.1 by field id)
-    path        of the file
+    received, written  sums by column of the file (in version 0.1 by field id)
+    path               object key of the file
     """
-    for column in came:
-        written = went.get(column, LeafSums())
-        if came[column] != written:
+    for column, sums in received.items():
+        in_pages = written.get(column, LeafSums())
+        if sums != in_pages:
             raise OperationError(
-                f"column {column}: the rows that came add up to {came[column]}, those in pages to {written}. "
+                f"column {column}: the received rows add up to {sums}, those in pages to {in_pages}. "
                 "This is a fault of this library or of this machine's memory; nothing was committed",
                 path=path,
             )
@@ -77,7 +77,7 @@ def sum_page(page: LeafPage) -> LeafSums:
 
 
 def sum_flat(values: pa.Array) -> LeafSums:
-    """The sums of values of a column without levels, as files of version 2.0 have them."""
+    """The sums of the values of a column without levels, as in files of version 2.0."""
     return LeafSums(len(values), len(values), len(values) - _num_nulls(values), sum_values(values))
 
 
@@ -86,7 +86,7 @@ def _num_nulls(values: pa.Array) -> int:
 
 
 def _slot_levels(layers: tuple[int, ...]) -> int:
-    """The highest definition level of entries that have a slot among the values: those of what is inside of lists."""
+    """The highest definition level of entries with a slot among the values, that is, of entries inside lists."""
     level = 0
     for layer in layers:
         if layer in LIST_LAYERS:
@@ -96,14 +96,14 @@ def _slot_levels(layers: tuple[int, ...]) -> int:
 
 
 def sum_values(values: pa.Array) -> int:
-    """The sum of the hashes of all values that are not null; of vectors, of their items."""
+    """The sum of the hashes of all values that are not null; vectors count by their items."""
     dtype = values.type
     if pa.types.is_null(dtype) or not len(values):
         return 0
     if pa.types.is_dictionary(dtype):
         return sum_values(values.dictionary_decode())
     if pa.types.is_struct(dtype):
-        return sum(sum_values(values.field(place)) for place in range(dtype.num_fields)) & _WRAP
+        return sum(sum_values(values.field(i)) for i in range(dtype.num_fields)) & _WRAP
     if pa.types.is_fixed_size_list(dtype):
         size = dtype.list_size
         return sum_values(values.values.slice(values.offset * size, len(values) * size))
@@ -126,9 +126,9 @@ _OFFSETS: Final = {
 
 
 def sum_array(array: pa.Array) -> tuple[int, int]:
-    """How many nulls there are in an array, of whatever type, at every depth, and the sum of the hashes of its values.
+    """The number of nulls at all depths of an array of any type, and the sum of the hashes of its values.
 
-    The lengths of lists count as values. What lies under nulls is not looked at.
+    The lengths of lists count as values. Values under nulls do not count.
     """
     if isinstance(array, pa.ExtensionArray):
         array = array.storage

@@ -1,7 +1,6 @@
-"""One leaf column's share of a page, taken apart: levels and visible values.
+"""The levels and visible values of one leaf column's page.
 
-This is what the writing side hands from the nesting (`shred.py`) to the encodings. It is the reverse of what
-`assemble.py` puts together.
+`shred.py` creates it for the encodings. `assemble.py` is the reverse.
 """
 
 from __future__ import annotations
@@ -24,12 +23,11 @@ class LeafPage:
     """Rows of one leaf column, ready to be encoded (spec: structural encodings 2.1, section 2).
 
     num_rows    rows of the page (slots, below a fixed-size list of structs)
-    layers      RepDefLayer numbers, innermost first, as the page message lists them
-    repetition  u16[num_levels], or None when no list is on the way
-    definition  u16[num_levels], or None when no layer has nulls or empty lists
-    values      one slot per visible item, null items included (their bytes mean nothing; where we fill them, they
-                repeat their neighbour's); storage type of the leaf, no validity of its own except inside fixed-size
-                lists, no garbage
+    layers      RepDefLayer numbers, innermost first, as in the page message
+    repetition  u16[num_levels], or None without lists on the path
+    definition  u16[num_levels], or None if no layer has nulls or empty lists
+    values      one slot per visible item, including null items (their bytes are arbitrary; those that we fill repeat
+                their neighbour's). Storage type of the leaf; no validity except inside fixed-size lists; no garbage
     """
 
     num_rows: int
@@ -40,7 +38,7 @@ class LeafPage:
 
     @property
     def num_levels(self) -> int:
-        """Entries of the level vectors; the number of visible items where there are none."""
+        """Entries of the level vectors; without levels, the number of visible items."""
         for levels in (self.repetition, self.definition):
             if levels is not None:
                 return len(levels)

@@ -1,4 +1,4 @@
-"""Nested arrays and types taken apart, and put together over other items. Pure."""
+"""Takes nested arrays and types apart, and builds them over other items. No I/O."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def items_of(array: pa.Array) -> tuple[pa.Array, IntArray]:
-    """The items of an array of lists or maps, and i64[n + 1] offsets into them from 0 on.
+    """The items of an array of lists or maps, and i64[n + 1] offsets into them, from 0 on.
 
-    Those of null rows are included; those of maps are structs of key and value.
+    Includes the items of null rows. The items of maps are structs of key and value.
     """
     offsets: IntArray = array.offsets.to_numpy().astype(np.int64)
     if not len(offsets):
@@ -28,7 +28,7 @@ def items_of(array: pa.Array) -> tuple[pa.Array, IntArray]:
 
 
 def visible_items(array: pa.Array) -> tuple[pa.Array, IntArray]:
-    """As `items_of`, without those of null rows."""
+    """As `items_of`, without the items of null rows."""
     items, offsets = items_of(array)
     if not array.null_count:
         return items, offsets
@@ -57,7 +57,7 @@ def with_items(array: pa.Array, offsets: IntArray, items: pa.Array) -> pa.Array:
 
 
 def validity(array: pa.Array) -> pa.Buffer | None:
-    """The bitmap of an array from its first row on, None when nothing is null."""
+    """The validity bitmap of an array from its first row on, None without nulls."""
     if not array.null_count:
         return None
     if array.offset == 0:
@@ -68,7 +68,7 @@ def validity(array: pa.Array) -> pa.Buffer | None:
 
 
 def with_inner(dtype: pa.DataType, changed: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """A list, map or struct with the types of its items, entries or fields changed; any other type as it is."""
+    """A list, map or struct type with `changed` applied to its item, entry or field types; other types unchanged."""
 
     def of(field: pa.Field) -> pa.Field:
         return field.with_type(changed(field.type))

@@ -1,7 +1,7 @@
-"""The way from a top-level field down to one leaf column.
+"""The path from a top-level field to one leaf column.
 
-Every node on it owns one layer of the page: a struct or the leaf an item layer, a list or map a list layer. Pages name
-their layers innermost first (spec: structural encodings 2.1, section 2.1); paths are outermost first, like schemas.
+Every node on the path owns one layer of the page: a struct or the leaf an item layer, a list or map a list layer. Pages
+list their layers innermost first (spec: structural encodings 2.1, section 2.1); paths are outermost first, as schemas.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 ALL_VALID_ITEM: Final = 1
 ITEM_LAYERS: Final = (ALL_VALID_ITEM, 3)  # the latter is a nullable item
 LIST_LAYERS: Final = (2, 4, 5, 6)  # all valid, nullable, emptyable, null and empty
-DEFINITION_LEVELS: Final = (0, 0, 0, 1, 1, 1, 2)  # levels that each layer value owns
-WIDE_OFFSETS: Final = 128  # kernel programs: this list has 64-bit offsets
+DEFINITION_LEVELS: Final = (0, 0, 0, 1, 1, 1, 2)  # number of levels per layer value
+WIDE_OFFSETS: Final = 128  # flag in kernel programs: this list has 64-bit offsets
 
 
 class NodeKind(Enum):
-    """What a field adds to the nesting of the leaves below it."""
+    """Kind of nesting that a field adds to the leaves below it."""
 
     LEAF = "leaf"
     STRUCT = "struct"
@@ -41,7 +41,7 @@ class NodeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PathNode:
-    """One field on the way. `arrow_type` is what an array of this node has when it holds this one leaf only."""
+    """One field on a path. `arrow_type` is the type of an array of this node that holds only this leaf."""
 
     kind: NodeKind
     field: Field
@@ -50,26 +50,26 @@ class PathNode:
 
 @dataclass(frozen=True, slots=True)
 class StoredMembers:
-    """A packed struct as the pages of a file hold it, where the table has other members now.
+    """A packed struct as stored in pages, if the table now declares other members.
 
-    dtype   type of all that is stored
-    places  where the members of the table's struct are among these, in its order
+    dtype      type of the stored struct
+    positions  positions of the table's members in the stored struct, in the table's order
     """
 
     dtype: pa.DataType
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LeafPath:
-    """The way to a leaf column.
+    """The path to a leaf column.
 
-    nodes          from the top-level field (first) to the leaf (last)
-    members        what pages hold of a packed struct, unless that is what its node says
-    leaf           the field that owns the column
-    leaf_type      Arrow type of the leaf arrays as pages hold them
-    value_bytes_max  that a value may decode to
-    slots_per_row  page rows per table row: more than 1 only below a fixed-size list of structs (spec: 10.6)
+    nodes            from the top-level field (first) to the leaf (last)
+    members          the stored packed struct, if it differs from the leaf's node
+    leaf             the field that owns the column
+    leaf_type        Arrow type of the stored leaf arrays
+    value_bytes_max  limit of the decoded bytes of a value
+    slots_per_row    page rows per table row: more than 1 only below a fixed-size list of structs (spec: 10.6)
     """
 
     nodes: tuple[PathNode, ...]
@@ -80,7 +80,7 @@ class LeafPath:
     slots_per_row: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        above, last = self.nodes[:-1], self.nodes[-1]  # of plain columns the latter only
+        above, last = self.nodes[:-1], self.nodes[-1]  # plain columns have only the leaf
         lists = [node.arrow_type for node in self.nodes if node.kind is NodeKind.FIXED_SIZE_LIST] if above else []
         object.__setattr__(self, "leaf", last.field)
         object.__setattr__(self, "leaf_type", self.members.dtype if self.members else last.arrow_type)
@@ -88,7 +88,7 @@ class LeafPath:
 
     @property
     def skeleton(self) -> pa.DataType:
-        """Leaf type and nesting without names, which may change: what a table and its files must agree about."""
+        """Leaf type and nesting without names, which may change. A table and its files must agree on it."""
         dtype = self.nodes[-1].arrow_type
         for node in reversed(self.nodes[:-1]):
             dtype = _single(node.kind, node.field, pa.field("", dtype))
@@ -96,70 +96,71 @@ class LeafPath:
 
     @property
     def array_kind(self) -> str:
-        """What decoded pages must have in common to make one array, as far as it is up to the schema."""
+        """The schema's part of a page's `join_key`: pages can be joined only if it is equal."""
         kind = str(self.nodes[0].arrow_type)
-        return f"{kind} of {self.members.places}" if self.members else kind
+        return f"{kind} of {self.members.positions}" if self.members else kind
 
     def as_declared(self, declared: LeafPath) -> LeafPath | None:
-        """How a column of a file, which this is, gives what a table declares for it; None when it does not.
+        """The path that reads this column of a file as the table declares it; None if the types do not match.
 
-        That is this path itself, unless members of a packed struct were dropped, renamed or made nullable after the
-        file was written: then it is a path that leads to the table's members. They are found by their field ids, which
-        files note. Only when these are not the table's must names and nullability be the same.
+        This is the path itself, unless members of a packed struct were dropped, renamed or made nullable after the
+        file was written: then it is a path to the table's members, matched by the field ids in the file. If these ids
+        are not the table's, names and nullability must be equal.
         """
-        places = self._places_of(declared)
-        if places is not None:
+        positions = self._positions_of(declared)
+        if positions is not None:
             stored, dtype = self.leaf_type, declared.leaf_type
-            found = self if dtype == stored and places == tuple(range(stored.num_fields)) else self._with(dtype, places)
-            if found.skeleton == declared.skeleton:
-                return found
+            is_same = dtype == stored and positions == tuple(range(stored.num_fields))
+            path = self if is_same else self._with(dtype, positions)
+            if path.skeleton == declared.skeleton:
+                return path
         return self if self.skeleton == declared.skeleton else None
 
-    def _places_of(self, declared: LeafPath) -> tuple[int, ...] | None:
-        """Where the members of a packed struct are here; None for other leaves, and unless all of them are."""
+    def _positions_of(self, declared: LeafPath) -> tuple[int, ...] | None:
+        """Positions of the declared members in a packed struct; None for other leaves or if a member is missing."""
         leaf, wanted = self.leaf, declared.leaf
         if not (leaf.is_packed and wanted.is_packed) or leaf.holds_blobs or leaf.id != wanted.id:
             return None
-        places = {child.id: place for place, child in enumerate(leaf.children)}
-        if len(places) < len(leaf.children):
+        by_id = {child.id: position for position, child in enumerate(leaf.children)}
+        if len(by_id) < len(leaf.children):
             return None
-        found = [places.get(child.id, -1) for child in wanted.children]
+        positions = [by_id.get(child.id, -1) for child in wanted.children]
         is_stored = all(
-            place >= 0 and leaf.children[place].arrow_type == child.arrow_type
-            for place, child in zip(found, wanted.children, strict=True)
+            position >= 0 and leaf.children[position].arrow_type == child.arrow_type
+            for position, child in zip(positions, wanted.children, strict=True)
         )
-        return tuple(found) if is_stored else None
+        return tuple(positions) if is_stored else None
 
-    def _with(self, dtype: pa.DataType, places: tuple[int, ...]) -> LeafPath:
-        """This path, to some members of its packed struct, which become a struct of another type."""
+    def _with(self, dtype: pa.DataType, positions: tuple[int, ...]) -> LeafPath:
+        """This path with its packed struct reduced to the members at `positions`, as type `dtype`."""
         nodes = [replace(self.nodes[-1], arrow_type=dtype)]
         for node in reversed(self.nodes[:-1]):
             below = nodes[0].field.arrow_field(nodes[0].arrow_type)
             nodes.insert(0, replace(node, arrow_type=_single(node.kind, node.field, below)))
-        return LeafPath(tuple(nodes), StoredMembers(self.leaf_type, places), self.value_bytes_max)
+        return LeafPath(tuple(nodes), StoredMembers(self.leaf_type, positions), self.value_bytes_max)
 
     def allowing(self, value_bytes_max: int) -> LeafPath:
-        """The same path to values that may decode to so many bytes."""
+        """The same path with another limit of the decoded bytes of a value."""
         return self if value_bytes_max == self.value_bytes_max else replace(self, value_bytes_max=value_bytes_max)
 
     @property
     def list_depth(self) -> int | None:
-        """Place of the outermost list or map among the nodes; None where there is none."""
+        """Index of the outermost list or map among the nodes; None without lists."""
         return next((at for at, node in enumerate(self.nodes) if node.kind in (NodeKind.LIST, NodeKind.MAP)), None)
 
     @property
     def num_lists(self) -> int:
-        """How many lists and maps are above the leaf."""
+        """Number of lists and maps above the leaf."""
         return sum([node.kind in (NodeKind.LIST, NodeKind.MAP) for node in self.nodes])
 
     @property
     def num_below_list(self) -> int:
-        """How many nodes are below the outermost list."""
+        """Number of nodes below the outermost list."""
         depth = self.list_depth
         return 0 if depth is None else len(self.nodes) - depth - 1
 
     def below_list(self) -> LeafPath:
-        """The way to the leaf from the items of the outermost list."""
+        """The path to the leaf from the items of the outermost list."""
         return LeafPath(self.nodes[-self.num_below_list :], self.members, self.value_bytes_max)
 
     @property
@@ -169,13 +170,13 @@ class LeafPath:
 
     @property
     def name(self) -> str:
-        """The dotted path, for messages."""
+        """The dotted path, for error messages."""
         return ".".join(node.field.name for node in self.nodes)
 
     def compile_layers(self, layers: Sequence[int]) -> bytes:
-        """The layers of a page, checked against this path, as a kernel program.
+        """Compile the layers of a page to a kernel program, checked against this path.
 
-        Raises FormatError when their number or kinds differ from the schema's nesting, UnsupportedError for
+        Raises FormatError if their number or kinds differ from the schema's nesting, UnsupportedError for
         fixed-size lists of structs inside lists, which no release reads.
         """
         kinds = [node.kind for node in self.nodes]
@@ -196,14 +197,15 @@ class LeafPath:
 
 def leaf_paths(top: Field) -> list[LeafPath]:
     """The leaf columns below a top-level field, in column order (spec: file container, section 2.2)."""
-    if not (top.children or top.metadata):  # the leaf itself, and no blob, as nearly all are
+    if not (top.children or top.metadata):  # fast path: a leaf that is no blob
         return [LeafPath((PathNode(NodeKind.LEAF, top, top.arrow_type),))]
     return [LeafPath(nodes) for nodes in _walk(top)]
 
 
 def column_paths(top: Field) -> list[LeafPath]:
-    """The ways to all columns below a top-level field in a file of version 2.0, in column order: structs and lists have
-    columns there, too (spec: encodings 2.0, section 2). A way that ends at a struct or list has that for its leaf.
+    """The paths to all columns below a top-level field in a file of version 2.0, in column order.
+
+    Structs and lists have columns there, too (spec: encodings 2.0, section 2): they are the leaves of their paths.
     """
     return [LeafPath(nodes) for nodes in _walk_columns(top)]
 
@@ -245,7 +247,7 @@ def _kind(field: Field) -> NodeKind:
 
 
 def _single(kind: NodeKind, field: Field, item: pa.Field[Any]) -> pa.DataType:
-    """The type of a node that holds one leaf, in its member `item`: the full type without the other leaves."""
+    """The type of a node with `item` as its only member: the full type without the other leaves."""
     if kind is NodeKind.STRUCT:
         return pa.struct([item])
     if kind is NodeKind.FIXED_SIZE_LIST:

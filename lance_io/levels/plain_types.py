@@ -1,8 +1,8 @@
-"""Arrays in the layouts that rows can be taken from. Pure.
+"""Converts arrays to layouts that support taking rows. No I/O.
 
-    string_view, binary_view    string, binary; also as the values of dictionaries and inside of others
-    JSON over other text        over string
-    opaque types over views     over what the views become
+    string_view, binary_view    string, binary; also as the values of dictionaries and inside other types
+    JSON over other text        JSON over string
+    opaque types over views     opaque types over string, binary
 
 Types that cannot be stored at all, such as list views and run-end encoded ones, stay as they are.
 """
@@ -15,7 +15,7 @@ from lance_io.levels.lists import items_of, with_inner, with_items
 
 
 def is_plain(dtype: pa.DataType) -> bool:
-    """Whether a type is in its layout here."""
+    """Whether a type needs no conversion."""
     if pa.types.is_string_view(dtype) or pa.types.is_binary_view(dtype):
         return False
     if isinstance(dtype, pa.DictionaryType):
@@ -24,11 +24,11 @@ def is_plain(dtype: pa.DataType) -> bool:
         return bool(pa.types.is_string(dtype.storage_type))
     if isinstance(dtype, pa.OpaqueType):
         return is_plain(dtype.storage_type)
-    return all(is_plain(dtype.field(place).type) for place in range(dtype.num_fields))
+    return all(is_plain(dtype.field(i).type) for i in range(dtype.num_fields))
 
 
 def plain_type(dtype: pa.DataType) -> pa.DataType:
-    """The type in its layout here."""
+    """The converted type."""
     if pa.types.is_string_view(dtype):
         return pa.string()
     if pa.types.is_binary_view(dtype):
@@ -43,20 +43,20 @@ def plain_type(dtype: pa.DataType) -> pa.DataType:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema of the same rows in these layouts: itself where they are."""
+    """The converted schema; the same object if it needs no conversion."""
     if all(map(is_plain, schema.types)):
         return schema
     return pa.schema([field.with_type(plain_type(field.type)) for field in schema], metadata=schema.metadata)
 
 
 def plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The same rows. schema: what `plain_schema` gives for theirs."""
+    """The converted batch. schema: `plain_schema` of the batch's schema."""
     arrays = [plain_array(array, field.type) for array, field in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def plain_array(array: pa.Array, to: pa.DataType) -> pa.Array:
-    """The same values. to: what `plain_type` gives for their type."""
+    """The converted array. to: `plain_type` of the array's type."""
     if array.type == to:
         return array
     if isinstance(to, pa.BaseExtensionType):
@@ -65,7 +65,7 @@ def plain_array(array: pa.Array, to: pa.DataType) -> pa.Array:
         values = plain_array(array.dictionary, to.value_type)
         return pa.DictionaryArray.from_arrays(array.indices, values, ordered=to.ordered)
     if pa.types.is_struct(to):
-        members = [plain_array(array.field(place), field.type) for place, field in enumerate(to)]
+        members = [plain_array(array.field(i), field.type) for i, field in enumerate(to)]
         return pa.StructArray.from_arrays(members, fields=list(to), mask=_null_mask(array))
     if pa.types.is_fixed_size_list(to):
         size = to.list_size

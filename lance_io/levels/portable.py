@@ -1,10 +1,10 @@
-"""Arrays that may be filtered and taken from, and given to other engines.
+"""Arrays that are safe to filter and take from, and to pass to other engines.
 
-`pyarrow` (26.0) selects wrong rows, or memory behind the array, from a fixed-size list of fixed-size lists that is a
-slice: its inner lists are looked up as if the slice began at row 0. The list may lie anywhere inside the array. Structs
-hand their own slice down to their fields; and the values of a list can be a slice of which the list itself shows
-nothing, as what `list_flatten` gives is one. Arrays as they are decoded are no slices; whoever has others and selects
-rows does so with `taken` and `kept`, or copies them first with `compact`.
+`pyarrow` (26.0) selects wrong rows, or memory beyond the array, from a sliced fixed-size list of fixed-size lists: it
+looks up the inner lists as if the slice began at row 0. Such a list may be nested anywhere in the array. Structs pass
+their own slice down to their fields. The values of a list can be a slice that the list itself does not show, as in the
+result of `list_flatten`. Decoded arrays are no slices. To select rows of other arrays, use `taken` and `kept`, or copy
+them first with `compact`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 
-def taken(array: pa.Array, places: pa.Array) -> pa.Array:
-    """The rows at the places, a null for a null."""
-    return compact(array).take(places)
+def taken(array: pa.Array, indices: pa.Array) -> pa.Array:
+    """The rows at these indices, null for a null index."""
+    return compact(array).take(indices)
 
 
 def kept(array: pa.Array, mask: pa.BooleanArray) -> pa.Array:
@@ -23,13 +23,13 @@ def kept(array: pa.Array, mask: pa.BooleanArray) -> pa.Array:
 
 
 def compact(array: pa.Array) -> pa.Array:
-    """The same rows as an array from which rows may be selected: itself, or a copy where that would go wrong."""
-    # No cache over the types: to hash one costs half as much as to walk it, and Python's extensions have no hash.
+    """The array, or a copy if selecting rows from it is unsafe."""
+    # No cache over the types: hashing a type costs half as much as walking it, and Python's extensions have no hash.
     return copy_array(array) if _has_nested_vectors(array.type) and _has_slice(array) else array
 
 
 def compact_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows as a batch from which rows may be selected."""
+    """The batch, with copies of the columns from which selecting rows is unsafe."""
     for number, array in enumerate(batch.columns):
         if (whole := compact(array)) is not array:
             batch = batch.set_column(number, batch.schema.field(number), whole)
@@ -37,9 +37,9 @@ def compact_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class Portable:
-    """Record batches for engines that misread some slices: the same rows, with copies of the columns concerned.
+    """Copies the columns of record batches whose slices other engines misread.
 
-    DuckDB (2.0) refuses structs within a struct that is a slice; Polars (2.1) fixed-size lists with nulls that are one.
+    DuckDB (2.0) refuses structs inside a sliced struct; Polars (2.1) misreads sliced fixed-size lists with nulls.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -47,11 +47,11 @@ class Portable:
 
     @property
     def is_needed(self) -> bool:
-        """Whether a batch of the schema may have to be changed."""
+        """Whether batches of the schema may need copies."""
         return bool(self._suspects)
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch of the schema, without slices that are misread."""
+        """The batch, with copies of misread slices."""
         for number in self._suspects:
             array = batch.column(number)
             if _is_misread(array):
@@ -70,7 +70,7 @@ def _may_be_misread(dtype: pa.DataType) -> bool:
 
 
 def _is_misread(array: pa.Array) -> bool:
-    """Whether an array of a type that may be misread is a slice that is."""
+    """Whether an array of a suspect type is a misread slice."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if isinstance(array, pa.StructArray):
@@ -81,7 +81,7 @@ def _is_misread(array: pa.Array) -> bool:
 
 def copy_array(array: pa.Array) -> pa.Array:
     """The same rows in memory of their own."""
-    return pa.concat_arrays([array, array.slice(0, 0)])  # one array alone would not be copied
+    return pa.concat_arrays([array, array.slice(0, 0)])  # a single array would not be copied
 
 
 def _has_nested_vectors(dtype: pa.DataType) -> bool:
@@ -92,7 +92,7 @@ def _has_nested_vectors(dtype: pa.DataType) -> bool:
 
 
 def _has_slice(array: pa.Array) -> bool:
-    """Whether the array, or one with nested vectors inside it, does not begin where its memory does."""
+    """Whether the array, or an array inside it, has an offset into its memory."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if array.offset:
@@ -101,8 +101,8 @@ def _has_slice(array: pa.Array) -> bool:
 
 
 def _children(array: pa.Array) -> list[pa.Array]:
-    """The arrays directly inside one, as they lie in memory."""
+    """The direct child arrays, as they lie in memory."""
     if isinstance(array, pa.StructArray):
         return [array.field(i) for i in range(array.type.num_fields)]
-    # of lists in any layout and maps; nothing else that may hold nested vectors has its values looked up by row
+    # Lists of any layout and maps: other types with nested vectors do not look up values by row.
     return [array.values] if hasattr(array, "values") else []

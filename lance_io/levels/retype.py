@@ -1,9 +1,8 @@
-"""From arrays as they are stored to arrays of the types that users see.
+"""Converts stored arrays to arrays of the types that users see.
 
-The file room gives storage arrays: no extension types, no metadata on members. Their memory is that of the type the
-schema declares, so a batch is handed through Arrow's C interface with the declared schema in place of its own; nothing
-is copied. Only JSON is stored as something else than it is shown as: those columns are rewritten as text first,
-wherever in a nested type they are.
+Files yield storage arrays: without extension types and without metadata on members. Their memory layout is that of the
+declared type, so a batch passes through Arrow's C interface with the declared schema instead of its own, zero-copy.
+Only JSON has another stored form: such columns, at any depth of a nested type, are converted to text first.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _JSON: Final = "arrow.json"
 
 
 class _Declared:
-    """A batch or array that shows another type, of the same physical layout."""
+    """A batch or array exported with another type of the same physical layout."""
 
     def __init__(self, stored: pa.RecordBatch | pa.Array, dtype: pa.DataType) -> None:
         self._stored = stored
@@ -34,7 +33,7 @@ class _Declared:
 
 
 def needs_retyping(schema: pa.Schema) -> bool:
-    """Whether storage arrays of this schema have other types than it declares: extensions, or members with metadata."""
+    """Whether a schema declares types other than their storage: extensions, or members with metadata."""
     return any(_is_declared(field.type) for field in schema)
 
 
@@ -48,8 +47,9 @@ def _is_declared(dtype: pa.DataType) -> bool:
 def batch_as(arrays: list[pa.Array], schema: pa.Schema, *, retype: bool) -> pa.RecordBatch:
     """A record batch of `schema` over storage arrays.
 
-    retype  what `needs_retyping` said about the schema
-    Raises `FormatError` for JSON values that are damaged.
+    retype  `needs_retyping` of the schema
+
+    Raises `FormatError` for damaged JSON values.
     """
     if not retype:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -64,7 +64,7 @@ def batch_as(arrays: list[pa.Array], schema: pa.Schema, *, retype: bool) -> pa.R
 
 
 def as_type(array: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """The same values as another type, an extension type of what they are stored as, too, or of another library's."""
+    """The same values as another type, which may be an extension type over their storage, or another library's."""
     if array.type == dtype:
         return array
     stored = array.storage if isinstance(array, pa.ExtensionArray) else array
@@ -77,35 +77,35 @@ def as_type(array: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def _as_stored(dtype: pa.DataType) -> pa.DataType:
-    """The type with what extension types are stored as in their place, at any depth."""
+    """The type with extension types replaced by their storage types, at any depth."""
     return _as_stored(dtype.storage_type) if isinstance(dtype, pa.BaseExtensionType) else with_inner(dtype, _as_stored)
 
 
-def is_alike(one: pa.DataType, other: pa.DataType) -> bool:
-    """Whether two types are the same but for what they say about nulls, and for the library that has an extension."""
-    if one == other:
+def is_alike(dtype: pa.DataType, other: pa.DataType) -> bool:
+    """Whether two types are equal except for nullability and for the library that defines an extension."""
+    if dtype == other:
         return True
-    if isinstance(one, pa.ExtensionType) and isinstance(other, pa.ExtensionType):  # those of Python
-        has_same_name = one.extension_name == other.extension_name
-        return has_same_name and bool(one.storage_type == other.storage_type)
-    if isinstance(one, pa.DictionaryType) or one.id != other.id or not one.num_fields:
+    if isinstance(dtype, pa.ExtensionType) and isinstance(other, pa.ExtensionType):  # Python extensions
+        has_same_name = dtype.extension_name == other.extension_name
+        return has_same_name and bool(dtype.storage_type == other.storage_type)
+    if isinstance(dtype, pa.DictionaryType) or dtype.id != other.id or not dtype.num_fields:
         return False
-    if pa.types.is_fixed_size_list(one) and one.list_size != other.list_size:
+    if pa.types.is_fixed_size_list(dtype) and dtype.list_size != other.list_size:
         return False
-    pairs = [(one.field(place), other.field(place)) for place in range(min(one.num_fields, other.num_fields))]
-    if pa.types.is_struct(one) and [member.name for member in one] != [member.name for member in other]:
+    pairs = [(dtype.field(i), other.field(i)) for i in range(min(dtype.num_fields, other.num_fields))]
+    if pa.types.is_struct(dtype) and [member.name for member in dtype] != [member.name for member in other]:
         return False
-    return one.num_fields == other.num_fields and all(is_alike(mine.type, theirs.type) for mine, theirs in pairs)
+    return dtype.num_fields == other.num_fields and all(is_alike(mine.type, theirs.type) for mine, theirs in pairs)
 
 
 def narrowed(array: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """A storage array without the members of structs, at any depth, that the declared type does not have."""
+    """A storage array without struct members, at any depth, that the declared type lacks."""
     if not dtype.num_fields:
         return array
     if isinstance(array, pa.StructArray):
-        places = [array.type.get_field_index(dtype.field(place).name) for place in range(dtype.num_fields)]
-        members = [narrowed(array.field(at), dtype.field(place).type) for place, at in enumerate(places)]
-        fields = [array.type.field(at).with_type(one.type) for at, one in zip(places, members, strict=True)]
+        indexes = [array.type.get_field_index(dtype.field(i).name) for i in range(dtype.num_fields)]
+        members = [narrowed(array.field(at), dtype.field(i).type) for i, at in enumerate(indexes)]
+        fields = [array.type.field(at).with_type(member.type) for at, member in zip(indexes, members, strict=True)]
         return pa.StructArray.from_arrays(members, fields=fields, mask=array.is_null() if array.null_count else None)
     if isinstance(array, (pa.ListArray, pa.LargeListArray)):
         items, offsets = items_of(array)
@@ -114,19 +114,19 @@ def narrowed(array: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def concat(arrays: list[pa.Array]) -> pa.Array:
-    """One array of the first one's type, as `join_arrays`.
+    """Join arrays to one of the first array's type, as `join_arrays`.
 
-    The others have the same physical layout. Their members may have other names or differ in what they say about
-    nulls, as in files that were written before a member was renamed.
+    The others have the same physical layout. Their members may have other names or nullability, as in files that were
+    written before a member was renamed.
     """
     if len(arrays) == 1:
         return arrays[0]
     dtype = arrays[0].type
-    return join_arrays([one if one.type == dtype else pa.array(_Declared(one, dtype)) for one in arrays])
+    return join_arrays([array if array.type == dtype else pa.array(_Declared(array, dtype)) for array in arrays])
 
 
 def holds_json(dtype: pa.DataType) -> bool:
-    """Whether values of a type that is shown are JSON, or have JSON inside."""
+    """Whether a declared type is JSON, or has JSON inside."""
     if isinstance(dtype, pa.BaseExtensionType):
         return bool(dtype.extension_name == _JSON)
     return any(holds_json(dtype.field(i).type) for i in range(dtype.num_fields))
@@ -139,11 +139,12 @@ def _names_extension(dtype: pa.DataType) -> bool:
 
 
 def _with_texts(array: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """A storage array of the declared `dtype`, with its JSON values as texts."""
+    """A storage array of the declared `dtype`, with JSON values converted to text."""
     if not holds_json(dtype):
         return array
     if isinstance(dtype, pa.BaseExtensionType):
-        return json_texts(array) if pa.types.is_large_binary(array.type) else array  # text that pylance left as it came
+        is_stored = pa.types.is_large_binary(array.type)
+        return json_texts(array) if is_stored else array  # pylance stores some JSON as text
     nulls = array.is_null() if array.null_count else None
     if isinstance(array, pa.StructArray):
         members = [_with_texts(array.field(i), dtype.field(i).type) for i in range(dtype.num_fields)]

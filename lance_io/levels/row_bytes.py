@@ -1,15 +1,14 @@
-"""How many bytes the values of rows take: what batches are cut by. Pure.
+"""Bytes of the values of rows, by which batches are cut. No I/O.
 
-    fixed width      as many bits as the type says, whether the value is null or not
-    text, binary     their bytes, and an offset; of a null the offset
-    lists, maps      their items, and an offset; of a null the offset
+    fixed width      the bits of the type, also for nulls
+    text, binary     their bytes, and an offset; for a null the offset
+    lists, maps      their items, and an offset; for a null the offset
     structs          their members
     dictionaries     the index
-    bits of nulls    nothing
+    validity bits    nothing
 
-So the number depends on the values and their types alone: not on how they are stored, on where pages end, or on how
-much memory an array shows a part of. Asking for a range of rows costs the same however many they are, but where nulls
-hide bytes.
+So the number depends only on the values and their types: not on their encoding, on page borders, or on the memory that
+an array is a slice of. The cost for a range of rows does not depend on its length, unless nulls hide bytes.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-NARROW_MAX: Final = (1 << 31) - 1  # bytes of text, or items, that offsets of 32 bits reach
+NARROW_MAX: Final = (1 << 31) - 1  # bytes of text, or items, that 32-bit offsets can address
 
 Before: TypeAlias = Callable[[int], int]
-"""Bits, or bytes, or items, of the rows before a row."""
+"""Maps a row to the bits, bytes or items of the rows before it."""
 
 
 def check_row_bytes(
@@ -39,10 +38,10 @@ def check_row_bytes(
     first_row: int = 0,
     advice: str = "open the table with a larger one to read it",
 ) -> None:
-    """Raise ResourceLimitError for the first row that takes more than so many bytes.
+    """Raise ResourceLimitError for the first row larger than `bytes_max`.
 
-    first_row  number of the first one, for the message
-    advice     what to do, for the message
+    first_row  number of the first row, for the error
+    advice     advice to the user, for the error
     """
     for chunk in array.chunks if isinstance(array, pa.ChunkedArray) else [array]:
         if chunk.nbytes > bytes_max:
@@ -57,24 +56,24 @@ def check_row_bytes(
 
 
 def _row_above(sizes: RowBytes, start: int, end: int, bytes_max: int) -> int | None:
-    """The first of some rows with more than so many bytes."""
+    """The first row from `start` to `end` that is larger than `bytes_max`."""
     if start >= end or sizes.between(start, end) <= bytes_max:
         return None
     if end - start == 1:
         return start
     middle = (start + end) // 2
-    found = _row_above(sizes, start, middle, bytes_max)
-    return _row_above(sizes, middle, end, bytes_max) if found is None else found
+    row = _row_above(sizes, start, middle, bytes_max)
+    return _row_above(sizes, middle, end, bytes_max) if row is None else row
 
 
 def fixed_bits(dtype: pa.DataType) -> int | None:
-    """Bits of each value of a type; None where values differ."""
+    """Bits of each value of a type; None if values differ in size."""
     if isinstance(dtype, pa.BaseExtensionType):
         return fixed_bits(dtype.storage_type)
     if pa.types.is_dictionary(dtype):
         return fixed_bits(dtype.index_type)
     if pa.types.is_struct(dtype):
-        members = [fixed_bits(dtype.field(place).type) for place in range(dtype.num_fields)]
+        members = [fixed_bits(dtype.field(i).type) for i in range(dtype.num_fields)]
         return None if None in members else sum([bits for bits in members if bits is not None])
     if pa.types.is_fixed_size_list(dtype):
         bits = fixed_bits(dtype.value_type)
@@ -88,9 +87,9 @@ def fixed_bits(dtype: pa.DataType) -> int | None:
 
 
 class RowBytes:
-    """The bytes of the rows of arrays of one length.
+    """The bytes of the rows of arrays of equal length.
 
-    narrow  of each column of 32-bit offsets, also below others, the bytes or items that these count
+    narrow  per column with 32-bit offsets, also nested ones: the bytes or items that the offsets count
     """
 
     def __init__(self, arrays: Sequence[pa.Array]) -> None:
@@ -99,11 +98,11 @@ class RowBytes:
 
     @classmethod
     def of(cls, batch: pa.RecordBatch) -> RowBytes:
-        """Those of a batch."""
+        """The row bytes of a batch."""
         return cls(batch.columns)
 
     def bits_before(self, row: int) -> int:
-        """Bits of the rows before one."""
+        """Bits of all rows before a row."""
         return sum([part(row) for part in self._parts])
 
     def between(self, start: int, end: int) -> int:
@@ -111,57 +110,59 @@ class RowBytes:
         return -(-(self.bits_before(end) - self.bits_before(start)) // 8)
 
     def fit(self, start: int, end: int, room_bits: int) -> int:
-        """How many rows from `start` on, before `end`, go into so many bits; what fills them is the last."""
+        """Number of rows from `start` on, before `end`, that fit `room_bits`; the row that fills them is the last."""
         return _fit(self.bits_before, start, end, room_bits)
 
     def fit_narrow(self, start: int, end: int, used: Sequence[int]) -> int:
-        """As many rows as 32-bit offsets reach behind those of `used`, one for each of `narrow`."""
+        """Number of rows that 32-bit offsets can still address after `used` bytes or items, one per `narrow`."""
         for before, taken in zip(self.narrow, used, strict=True):
             end = start + _fit(before, start, end, NARROW_MAX - taken)
         return end - start
 
     # -- by type -----------------------------------------------------------------------------------------------------
 
-    def _bits_before(self, array: pa.Array, place: Before) -> Before:
-        """Bits of the values before one of an array; `place` gives the first value that a row has in it."""
+    def _bits_before(self, array: pa.Array, first_value: Before) -> Before:
+        """Bits of the values before a value of an array; `first_value` maps a row to its first value there."""
         dtype = array.type
         if isinstance(dtype, pa.BaseExtensionType):
-            return self._bits_before(array.storage, place)
+            return self._bits_before(array.storage, first_value)
         bits = fixed_bits(dtype)
         if bits is not None:
             return lambda row, bits=bits: row * bits  # type: ignore[misc]
         if pa.types.is_string(dtype) or pa.types.is_binary(dtype):
-            return self._of_offsets(array, place, np.int32, lambda at: 8 * at)
+            return self._of_offsets(array, first_value, np.int32, lambda at: 8 * at)
         if pa.types.is_large_string(dtype) or pa.types.is_large_binary(dtype):
-            return self._of_offsets(array, place, np.int64, lambda at: 8 * at)
+            return self._of_offsets(array, first_value, np.int64, lambda at: 8 * at)
         if pa.types.is_list(dtype) or pa.types.is_map(dtype):
-            return self._of_lists(array, place, np.int32)
+            return self._of_lists(array, first_value, np.int32)
         if pa.types.is_large_list(dtype):
-            return self._of_lists(array, place, np.int64)
+            return self._of_lists(array, first_value, np.int64)
         if pa.types.is_struct(dtype):
-            parts = [self._bits_before(member, place) for member in array.flatten()]
+            parts = [self._bits_before(member, first_value) for member in array.flatten()]
             return lambda row: sum([part(row) for part in parts])
         if pa.types.is_fixed_size_list(dtype):
             size = int(dtype.list_size)
             values = array.values.slice(array.offset * size, len(array) * size)
-            items = self._bits_before(values, lambda row: place(row) * size)
+            items = self._bits_before(values, lambda row: first_value(row) * size)
             return lambda row: items(row * size)
-        each = 8 * array.nbytes / max(1, len(array))  # of a type that no file has
+        each = 8 * array.nbytes / max(1, len(array))  # for types that no file stores
         return lambda row: int(row * each)
 
-    def _of_lists(self, array: Any, place: Before, width: type[np.integer[Any]]) -> Before:
+    def _of_lists(self, array: Any, first_value: Before, width: type[np.integer[Any]]) -> Before:
         offsets = offsets_of(array, width)
         first, end = int(offsets[0]), int(offsets[-1])
         items = array.values if not pa.types.is_map(array.type) else _map_entries(array)
-        inner = self._bits_before(items.slice(first, end - first), lambda row: int(offsets[place(row)]) - first)
-        return self._of_offsets(array, place, width, lambda at: inner(at - first))
+        inner = self._bits_before(items.slice(first, end - first), lambda row: int(offsets[first_value(row)]) - first)
+        return self._of_offsets(array, first_value, width, lambda at: inner(at - first))
 
-    def _of_offsets(self, array: pa.Array, place: Before, width: type[np.integer[Any]], bits_at: Before) -> Before:
-        """Bits of what lies before an offset, and of the offsets; `bits_at` gives the former."""
+    def _of_offsets(
+        self, array: pa.Array, first_value: Before, width: type[np.integer[Any]], bits_at: Before
+    ) -> Before:
+        """Bits of the offsets and of the bytes or items before an offset, which `bits_at` computes."""
         offsets = offsets_of(array, width)
         first, offset_bits = int(offsets[0]), 8 * np.dtype(width).itemsize
         if width is np.int32:
-            self.narrow.append(lambda row: int(offsets[place(row)]) - first)
+            self.narrow.append(lambda row: int(offsets[first_value(row)]) - first)
         hidden = _hidden(array, offsets)
         if hidden is None:
             base = bits_at(first)
@@ -177,7 +178,7 @@ def _fit(before: Before, start: int, end: int, room: int) -> int:
     base = before(start)
     if before(end) - base <= room and before(max(start, end - 1)) - base < room:
         return end - start
-    low, high = start, end  # the first row behind which the room is full, if there is one
+    low, high = start, end  # searches the first row after which the room is full
     while low < high:
         middle = (low + high) // 2
         if before(middle) - base >= room:
@@ -188,15 +189,15 @@ def _fit(before: Before, start: int, end: int, room: int) -> int:
 
 
 def offsets_of(array: pa.Array, width: type[np.integer[Any]]) -> npt.NDArray[Any]:
-    """The offsets of an array of text or lists, one more than rows, as wide as its type has them."""
-    if not len(array):  # which may have no memory
+    """The offsets of an array of text or lists, one more than rows, of the given width."""
+    if not len(array):  # may have no buffer
         return np.zeros(1, width)
     size = np.dtype(width).itemsize
     return np.frombuffer(array.buffers()[1], width, len(array) + 1, array.offset * size)
 
 
 def _hidden(array: pa.Array, offsets: npt.NDArray[Any]) -> tuple[list[int], list[int]] | None:
-    """Where what shows of each row starts and ends, if some nulls have bytes or items behind them."""
+    """Start and end of the visible bytes or items per row, if nulls hide any; otherwise None."""
     if not array.null_count:
         return None
     bits = np.frombuffer(array.buffers()[0], np.uint8)
@@ -207,6 +208,6 @@ def _hidden(array: pa.Array, offsets: npt.NDArray[Any]) -> tuple[list[int], list
 
 
 def _map_entries(array: pa.MapArray) -> pa.StructArray:
-    """The pairs of a map, all of them, whatever slice this is."""
+    """All entries of a map, regardless of slices."""
     entries = pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
     return entries

@@ -1,6 +1,6 @@
-"""How many bytes each row takes, of all rows at once, and rows cut by that. Pure.
+"""Bytes of each row, for all rows at once, and row ranges of limited size. No I/O.
 
-What counts is as in `row_bytes.py`, but that of a null all bytes behind it count, shown or not.
+Counts as `row_bytes.py`, except that the hidden bytes of nulls count.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def row_sizes(arrays: Sequence[pa.Array], num_rows: int) -> IntArray:
-    """Bytes of each row of arrays of one length, i64[num_rows]."""
+    """Bytes of each row over arrays of equal length, i64[num_rows]."""
     total = np.zeros(num_rows, np.int64)
     for array in arrays:
         total += _sizes(array)
@@ -27,7 +27,7 @@ def row_sizes(arrays: Sequence[pa.Array], num_rows: int) -> IntArray:
 
 
 def cut_by_size(sizes: IntArray, bytes_max: int) -> Iterator[tuple[int, int]]:
-    """Rows in ranges of at most so many bytes, or of one row that is larger: start and end of each."""
+    """Split rows into ranges of at most `bytes_max`, or of one larger row: start and end of each."""
     if not len(sizes):
         return
     ends = np.cumsum(sizes)
@@ -51,14 +51,14 @@ def _sizes(array: pa.Array) -> Any:
     if pa.types.is_large_string(dtype) or pa.types.is_large_binary(dtype):
         return np.diff(offsets_of(array, np.int64)) + 8
     if pa.types.is_struct(dtype):
-        return row_sizes([array.field(place) for place in range(dtype.num_fields)], len(array))
+        return row_sizes([array.field(i) for i in range(dtype.num_fields)], len(array))
     if pa.types.is_fixed_size_list(dtype):
         size = int(dtype.list_size)
         items = array.values.slice(array.offset * size, len(array) * size)
         return row_sizes([items], len(items)).reshape(len(array), size).sum(axis=1)
     if pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_map(dtype):
         return _of_lists(array)
-    return -(-array.nbytes // max(1, len(array)))  # of a type that no file has
+    return -(-array.nbytes // max(1, len(array)))  # for types that no file stores
 
 
 def _of_lists(array: Any) -> IntArray:
@@ -68,5 +68,5 @@ def _of_lists(array: Any) -> IntArray:
     members = [array.keys, array.items] if pa.types.is_map(array.type) else [array.values]
     items = row_sizes([member.slice(first, end - first) for member in members], end - first)
     ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(items)))
-    found: IntArray = np.diff(ends[offsets - first]) + (8 if is_large else 4)
-    return found
+    sizes: IntArray = np.diff(ends[offsets - first]) + (8 if is_large else 4)
+    return sizes

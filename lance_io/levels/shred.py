@@ -1,8 +1,8 @@
-"""Chunks of a leaf column to a page: levels, and the values of visible items.
+"""Converts chunks of a leaf column to a page: levels, and the values of visible items.
 
-One kernel call takes the nesting apart and leaves garbage behind: what lies in null lists, in lists of null structs and
-outside of slices is not part of a page, what lies under null items is overwritten. Where there is nothing to remove,
-to overwrite or to join, the values are a slice of the array that came in, for plain columns without that call.
+One kernel call flattens the nesting and drops garbage: values in null lists, in lists of null structs and outside of
+slices are not part of a page, and values of null items are overwritten. If there is nothing to drop, overwrite or join,
+the values are a zero-copy slice of the input; plain columns do not need the kernel call.
 Specification: structural encodings 2.1, section 2.
 """
 
@@ -42,13 +42,13 @@ _VALIDITY: Final = 4
 
 
 def shred(chunks: Sequence[LeafChunk]) -> LeafPage:
-    """Take the rows of some chunks of one leaf column apart, as one page.
+    """Convert chunks of one leaf column to one page.
 
     chunks  at least one, all of one column
 
-    Layers are nullable when one of their slots is null, or one of the struct that they are members of; structs around a
-    list that their fields allow to be null always are. Raises UnsupportedError for fixed-size lists of structs inside
-    lists, and for dictionaries that have together more values than their indices can tell apart.
+    A layer is nullable if one of its slots is null, or one of the struct above it. A struct around a list is always
+    nullable if its field allows nulls. Raises UnsupportedError for fixed-size lists of structs inside lists, and for
+    dictionaries with more values together than their indices can address.
     """
     if len(chunks) == 1 and _is_plain(chunks[0]):
         (chunk,) = chunks
@@ -68,7 +68,7 @@ def shred(chunks: Sequence[LeafChunk]) -> LeafPage:
 
 
 def _is_plain(chunk: LeafChunk) -> bool:
-    """Whether there is nothing to take apart: a value for every row."""
+    """Whether there is no nesting and no null: one value per row."""
     return not chunk.nests and not chunk.leaf.null_count and not pa.types.is_nested(chunk.leaf.type)
 
 
@@ -80,7 +80,7 @@ def _levels(memory: Any | None) -> Levels | None:
 
 
 def _one_dictionary(leaves: list[pa.Array]) -> list[pa.Array]:
-    """Dictionary arrays over the same values; others as they are."""
+    """Dictionary arrays over one common dictionary; other arrays unchanged."""
     if not pa.types.is_dictionary(leaves[0].type) or len(leaves) == 1:
         return leaves
     try:
@@ -109,22 +109,22 @@ def _node(nest: Nest) -> tuple[Any, ...]:
 
 
 def _bitmap(array: pa.Array) -> pa.Buffer | None:
-    """Validity, where an array has a null and does not only consist of them by its type."""
+    """The validity bitmap of an array with nulls; None without nulls and for the null type."""
     return array.buffers()[0] if array.null_count else None
 
 
 def _streams(array: pa.Array, first: int, units: int) -> Iterator[tuple[Any, ...]]:
     """The buffers of a leaf array.
 
-    first  unit of slot 0, in the array's buffers
-    units  per slot of the leaf
+    first  unit of slot 0 in the array's buffers
+    units  units per slot of the leaf
     """
     dtype = array.type
     if pa.types.is_null(dtype):
         return
     if pa.types.is_struct(dtype):
         for i in range(dtype.num_fields):
-            member = array.field(i)  # comes sliced, as the struct is
+            member = array.field(i)  # sliced like the struct
             start = first - array.offset + member.offset
             yield _VALIDITY, 0, units, start, _bitmap(member), None
             yield from _streams(member, start, units)
@@ -149,7 +149,7 @@ def _offset_bits(dtype: pa.DataType) -> int:
     return 64 if pa.types.is_large_string(dtype) or pa.types.is_large_binary(dtype) else 0
 
 
-# -- arrays from what the kernel returns --------------------------------------------------------------------------
+# -- arrays from the kernel's buffers -----------------------------------------------------------------------------
 
 
 def _build(like: pa.Array, buffers: Iterator[Any], length: int) -> pa.Array:
@@ -180,7 +180,7 @@ def _array(dtype: pa.DataType, buffers: Iterator[Any], length: int, validity: pa
 
 
 def _without_validity(array: pa.Array) -> pa.Array:
-    """An array without nulls as one that has no bitmap either; its items may still have one."""
+    """An array without nulls, without its validity bitmap; its items may still have one."""
     dtype = array.type
     if pa.types.is_null(dtype) or array.buffers()[0] is None:
         return array

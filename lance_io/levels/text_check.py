@@ -1,7 +1,7 @@
-"""Texts that are to be stored: are they UTF-8? pylance cannot read a column of strings that holds anything else.
+"""Checks that texts to be stored are UTF-8. pylance cannot read a column of strings with other bytes.
 
-Arrow arrays may hold any bytes where their type says text: whoever made them need not have looked. A kernel looks at
-all bytes of a column at once; which value it is, in which row, is found out for the error.
+Arrow arrays of text may hold any bytes, because their producers need not check them. A kernel checks all bytes of a
+column at once; the value and its row are located only for the error.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ if TYPE_CHECKING:
 
     from lance_io.format.schema import Field
 
-    Found = tuple[int, str, bytes]
+    BadText = tuple[int, str, bytes]
     """Row, names below the column, the bytes."""
 
-_BYTES_AT_ONCE: Final = 64 * MIB  # so that a call of the kernel ends soon
+_BYTES_AT_ONCE: Final = 64 * MIB  # limits the duration of a kernel call
 _FEW_ROWS: Final = 200
 _SHOWN_BYTES: Final = 40
 _TEXT_TYPES: Final = ("string", "large_string")
 
 
 class InvalidText(SchemaError):
-    """Text that is to be written into a column of strings is not UTF-8.
+    """Text for a column of strings is not UTF-8.
 
-    column  names from the top-level field down
-    row     of the rows that were given, counted from 0
-    value   its bytes
+    Attributes:
+        column: Dotted names from the top-level field down.
+        row: Row in the data to write, from 0 on.
+        value: Bytes of the text.
     """
 
     def __init__(self, message: str = "", *, column: str = "", row: int = 0, value: bytes = b"") -> None:
@@ -46,7 +47,7 @@ class InvalidText(SchemaError):
 
 
 def holds_text(field: Field) -> bool:
-    """Whether values of a field, or inside of them, are texts."""
+    """Whether a field holds text, at any depth."""
     return any(_is_text(each.logical_type) for each in field.walk())
 
 
@@ -67,18 +68,18 @@ def _type_holds_text(dtype: pa.DataType) -> bool:
     return any(_type_holds_text(dtype.field(at).type) for at in range(dtype.num_fields))
 
 
-def check_texts(fields: Sequence[Field], arrays: Sequence[pa.Array], places: Sequence[int], first_row: int) -> None:
+def check_texts(fields: Sequence[Field], arrays: Sequence[pa.Array], columns: Sequence[int], first_row: int) -> None:
     """Raise `InvalidText` for text that is not UTF-8, in stored arrays.
 
-    places     of the fields that hold text
+    columns    indexes of the fields that hold text
     first_row  number of the first row, for the error
     """
-    for place in places:
-        array = arrays[place]
-        found = None if len(array) <= _FEW_ROWS and _is_valid(array) else _find(array)
-        if found is not None:
-            row, below, value = found
-            column = f"{fields[place].name}{below}"
+    for index in columns:
+        array = arrays[index]
+        bad_text = None if len(array) <= _FEW_ROWS and _is_valid(array) else _find(array)
+        if bad_text is not None:
+            row, below, value = bad_text
+            column = f"{fields[index].name}{below}"
             shown = f"{value[:_SHOWN_BYTES]!r}{'...' if len(value) > _SHOWN_BYTES else ''}"
             raise InvalidText(
                 f"Column `{column}`, row {first_row + row}: {shown} is not UTF-8, as text of a string column must be. "
@@ -90,18 +91,18 @@ def check_texts(fields: Sequence[Field], arrays: Sequence[pa.Array], places: Seq
 
 
 def _is_valid(array: pa.Array) -> bool:
-    """Whether Arrow finds nothing wrong with a flat column, which costs least for few rows."""
-    if array.type.num_fields:  # of a part of lists, all items are looked at
+    """Whether Arrow's own check accepts a flat column: the fastest check for few rows."""
+    if array.type.num_fields:  # for sliced lists, Arrow checks the items of all rows
         return False
     try:
         array.validate(full=True)
-    except pa.ArrowInvalid:  # perhaps of bytes that are no value
+    except pa.ArrowInvalid:  # possibly for bytes outside of the array's values
         return False
     return True
 
 
-def _find(array: pa.Array) -> Found | None:
-    """The first text, of one leaf, that is not UTF-8 and is part of a row."""
+def _find(array: pa.Array) -> BadText | None:
+    """The first text of a leaf that is not UTF-8 and belongs to a row."""
     dtype = array.type
     if not _type_holds_text(dtype):
         return None
@@ -115,48 +116,49 @@ def _find(array: pa.Array) -> Found | None:
         return _find_member(array)
     if pa.types.is_fixed_size_list(dtype):
         items = array.flatten()
-        found = _find(items)
-        return None if found is None else (_parent(array, found[0]), f".{dtype.value_field.name}{found[1]}", found[2])
+        bad = _find(items)
+        return None if bad is None else (_parent(array, bad[0]), f".{dtype.value_field.name}{bad[1]}", bad[2])
     if not array.null_count:
         bounds = array.offsets
         first = bounds[0].as_py() if len(bounds) else 0
         if not len(array) or _find(array.values.slice(first, bounds[-1].as_py() - first)) is None:
             return None
     items, offsets = visible_items(array)
-    found = _find(items)
-    if found is None:
+    bad = _find(items)
+    if bad is None:
         return None
     name = "" if pa.types.is_map(dtype) else f".{dtype.value_field.name}"
-    return int(np.searchsorted(offsets, found[0], side="right")) - 1, f"{name}{found[1]}", found[2]
+    return int(np.searchsorted(offsets, bad[0], side="right")) - 1, f"{name}{bad[1]}", bad[2]
 
 
-def _find_member(array: pa.StructArray) -> Found | None:
+def _find_member(array: pa.StructArray) -> BadText | None:
     members = array.flatten() if array.null_count else [array.field(at) for at in range(array.type.num_fields)]
-    found = [(*one, member.name) for member, values in zip(array.type, members, strict=True) if (one := _find(values))]
-    if not found:
+    pairs = zip(array.type, members, strict=True)
+    bad_texts = [(*bad, member.name) for member, values in pairs if (bad := _find(values))]
+    if not bad_texts:
         return None
-    row, below, value, name = min(found, key=lambda one: one[0])
+    row, below, value, name = min(bad_texts, key=lambda bad: bad[0])
     return row, f".{name}{below}", value
 
 
-def _find_entry(array: pa.DictionaryArray) -> Found | None:
-    """Entries are stored whether a row has them or not."""
-    found = _find(array.dictionary)
-    if found is None:
+def _find_entry(array: pa.DictionaryArray) -> BadText | None:
+    """The first bad entry of a dictionary, even if no row uses it, because all entries are stored."""
+    bad = _find(array.dictionary)
+    if bad is None:
         return None
-    rows = np.flatnonzero(array.indices.fill_null(-1).to_numpy() == found[0])
-    return int(rows[0]) if len(rows) else 0, found[1], found[2]
+    rows = np.flatnonzero(array.indices.fill_null(-1).to_numpy() == bad[0])
+    return int(rows[0]) if len(rows) else 0, bad[1], bad[2]
 
 
 def _parent(array: pa.FixedSizeListArray, item: int) -> int:
-    """The row of an item among those of the rows that are not null."""
+    """The row of an item; `item` counts the items of non-null rows."""
     row: int = item // array.type.list_size
     if not array.null_count:
         return row
     return int(np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))[row])
 
 
-def _find_text(array: pa.Array) -> Found | None:
+def _find_text(array: pa.Array) -> BadText | None:
     num_texts = len(array)
     if not num_texts:
         return None
@@ -167,15 +169,15 @@ def _find_text(array: pa.Array) -> Found | None:
     is_little = data is None or data.size <= _BYTES_AT_ONCE
     for start, end in [(0, num_texts)] if is_little else _portions(offsets):
         bounds = offsets[start : end + 1]
-        found = _kernels.find_invalid_text(data or b"", bounds, is_wide, present, array.offset + start)
-        if found is not None:
-            row = start + found
+        at = _kernels.find_invalid_text(data or b"", bounds, is_wide, present, array.offset + start)
+        if at is not None:
+            row = start + at
             return row, "", bytes(memoryview(data)[int(offsets[row]) : int(offsets[row + 1])])
     return None
 
 
 def _portions(offsets: np.ndarray[Any, Any]) -> list[tuple[int, int]]:
-    """Ranges of texts of about so many bytes as are looked at in one call."""
+    """Ranges of texts with about `_BYTES_AT_ONCE` bytes each."""
     num_texts, first, last = len(offsets) - 1, int(offsets[0]), int(offsets[-1])
     if last - first <= _BYTES_AT_ONCE:
         return [(0, num_texts)]

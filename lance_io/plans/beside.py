@@ -1,4 +1,4 @@
-"""Plans that run beside the stream that asks for them, where there is something to wait for."""
+"""Requests that run a plan in the background of a stream, on a loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Started(Generic[T]):
-    """A plan that was started: what `Finish` takes, once."""
+    """A started plan. `Finish` takes its result, once."""
 
     __slots__ = ("_plan", "_task")
 
@@ -25,26 +25,26 @@ class Started(Generic[T]):
 
     @property
     def is_done(self) -> bool:
-        """Whether its result is there, or is made when it is asked for."""
+        """Whether its result is available, or will be computed by the caller."""
         return self._task is None or self._task.done()
 
     def result_sync(self) -> T:
-        """Its result, made now."""
+        """Compute its result now."""
         return drive_sync(self._plan)
 
     async def result_async(self) -> T:
-        """Its result, when it is there; not kept."""
+        """Wait for its result, which is not kept."""
         assert self._task is not None, "started on a loop"
         result = await self._task
         self._task = None
         return result
 
     def close(self) -> None:
-        """No result is wanted."""
+        """Drop the plan without its result."""
         self._plan.close()
 
     async def aclose(self) -> None:
-        """No result is wanted: end it, and wait until it has let go of what it held."""
+        """Cancel the plan, and wait until it has released its resources."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -52,7 +52,7 @@ class Started(Generic[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Start(Generic[T]):
-    """Begin a plan; answered by what `Finish` takes. Without a loop it is run when its result is asked for."""
+    """Start a plan; answered by a `Started` for `Finish`. Without a loop the plan runs in `Finish`."""
 
     plan: Plan[T]
 
@@ -67,7 +67,7 @@ class Start(Generic[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Finish(Generic[T]):
-    """The result of a plan that was started, or its error."""
+    """The result of a started plan, or its error."""
 
     started: Started[T]
 

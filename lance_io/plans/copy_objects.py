@@ -1,4 +1,4 @@
-"""Copying objects, within a store by its own copying where that spares the bytes the way, else portion by portion."""
+"""Copies objects: within a remote store server-side, else portion by portion."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from lance_io.store.offers import SyncReads, SyncWrites
 
 COPIES_AT_ONCE: Final = 8
-_PORTION_BYTES: Final = 16 << 20  # held of each object that is being copied
-_STORE_COPY_BYTES_MAX: Final = 5 << 30  # more than that S3 copies in parts only
+_PORTION_BYTES: Final = 16 << 20  # held in memory for each object that is being copied
+_STORE_COPY_BYTES_MAX: Final = 5 << 30  # S3 copies larger objects in parts only
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectCopy:
-    """An object that is to be copied.
+    """An object to copy.
 
-    size_bytes  None when nobody knows yet
+    size_bytes  None if unknown
     """
 
     source: ObjectStore
@@ -60,7 +60,7 @@ class _ReadPortion:
 
 @dataclass(frozen=True, slots=True)
 class _OpenUpload:
-    """An object to be written from beginning to end."""
+    """Open an upload that writes an object from start to end."""
 
     store: ObjectStore
     key: str
@@ -76,10 +76,10 @@ class _OpenUpload:
 
 
 def copy_objects(copies: Iterable[ObjectCopy]) -> Plan[int]:
-    """Copy objects, some side by side; gives their bytes. Raises `NotFound` for one that is not there."""
+    """Copy objects, `COPIES_AT_ONCE` concurrently; returns their bytes. Raises `NotFound` if one does not exist."""
     num_bytes, rest = 0, iter(copies)
-    while some := [*islice(rest, COPIES_AT_ONCE)]:
-        num_bytes += sum((yield Together([_copy_object(one) for one in some])))
+    while batch := [*islice(rest, COPIES_AT_ONCE)]:
+        num_bytes += sum((yield Together([_copy_object(copy) for copy in batch])))
     return num_bytes
 
 

@@ -1,7 +1,6 @@
-"""What plans ask of the CPU: work that may run in another thread, beside whatever the plan does meanwhile.
+"""Requests for CPU work, which may run in other threads while the plan goes on.
 
-Results are asked for in the order in which the work was begun, so that what a plan writes does not depend on how fast
-the work was done.
+Plans take results in the order in which they began the work, so that the files they write do not depend on timing.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 T = TypeVar("T")
-INLINE_WORK_BYTES_MAX: Final = 128 * KIB  # encoding less takes about as long as handing it to another thread
+INLINE_WORK_BYTES_MAX: Final = 128 * KIB  # encoding less takes about as long as passing it to another thread
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Done(Generic[T]):
-    """What a future is where the work was done at once."""
+    """A finished future, for work that was done inline."""
 
     value: T
 
@@ -32,14 +31,14 @@ class Done(Generic[T]):
         return self.value
 
     def cancel(self) -> None:
-        """It is done."""
+        """Do nothing: the work is done."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Begin(Generic[T]):
-    """Work to be done in any thread; answered by what `Result` takes.
+    """Begin work in any thread; answered by a future for `Result`.
 
-    num_bytes  what it touches, about: little is done at once; None for much
+    num_bytes  approximate bytes that it processes: small work is done inline; None for large work
     """
 
     work: Callable[[], T]
@@ -60,7 +59,7 @@ class Begin(Generic[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Result(Generic[T]):
-    """The result of work that was begun, or its error."""
+    """The result of work from `Begin`, or its error."""
 
     begun: Future[T] | Done[T]
 
@@ -75,9 +74,9 @@ class Result(Generic[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compute(Generic[T]):
-    """Work whose result is needed next: a loop has it done elsewhere, if it is much.
+    """Work whose result is needed next. On a loop large work runs in the CPU pool.
 
-    num_bytes  gives what it touches, about
+    num_bytes  returns the approximate bytes that it processes
     """
 
     work: Callable[[], T]
@@ -96,7 +95,7 @@ class Compute(Generic[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call(Generic[T]):
-    """Something that may wait or take long, such as a function of the caller's: never done on a loop."""
+    """A call that may block or take long, such as a user's function: never run on a loop."""
 
     work: Callable[[], T]
 

@@ -1,9 +1,9 @@
-"""Modules of plans that are imported when something of them is first used: see `later` (`lazy_names.py`).
+"""Modules of plans, imported on first use. See `lazy_module` (`lazy_names.py`) for other modules.
 
 if TYPE_CHECKING:
     from lance_io.reads.metadata import describe
 else:
-    describe = later_plans("lance_io.reads.metadata.describe")
+    describe = lazy_plans("lance_io.reads.metadata.describe")
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lance_io.lazy_names import Later
+from lance_io.lazy_names import LazyModule
 from lance_io.plans.plan import Import
 
 if TYPE_CHECKING:
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
 
 
-class LaterPlans(Later):
-    """A module whose functions give plans; classes and constants of it are looked up at once."""
+class LazyPlans(LazyModule):
+    """A lazy module whose functions return plans. Looking up a class or constant imports the module at once."""
 
     def __getattr__(self, attribute: str) -> Any:
         if attribute[0].isupper() or attribute.startswith("__"):
             return super().__getattr__(attribute)
         return partial(self._name_plan, attribute)
 
-    def _name_plan(self, function: str, *given: Any, **options: Any) -> Plan[Any]:
-        plan = self._plan(function, *given, **options)
+    def _name_plan(self, function: str, *arguments: Any, **options: Any) -> Plan[Any]:
+        plan = self._plan(function, *arguments, **options)
         plan.__name__ = function  # type: ignore[attr-defined]  # for stack traces, and `io/call_metrics.py`
         return plan
 
-    def _plan(self, function: str, *given: Any, **options: Any) -> Plan[Any]:
-        """The plan that a function gives, after the module has been asked for."""
+    def _plan(self, function: str, *arguments: Any, **options: Any) -> Plan[Any]:
+        """The plan of a function; requests the import of the module first."""
         yield load(self)
-        return (yield from super().__getattr__(function)(*given, **options))
+        return (yield from super().__getattr__(function)(*arguments, **options))
 
 
-def later_plans(name: str) -> Any:
-    """The module of this name, whose functions give plans: on a loop a thread imports it when one is run."""
-    return LaterPlans(name, sys._getframe(1).f_globals)
+def lazy_plans(name: str) -> Any:
+    """A module whose functions return plans. Running one on an event loop imports the module in a thread."""
+    return LazyPlans(name, sys._getframe(1).f_globals)
 
 
-def load(*modules: ModuleType | Later) -> Import:
-    """What a plan asks for before it uses modules that are imported later: on a loop a thread imports them."""
+def load(*modules: ModuleType | LazyModule) -> Import:
+    """The request that a plan yields before it uses lazy modules. On an event loop a thread imports them."""
     return Import(tuple(module.__name__ for module in modules))

@@ -1,8 +1,8 @@
-"""Plans and the two drivers that run them, and how plans are put together.
+"""Plans, the two drivers that run them, and requests that combine plans.
 
-A `Plan` is a generator that yields requests and is sent their answers; failures are thrown in where they were asked
-for. A request can be answered in the caller's thread (`answer_sync`: memory and local disk, so that a local commit
-never crosses to the engine thread) and on an event loop (`answer_async`: any store).
+A `Plan` is a generator that yields requests and is sent their answers; errors of a request are raised at its `yield`.
+A request can be answered in the caller's thread (`answer_sync`: memory and local disk, so that a local commit never
+crosses to the engine thread) and on an event loop (`answer_async`: any store).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
+from lance_io.gil import start_yielding, yield_gil
 from lance_io.records import dataclass
 from lance_io.runtime import begin_driving, cpu_pool, driven_in_thread, load_modules, to_the_end, wait_until_done
-from lance_io.turns import begin_turns, give_way
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator
@@ -29,7 +29,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Request(Protocol[T_co]):
-    """What a plan asks for."""
+    """A request of a plan."""
 
     def answer_sync(self) -> T_co:
         """Answer in this thread, without a loop."""
@@ -39,27 +39,27 @@ class Request(Protocol[T_co]):
 
 
 Plan: TypeAlias = Generator[Request[Any], Any, T]
-"""A computation that yields what it wants done and is sent the answers."""
+"""A computation that yields requests and is sent their answers."""
 
 
 def drive_sync(plan: Generator[Any, Any, T], answer: Callable[[Any], Any] | None = None) -> T:
     """Run a plan in this thread.
 
-    answer  answers its requests, which need not know how to then; None for requests that do
+    answer  answers its requests; None to call their `answer_sync`
     """
     try:
         request = next(plan)
         while True:
             if this_thread.stop is not None:
                 this_thread.stop.check()
-                give_way()
+                yield_gil()
             try:
-                found = request.answer_sync() if answer is None else answer(request)
+                result = request.answer_sync() if answer is None else answer(request)
             except Exception as error:
                 request = plan.throw(error)
             else:
-                request = plan.send(found)
-                found = None  # what was read is not held while the next is
+                request = plan.send(result)
+                result = None  # free the data before the next read
     except StopIteration as done:
         return cast("T", done.value)
     finally:
@@ -67,29 +67,29 @@ def drive_sync(plan: Generator[Any, Any, T], answer: Callable[[Any], Any] | None
 
 
 class Stopped(BaseException):
-    """Whoever waits for what this thread does was cancelled."""
+    """The task that waits for the work of this thread was cancelled."""
 
 
 class _Stop:
-    """Says to what one thread does that it is to stop."""
+    """A flag that stops the plans of one thread."""
 
     def __init__(self) -> None:
         self.is_asked = False
         self._woken = threading.Event()
 
     def ask(self) -> None:
-        """Stop, from any thread; who waits here is woken."""
+        """Request the stop, from any thread, and wake the thread if it is in `wait`."""
         self.is_asked = True
         self._woken.set()
 
     def check(self) -> None:
-        """Raise `Stopped` once it was asked for."""
+        """Raise `Stopped` after `ask`."""
         if self.is_asked:
             raise Stopped
 
     def wait(self, seconds: float | None, future: Future[Any] | None = None) -> None:
-        """Wait for so long at most, for a future or nothing. Raises `Stopped`."""
-        woken = self._woken = threading.Event()  # a future that was waited for before sets another one
+        """Wait for a future, at most `seconds`. Raises `Stopped`."""
+        woken = self._woken = threading.Event()  # a new event: the future of an earlier wait may set the old one
         if future is not None:
             future.add_done_callback(lambda _: woken.set())
         if not self.is_asked:  # `ask` sets the event last
@@ -98,7 +98,7 @@ class _Stop:
 
 
 class _ThisThread(threading.local):
-    """Of this thread: what says that its plans are to stop, where they may."""
+    """stop: flag that stops the plans of this thread; None if they cannot be stopped."""
 
     stop: _Stop | None = None
 
@@ -107,24 +107,24 @@ this_thread = _ThisThread()
 
 
 def check_stopped() -> None:
-    """Raise `Stopped` where what this thread does is to stop; where it is not, let the loop beside it have its turn.
+    """Raise `Stopped` if this thread should stop; else release the GIL for the loop beside it, if due.
 
-    Without anything that may stop it (`this_thread.stop`) there is nothing to do.
+    Does nothing if this thread cannot be stopped (`this_thread.stop` is None).
     """
     if this_thread.stop is not None:
         this_thread.stop.check()
-        give_way()
+        yield_gil()
 
 
 async def drive_in_thread(work: Callable[[], T]) -> T:
-    """Do something that drives plans over stores that answer at once in a thread, beside the running loop.
+    """Run `work`, which drives plans over synchronous stores, in a thread beside the running loop.
 
-    Cancelling this stops plans at their next request, and comes back when that has ended, rolled back where plans are.
+    Cancelling this stops the plans at their next request, and returns after they have ended, including roll-backs.
     """
     stop = _Stop()
 
     def stoppable() -> T:
-        begin_turns()
+        start_yielding()
         this_thread.stop = stop
         try:
             return work()
@@ -141,16 +141,16 @@ async def drive_in_thread(work: Callable[[], T]) -> T:
 
 
 def begin_in_thread(work: Callable[[], object], ended: Callable[[BaseException | None], None]) -> Callable[[], None]:
-    """Do something that drives plans over stores that answer at once in a thread, which nobody waits for.
+    """Run `work`, which drives plans over synchronous stores, in a background thread.
 
-    ended  called when it has ended, with what it failed with
+    ended  called at its end, with its error or None
 
-    Gives what stops plans at their next request, from any thread.
+    Returns a function that stops the plans at their next request, from any thread.
     """
     stop = _Stop()
 
     def run() -> None:
-        begin_turns()
+        start_yielding()
         this_thread.stop = stop
         failure: BaseException | None = None
         try:
@@ -168,12 +168,12 @@ def begin_in_thread(work: Callable[[], object], ended: Callable[[BaseException |
 async def _ended(future: asyncio.Future[Any]) -> None:
     await asyncio.wait({future})
     if not future.cancelled():
-        future.exception()  # it has been looked at
+        future.exception()  # mark it as retrieved
 
 
 @contextmanager
 def _to_the_end() -> Iterator[None]:
-    """What is driven in the block does not stop before it has ended."""
+    """Let plans in the block run to their end, even if this thread should stop."""
     stop, this_thread.stop = this_thread.stop, None
     try:
         yield
@@ -184,32 +184,32 @@ def _to_the_end() -> Iterator[None]:
 async def drive_async(plan: Generator[Any, Any, T], answer: Callable[[Any], Awaitable[Any]] | None = None) -> T:
     """Run a plan on the running loop.
 
-    answer  as for `drive_sync`; where it gives `LargeAnswer`, the plan goes on in the CPU pool
+    answer  as for `drive_sync`; after a `LargeAnswer` the plan continues in the CPU pool
     """
     try:
         request = next(plan)
         while True:
             try:
-                found = await (request.answer_async() if answer is None else answer(request))
+                result = await (request.answer_async() if answer is None else answer(request))
             except Exception as error:
                 request = plan.throw(error)
                 continue
-            if type(found) is LargeAnswer:
-                request = await in_pool(plan, found.answer)
+            if type(result) is LargeAnswer:
+                request = await in_pool(plan, result.answer)
                 if type(request) is Finished:
                     return cast("T", request.value)
             else:
-                request = plan.send(found)
-            found = None
+                request = plan.send(result)
+            result = None
     except StopIteration as done:
         return cast("T", done.value)
     finally:
-        with suppress(ValueError):  # still running in the pool when the call was cancelled; it ends by itself there
+        with suppress(ValueError):  # the call was cancelled while the plan runs in the pool; it ends there by itself
             plan.close()
 
 
 class LargeAnswer:
-    """An answer that takes long to go through: that must not hold up the loop."""
+    """An answer that takes long to process, so that the plan continues in the CPU pool instead of on the loop."""
 
     __slots__ = ("answer",)
 
@@ -218,11 +218,11 @@ class LargeAnswer:
 
 
 class Finished:
-    """What a plan came to, where another thread let it go on.
+    """The result of a plan that another thread has continued.
 
-    `StopIteration` cannot leave a thread through a future. And an exception would hold the frames that it came through,
-    one of which waits for the future that holds the exception: all that was read and decoded there would stay until the
-    garbage collector finds the cycle.
+    A future cannot hold `StopIteration`. Another exception would refer to the frames that it passed, one of which waits
+    for the future that holds the exception: all data read and decoded there would stay in memory until the garbage
+    collector finds the cycle.
     """
 
     __slots__ = ("value",)
@@ -232,7 +232,7 @@ class Finished:
 
 
 def advance(plan: Generator[Any, Any, Any], answer: Any) -> Any:
-    """`plan.send` for a pool thread: gives the next request, or the result as `Finished`."""
+    """`plan.send` for a pool thread: returns the next request, or the result as `Finished`."""
     try:
         return plan.send(answer)
     except StopIteration as done:
@@ -246,7 +246,7 @@ async def in_pool(plan: Generator[Any, Any, Any], answer: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait."""
+    """Wait for some seconds."""
 
     seconds: float
 
@@ -264,9 +264,9 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Wait(Generic[T]):
-    """The result of work that somebody else has under way; cancelling who waits leaves it to others.
+    """The result of work in progress elsewhere. Cancelling the wait does not cancel the work.
 
-    seconds  how long to wait at most; then `TimeoutError`
+    seconds  raises `TimeoutError` after this time; None for no bound
     """
 
     future: Future[T]
@@ -281,7 +281,7 @@ class Wait(Generic[T]):
 
     async def answer_async(self) -> T:
         """See `Request`."""
-        # Not `wait_for`: that of 3.11 swallows a cancellation that comes at the moment of the result.
+        # Not `wait_for`: that of 3.11 swallows a cancellation that arrives together with the result.
         async with asyncio.timeout(self.seconds):
             await wait_until_done(self.future)
         return self.future.result()
@@ -289,7 +289,7 @@ class Wait(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """Modules that take long to import: for a loop a thread does it. Without one whoever uses them does."""
+    """Modules that take long to import. On a loop a thread imports them; without a loop their first use does."""
 
     modules: tuple[str, ...]
 
@@ -303,7 +303,7 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """A function of somebody else's that may block; all calls over one `threads` of size 1 are in one thread."""
+    """A user's function that may block. All calls over the same `threads` of size 1 run in one thread."""
 
     function: Callable[[], T]
     threads: Executor
@@ -319,12 +319,12 @@ class Call(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Together(Generic[T]):
-    """Independent plans, concurrently where there is a loop, else in their order; answers in their order.
+    """Independent plans: concurrent on a loop, else one after the other. The answers are in the order of the plans.
 
-    A plan may `Wait` for what one before it makes.
+    A plan may `Wait` for the result of an earlier one.
 
-    The first failure is raised when all others have ended, which are cancelled: whoever cleans up behind them must
-    not meet a write that is still under way.
+    After a failure the other plans are cancelled. The failure is raised when all have ended, so that a clean-up meets
+    no write in flight.
     """
 
     plans: Sequence[Plan[T]]
@@ -332,11 +332,11 @@ class Together(Generic[T]):
     def answer_sync(self) -> list[T]:
         """See `Request`."""
         answers = []
-        for place, plan in enumerate(self.plans):
+        for index, plan in enumerate(self.plans):
             try:
                 answers.append(drive_sync(plan))
             except BaseException:
-                for other in self.plans[place + 1 :]:
+                for other in self.plans[index + 1 :]:
                     other.close()
                 raise
         return answers
@@ -357,7 +357,7 @@ class Together(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Shielded(Generic[T]):
-    """A plan that runs to its end even when whoever waits for it is cancelled; then they learn of it afterwards."""
+    """A plan that runs to its end even if its caller is cancelled; the cancellation is raised afterwards."""
 
     plan: Plan[T]
 
@@ -373,9 +373,9 @@ class Shielded(Generic[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RollBackOnError(Generic[T]):
-    """A plan that is rolled back when it fails or is cancelled, by another one that runs to its end.
+    """A plan with a roll-back, which runs to its end if the plan fails or is cancelled.
 
-    roll_back  makes that, of the failure, which goes on afterwards
+    roll_back  returns the plan of the roll-back, given the error, which is raised afterwards
     """
 
     plan: Plan[T]
@@ -401,7 +401,7 @@ class RollBackOnError(Generic[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Invoke(Generic[T]):
-    """A call of what is a plain function where there is no loop, and a coroutine function where there is one."""
+    """A call of a function that is a coroutine function on a loop, and a plain function without one."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...] = ()
@@ -418,16 +418,16 @@ class Invoke(Generic[T]):
 
 
 def beside(first: Plan[T], rest: Callable[[Plan[T]], Plan[R]]) -> Plan[R]:
-    """Run a plan, and beside it the one that `rest` makes of a plan that waits for the result of the first.
+    """Run `first` concurrently with the plan that `rest` returns, given a plan that waits for the result of `first`.
 
-    Gives the result of `rest`. Where nothing runs concurrently `first` runs first.
+    Returns the result of `rest`. Without a loop `first` runs before it.
     """
     result: Future[T] = Future()
 
-    def tell() -> Plan[None]:
+    def run_first() -> Plan[None]:
         result.set_result((yield from first))
 
-    plans: list[Plan[Any]] = [tell(), rest(ask(Wait(result)))]
+    plans: list[Plan[Any]] = [run_first(), rest(ask(Wait(result)))]
     _, answer = yield Together(plans)
     return cast("R", answer)
 

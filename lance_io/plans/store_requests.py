@@ -1,4 +1,4 @@
-"""What plans ask of stores."""
+"""Requests of plans to stores."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lance_io.store.api import Buffer, Durability, ObjectMeta, ObjectStore, Selection
-    from lance_io.store.offers import HoldsFolders, PutsTogether, SyncReads, SyncWrites
+    from lance_io.store.offers import HoldsFolders, PutsMany, SyncReads, SyncWrites
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A whole object; `NotFound` when it is not there. Counted as a read of the operation that asks."""
+    """Read a whole object; raises `NotFound`. Counts as a read of the calling operation."""
 
     store: ObjectStore
     key: str
@@ -56,14 +56,14 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class FindCopy:
-    """The bytes of an object without a request, where a disk cache has them, else None; see `KeepsCopies`."""
+    """The bytes of an object from a disk cache, None on a miss; see `KeepsCopies`."""
 
     store: ObjectStore
     key: str
     etag: str | None = None
 
     def answer_sync(self) -> None:
-        """Stores that answer at once keep no copies."""
+        """None: synchronous stores have no disk cache."""
 
     async def answer_async(self) -> Buffer | None:
         """See `Request`."""
@@ -81,7 +81,7 @@ class FindCopy:
 
 @dataclass(frozen=True, slots=True)
 class ReadCopied(Read):
-    """A whole object whose name may be used again, to be kept in a disk cache if there is one."""
+    """Read a whole object, and keep it in the disk cache if there is one. Its key may be written again later."""
 
     async def answer_async(self) -> Buffer:
         """See `Request`."""
@@ -93,7 +93,7 @@ class ReadCopied(Read):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the store knows about an object; `NotFound` when it is not there."""
+    """Metadata of an object; raises `NotFound`."""
 
     store: ObjectStore
     key: str
@@ -113,23 +113,24 @@ class List:
 
     store: ObjectStore
     prefix: str
-    asked: Selection = ALL
+    selection: Selection = ALL
 
     def answer_sync(self) -> list[ObjectMeta]:
         """See `Request`."""
-        return cast("SyncReads", self.store).list_sync(self.prefix, self.asked)
+        return cast("SyncReads", self.store).list_sync(self.prefix, self.selection)
 
     async def answer_async(self) -> list[ObjectMeta]:
         """See `Request`."""
-        return [meta async for meta in self.store.list(self.prefix, self.asked)]
+        return [meta async for meta in self.store.list(self.prefix, self.selection)]
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
     """Write a small object in one request.
 
-    if_absent   only if there is none: `AlreadyExists`, or `OutcomeUnknown` and `ConflictRetry`, which decide nothing
-    durability  None: that of the store
+    if_absent   write only if the object does not exist. Raises `AlreadyExists`; after `OutcomeUnknown` or
+                `ConflictRetry` it may or may not exist
+    durability  None for the store's default
     in_place    as for `ObjectStore.put`
     """
 
@@ -142,26 +143,26 @@ class Put:
 
     def answer_sync(self) -> ObjectMeta:
         """See `Request`."""
-        return cast("SyncWrites", self.store).put_sync(self.key, self.data, **self._how)
+        return cast("SyncWrites", self.store).put_sync(self.key, self.data, **self._options)
 
     async def answer_async(self) -> ObjectMeta:
         """See `Request`."""
-        return await self.store.put(self.key, self.data, **self._how)
+        return await self.store.put(self.key, self.data, **self._options)
 
     @property
-    def _how(self) -> dict[str, Any]:
+    def _options(self) -> dict[str, Any]:
         return {"if_absent": self.if_absent, "durability": self.durability, "in_place": self.in_place}
 
 
 @dataclass(frozen=True, slots=True)
 class PutMany:
-    """Write several small objects, replacing what may be there, in a store that offers `PutsTogether`.
+    """Write or replace several small objects in a store that offers `PutsMany`.
 
-    contents    by key
-    durability  None: that of the store
+    contents    contents by key
+    durability  None for the store's default
     """
 
-    store: PutsTogether
+    store: PutsMany
     contents: Mapping[str, Buffer]
     durability: Durability | None = None
 
@@ -176,7 +177,7 @@ class PutMany:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Remove objects; missing ones count as removed."""
+    """Remove objects; ignores missing ones."""
 
     store: ObjectStore
     keys: Sequence[str]
@@ -192,7 +193,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class OwnFiles:
-    """Keys of all files in a folder and below it, and of links in it."""
+    """Keys of all files below a folder, including links."""
 
     store: HoldsFolders
     folder: str
@@ -208,7 +209,7 @@ class OwnFiles:
 
 @dataclass(frozen=True, slots=True)
 class RemoveEmptyFolders:
-    """Remove a folder and those below it as far as nothing is in them."""
+    """Remove a folder and the folders below it that are empty."""
 
     store: HoldsFolders
     folder: str
@@ -224,13 +225,13 @@ class RemoveEmptyFolders:
 
 @dataclass(frozen=True, slots=True)
 class ProbeCreate:
-    """Make sure that the store keeps the promise of create-if-absent; see `ConditionalProbe`."""
+    """Check that create-if-absent works in the store; see `ConditionalProbe`."""
 
     store: ObjectStore
     folder: str
 
     def answer_sync(self) -> None:
-        """Stores that answer at once keep it."""
+        """Nothing to check: it works in all synchronous stores."""
 
     async def answer_async(self) -> None:
         """See `Request`."""

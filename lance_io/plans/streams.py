@@ -1,8 +1,8 @@
-"""Plans that give items while they run, and the two drivers that iterate over them.
+"""Streams, which are plans that yield items while they run, and the two drivers that iterate over them.
 
-A stream yields requests as a plan does, and `Items`. What it reads from, it asks for: `Open` is answered by an iterator
-(asynchronous on a loop), `Next` by an item of that; what runs beside it is started (`beside.py`). Whoever ends the
-iteration early closes all of this.
+A stream yields requests as a plan does, and `Items`. It opens its sources by requests: `Open` is answered by an
+iterator (asynchronous on a loop), `Next` by an item of it; `Start` runs a plan in the background (`beside.py`). Ending
+the iteration early closes all of these.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_making = threading.Lock()  # of conditions
+_condition_lock = threading.Lock()  # guards the creation of conditions
 
 
 def _start_over() -> None:
-    global _making
-    _making = threading.Lock()
+    global _condition_lock
+    _condition_lock = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_start_over)
@@ -43,18 +43,18 @@ os.register_at_fork(after_in_child=_start_over)
 
 @dataclass(slots=True, eq=False, repr=False)
 class Items:
-    """Some items that a stream gives, taken from an iterable as they are asked for."""
+    """Some items of a stream, taken lazily from an iterable."""
 
     values: Iterable[Any]
 
 
 Stream: TypeAlias = Generator[Any, Any, None]
-"""A computation that yields requests, and is sent their answers, and `Items`."""
+"""A computation that yields requests and is sent their answers, and also yields `Items`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Open:
-    """An iterator to read from: a generator without a loop, an asynchronous one with it."""
+    """Open an iterator to read from: a generator without a loop, an asynchronous generator on one."""
 
     make_sync: Callable[[], Generator[Any, None, None]]
     make_async: Callable[[], AsyncGenerator[Any, None]]
@@ -70,7 +70,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Next:
-    """The next item of what was opened; None at its end."""
+    """The next item of an opened iterator; None at its end."""
 
     items: Any
 
@@ -85,7 +85,7 @@ class Next:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Close:
-    """No more is wanted of what was opened."""
+    """Close an opened iterator."""
 
     items: Any
 
@@ -100,7 +100,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Each:
-    """All items of a stream, each given to a function as it comes."""
+    """Call a function with each item of a stream."""
 
     stream: Stream
     take: Callable[[Any], object]
@@ -118,7 +118,7 @@ class Each:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EachInPlan:
-    """All items of a stream, of each of which a plan is made and run before the next one is asked for."""
+    """Run a plan for each item of a stream, before the next item is produced."""
 
     stream: Stream
     plan_of: Callable[[Any], Plan[None]]
@@ -128,7 +128,7 @@ class EachInPlan:
         with closing(iterate_sync(self.stream)) as items:
             for item in items:
                 plan = self.plan_of(item)
-                del item  # not held while the next is made
+                del item  # free it before the next is produced
                 drive_sync(plan)
 
     async def answer_async(self) -> None:
@@ -144,7 +144,7 @@ _OWNING: Final = frozenset({Open, Close, Start, Finish})
 
 
 def _note(opened: dict[int, Any], request: Any, answer: Any) -> None:
-    """Remember what a stream has to close when it ends, by identity."""
+    """Record the objects that a stream must close at its end, by identity."""
     kind = type(request)
     if kind is Open or kind is Start:
         opened[id(answer)] = answer
@@ -153,7 +153,7 @@ def _note(opened: dict[int, Any], request: Any, answer: Any) -> None:
 
 
 def iterate_sync(stream: Stream) -> Generator[Any, None, None]:
-    """The items of a stream, made in this thread as they are asked for."""
+    """The items of a stream, produced lazily in this thread."""
     opened: dict[int, Any] = {}
     try:
         request = next(stream)
@@ -161,7 +161,7 @@ def iterate_sync(stream: Stream) -> Generator[Any, None, None]:
             if type(request) is Items:
                 values, request = request.values, None
                 yield from values
-                del values  # not held while the next are made
+                del values  # free them before the next are produced
                 request = next(stream)
                 continue
             if this_thread.stop is not None:
@@ -174,17 +174,17 @@ def iterate_sync(stream: Stream) -> Generator[Any, None, None]:
             if type(request) in _OWNING:
                 _note(opened, request, answer)
             request = stream.send(answer)
-            answer = None  # what was read is not held while the next is
+            answer = None  # free the data before the next read
     except StopIteration:
         return
     finally:
         stream.close()
-        for items in reversed([*opened.values()]):  # what was started on others ends before these
+        for items in reversed([*opened.values()]):  # later ones may read from earlier ones
             items.close()
 
 
 async def iterate_async(stream: Stream) -> AsyncGenerator[Any, None]:
-    """The items of a stream, made on the running loop as they are asked for."""
+    """The items of a stream, produced lazily on the running loop."""
     opened: dict[int, Any] = {}
     try:
         request = next(stream)
@@ -218,9 +218,9 @@ async def iterate_async(stream: Stream) -> AsyncGenerator[Any, None]:
 
 
 class _Failure:
-    """What items ended with.
+    """The error that ended shared items.
 
-    caller  the thread or task that was given the error
+    caller  the thread or task that got the error
     """
 
     __slots__ = ("_caller", "_text")
@@ -230,26 +230,26 @@ class _Failure:
         self._text = type(error).__name__ + (f": {text}" if text else "")
         self._caller = weakref.ref(caller)
 
-    def tell(self, caller: object) -> None:
+    def check(self, caller: object) -> None:
         """Raise `UsageError` for any other caller."""
         if self._caller() is not caller:
-            raise UsageError(f"these items ended early, by an error in another call; iterate anew: {self._text}")
+            raise UsageError(f"these items ended early, by an error in another call; iterate again: {self._text}")
 
 
 class SharedItems(Generator[T, None, None]):
-    """The items of a generator, for threads; those who ask meanwhile wait, also who closes it.
+    """A generator that threads can share: while one thread uses it, others wait, also in `close`.
 
-    Raises `UsageError` after an error that another thread was given, and `ForkedRuntimeError` in a child that was
-    forked while a thread asked for an item.
+    Raises `UsageError` after an error that another thread got, and `ForkedRuntimeError` in a child that was forked
+    while a thread took an item.
     """
 
     __slots__ = ("__weakref__", "_failed", "_freed", "_items", "_next", "_num_waiting", "_pid")
 
     def __init__(self, items: Iterator[T]) -> None:
-        self._failed: list[_Failure] = []  # one, as soon as it has
-        self._items: Any = _recorded(items, self._failed)
+        self._failed: list[_Failure] = []  # at most one
+        self._items: Any = _record_failure(items, self._failed)
         self._next: Callable[[], T] = self._items.__next__
-        self._freed: threading.Condition | None = None  # told that the generator is, once somebody has waited
+        self._freed: threading.Condition | None = None  # notified when the generator is free; for waiting threads
         self._num_waiting = 0
         self._pid = os.getpid()
 
@@ -263,25 +263,25 @@ class SharedItems(Generator[T, None, None]):
         except ValueError as error:
             if not _is_busy(error):
                 raise
-            item: T = self._in_turn(self._next)
+            item: T = self._call_when_free(self._next)
             return item
         finally:
             if self._num_waiting:
                 self._wake()
 
-    def _in_turn(self, call: Callable[..., Any], *args: Any) -> Any:
-        """Call a method of the generator as soon as no other thread does."""
+    def _call_when_free(self, call: Callable[..., Any], *args: Any) -> Any:
+        """Call a method of the generator as soon as no other thread uses it."""
         if self._items.gi_running and self._pid != os.getpid():
             raise ForkedRuntimeError(
                 "a thread of the parent was taking an item of this iterator at os.fork; start a new one in the child"
             )
-        with _making:
+        with _condition_lock:
             freed = self._freed = self._freed or threading.Condition()
         while True:
             if _is_running_here(self._items.gi_frame):
                 return call(*args)  # refused: this thread cannot wait for itself
             with freed:
-                self._num_waiting += 1  # before the generator is looked at: who leaves it then wakes somebody
+                self._num_waiting += 1  # before the check, so that a thread that leaves the generator later notifies us
                 try:
                     while self._items.gi_running:
                         freed.wait()
@@ -304,34 +304,34 @@ class SharedItems(Generator[T, None, None]):
 
     def _check_complete(self) -> None:
         if self._failed:
-            self._failed[0].tell(threading.current_thread())
+            self._failed[0].check(threading.current_thread())
 
     def send(self, value: Any) -> T:
-        """As `next`; nothing can be sent."""
+        """The next item; `value` must be None."""
         if value is not None:
             raise TypeError("these items take no values")
         return next(self)
 
     def throw(self, *error: Any) -> T:
-        """Raise an error where the items are made."""
+        """Raise an error inside the generator."""
         try:
-            item: T = self._in_turn(self._items.throw, *error)
+            item: T = self._call_when_free(self._items.throw, *error)
             return item
         finally:
             if self._num_waiting:
                 self._wake()
 
     def close(self) -> None:
-        """End it."""
+        """Close the generator."""
         try:
-            self._in_turn(self._items.close)
+            self._call_when_free(self._items.close)
         finally:
             if self._num_waiting:
                 self._wake()
 
 
-def _recorded(items: Iterator[T], failed: list[_Failure]) -> Generator[T, None, None]:
-    """The items; notes an error before anybody else can ask."""
+def _record_failure(items: Iterator[T], failed: list[_Failure]) -> Generator[T, None, None]:
+    """The items; records an error before another thread can use the generator."""
     try:
         yield from items
     except GeneratorExit:
@@ -342,23 +342,23 @@ def _recorded(items: Iterator[T], failed: list[_Failure]) -> Generator[T, None, 
 
 
 def _is_running_here(frame: FrameType | None) -> bool:
-    """Whether this thread is inside of a frame."""
-    above: FrameType | None = sys._getframe()
-    while above is not None and above is not frame:
-        above = above.f_back
-    return above is not None
+    """Whether a frame is on the stack of this thread."""
+    current: FrameType | None = sys._getframe()
+    while current is not None and current is not frame:
+        current = current.f_back
+    return current is not None
 
 
 def _is_busy(error: ValueError) -> bool:
-    """Whether a generator has refused a caller because another one is there: no frame of its own has raised that."""
+    """Whether a generator refused a call because it is running: then no frame of its own raised the error."""
     trace = error.__traceback__
     return type(error) is ValueError and trace is not None and trace.tb_next is None
 
 
 class SharedAsyncItems(AsyncGenerator[T, None]):
-    """The items of an asynchronous generator, for tasks of one event loop, in the order in which they ask.
+    """An asynchronous generator that tasks of one event loop can share; items go out in the order of the calls.
 
-    Raises `UsageError` after an error that another task was given, or that has cancelled it, and on another loop.
+    Raises `UsageError` after an error or cancellation in another task, and on another loop.
     """
 
     __slots__ = ("__weakref__", "_failed", "_items", "_lock", "_loop")
@@ -377,7 +377,7 @@ class SharedAsyncItems(AsyncGenerator[T, None]):
             self._loop = loop
         async with self._lock:
             if self._failed is not None:
-                self._failed.tell(asyncio.current_task())
+                self._failed.check(asyncio.current_task())
             try:
                 item: T = await anext(self._items)
                 return item
@@ -388,25 +388,25 @@ class SharedAsyncItems(AsyncGenerator[T, None]):
                 raise
 
     async def asend(self, value: Any) -> T:
-        """As `anext`; nothing can be sent."""
+        """The next item; `value` must be None."""
         if value is not None:
             raise TypeError("these items take no values")
         return await anext(self)
 
     async def athrow(self, *error: Any) -> T:
-        """Raise an error where the items are made."""
+        """Raise an error inside the generator."""
         async with self._lock:
             item: T = await self._items.athrow(*error)
             return item
 
     async def aclose(self) -> None:
-        """End it."""
+        """Close the generator."""
         async with self._lock:
             await self._items.aclose()
 
 
 def shared(make: Callable[P, Iterator[T]]) -> Callable[P, SharedItems[T]]:
-    """A generator function whose generators may be shared by threads."""
+    """Wrap a generator function so that threads can share its generators."""
 
     @wraps(make)
     def begin(*args: P.args, **options: P.kwargs) -> SharedItems[T]:
@@ -416,7 +416,7 @@ def shared(make: Callable[P, Iterator[T]]) -> Callable[P, SharedItems[T]]:
 
 
 def shared_async(make: Callable[P, AsyncIterator[T]]) -> Callable[P, SharedAsyncItems[T]]:
-    """The same of an asynchronous generator function, for tasks."""
+    """Wrap an asynchronous generator function so that tasks can share its generators."""
 
     @wraps(make)
     def begin(*args: P.args, **options: P.kwargs) -> SharedAsyncItems[T]:

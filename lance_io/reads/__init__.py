@@ -1,17 +1,17 @@
 """AN OPEN VERSION AND ITS ROWS: plans that read a table, below `changes/` and `dataset/`.
 
-Top down; each folder imports only what stands below it:
+Top down; each folder imports only folders below it:
 
     open_version   from a URI to the state of a version
     properties     properties of a version that need no request
     scan/          scans: options, plan, pipeline, batches
     takes/         rows by position, blobs as files
-    checks/        validation of a version and of its payloads
+    checks/        validation of a version and of its blobs
     blobs/         descriptions of blobs, and their bytes
-    metadata/      fragments, schema, statistics and files of a version, as values that users get
+    metadata/      fragments, schema, statistics and files of a version, as public values
     rows/          row arithmetic, system columns, deletions, row ids
     run_plan       the drivers of plans: in the caller's thread, or on the engine's loop
-    version/       the state of a version, the session, names of objects, column lists
+    version/       the state of a version, the session, keys of objects, column lists
 
 Plans of index searches belong here too, beside `scan/`.
 """

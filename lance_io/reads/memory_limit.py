@@ -1,7 +1,7 @@
-"""How much memory a change of a table may use: what `memory_limit` means everywhere (bytes).
+"""Memory limits of changes: the meaning of `memory_limit` (bytes) everywhere.
 
-The limit is for what a change itself holds: rows that wait, tables of keys, what is read ahead. Beside it there are the
-interpreter, the pages that a writer fills and whatever its caller holds. What does not fit goes to local disk.
+The limit covers data that a change itself holds: waiting rows, tables of keys, readahead. It does not cover the
+interpreter, the writer's page buffers and the caller's data. The rest goes to local disk.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
 
 MEMORY_LIMIT_BYTES: Final = 512 * MIB
-UNSEEN_ROWS_MAX: Final = (
-    1 << 16
-)  # of a batch that no code of the caller's is given: more than is usual cost less to handle
-_BATCH_SHARE: Final = 32  # of the limit: a batch
+UNSEEN_ROWS_MAX: Final = 1 << 16  # of a batch that the caller's code does not see: large batches have less overhead
+_BATCH_SHARE: Final = 32  # share of the limit for a batch
 _ROWS_GROWTH: Final = 32
-MEMORY_LIMIT_BYTES_MIN: Final = 16 * MIB  # below it batches become so small that nothing else is done than cutting them
+MEMORY_LIMIT_BYTES_MIN: Final = 16 * MIB  # with less, batches become so small that cutting them dominates
 
 
 def check_memory_limit(memory_limit: int | None) -> int:
-    """The limit in bytes, the default for None. Raises `TypeError` for no integer, `UsageError` for one too small."""
+    """The limit in bytes, the default for None. Raises `TypeError` for a non-integer, `UsageError` for a value that is
+    too small.
+    """
     if memory_limit is None:
         return MEMORY_LIMIT_BYTES
     num_bytes = operator.index(memory_limit)
@@ -42,17 +42,17 @@ def check_memory_limit(memory_limit: int | None) -> int:
 
 
 def limit_of(state: DatasetState, memory_limit: int | None) -> int:
-    """The limit of a call in bytes: what it says, what the table was opened with, or the default. Raises as above."""
+    """The limit of a call in bytes: its own, the open table's, or the default. Raises as `check_memory_limit`."""
     return check_memory_limit(state.memory_limit if memory_limit is None else memory_limit)
 
 
 def batch_bytes(limit_bytes: int) -> int:
-    """Values of a batch, of which a change of this limit holds a few at a time: what batches are cut by."""
+    """Bytes of values at which batches are cut; a change with this limit holds a few batches at a time."""
     return limit_bytes // _BATCH_SHARE
 
 
 def scan_bounds(limit_bytes: int) -> dict[str, Any]:
-    """Options of a scan that is a part of a change: how much it may read ahead, and what values of a batch may take."""
+    """Options of a scan within a change: readahead and bytes of values per batch."""
     return {
         "io_buffer_size": min(IO_BUFFER_BYTES, limit_bytes // 8),
         "batch_size_bytes": batch_bytes(limit_bytes),
@@ -60,10 +60,10 @@ def scan_bounds(limit_bytes: int) -> dict[str, Any]:
 
 
 def batch_rows(types: Iterable[pa.DataType], limit_bytes: int, *, rows_max: int = BATCH_ROWS) -> int:
-    """Rows that a batch has at most; where its values take their share of the limit, it ends earlier.
+    """Maximum rows of a batch; a batch ends earlier if its values reach their share of the limit.
 
-    types     of its columns, be they read or made of what is read
-    rows_max  where all of them have a width, and it is small
+    types     of the columns, stored or computed
+    rows_max  used if all types have a fixed, small width
     """
     known = list(types)
     most = rows_max if all(map(has_width, known)) else min(rows_max, BATCH_ROWS)
@@ -71,25 +71,25 @@ def batch_rows(types: Iterable[pa.DataType], limit_bytes: int, *, rows_max: int 
 
 
 class RowsAtOnce:
-    """How many rows are read next where it is not known what they take: by what the last ones took.
+    """Number of rows to read next when their size is unknown, estimated from the last ones.
 
-    bytes_max   that they may take together, about
-    first_rows  of which nothing is known
+    bytes_max   approximate bytes of the rows together
+    first_rows  number of rows before anything is known
     """
 
     def __init__(self, bytes_max: int, first_rows: int) -> None:
         self.num_rows = max(1, first_rows)
         self._bytes_max = bytes_max
 
-    def saw(self, num_rows: int, num_bytes: int) -> None:
-        """So many rows took so many bytes."""
+    def record(self, num_rows: int, num_bytes: int) -> None:
+        """Record the size of the rows read last."""
         if num_rows:
             fitting = self._bytes_max * num_rows // max(1, num_bytes)
             self.num_rows = max(1, min(fitting, num_rows * _ROWS_GROWTH))
 
 
 def row_bytes(state: DatasetState, types: Iterable[pa.DataType]) -> float:
-    """What a row of columns takes in memory, about: by their types where these say, and by the files of the table."""
+    """Approximate memory of a row, from the types of its columns if they have a width, else from the table's files."""
     num_rows = max(1, int(state.physical_rows.sum()))
     stored = sum(file.size_bytes or 0 for fragment in state.manifest.fragments for file in fragment.files)
     return max(1.0, sum(map(width_bytes, types)), 2 * stored / num_rows)
@@ -99,7 +99,7 @@ def row_bytes(state: DatasetState, types: Iterable[pa.DataType]) -> float:
 class ScanBounds:
     """How much a change reads of columns at once.
 
-    batch_size   rows of a batch, as the caller says; None for as many as the limit allows
+    batch_size   rows of a batch, as given by the caller; None for as many as the limit allows
     limit_bytes  of the whole change
     """
 
@@ -107,22 +107,22 @@ class ScanBounds:
     limit_bytes: int
 
     def options(self, types: Iterable[pa.DataType], *, rows_max: int = UNSEEN_ROWS_MAX) -> dict[str, Any]:
-        """Options of a scan for batches of columns of these types, whether they are read or made of what is read.
+        """Options of a scan for batches of columns of these types, stored or computed.
 
         rows_max  of a batch, as for `batch_rows`
         """
         bounds = scan_bounds(self.limit_bytes)
-        if self.batch_size is not None:  # is kept to the row
+        if self.batch_size is not None:  # exact to the row
             return {"batch_size": self.batch_size, "io_buffer_size": bounds["io_buffer_size"]}
         return {"batch_size": batch_rows(types, self.limit_bytes, rows_max=rows_max), **bounds}
 
 
 def has_width(dtype: pa.DataType) -> bool:
-    """Whether all values of a type take the same room."""
+    """Whether all values of a type take the same number of bytes."""
     if isinstance(dtype, pa.BaseExtensionType):
         return has_width(dtype.storage_type)
     if pt.is_struct(dtype):
-        return all(has_width(dtype.field(place).type) for place in range(dtype.num_fields))
+        return all(has_width(dtype.field(index).type) for index in range(dtype.num_fields))
     if pt.is_fixed_size_list(dtype):
         return has_width(dtype.value_type)
     return bool(pt.is_primitive(dtype) or pt.is_decimal(dtype) or pt.is_fixed_size_binary(dtype) or pt.is_null(dtype))

@@ -5,7 +5,7 @@
     tag         GET of the tag, then as a number on the tag's branch
     time        LIST, the ends of all manifests in one round (their timestamps are inside), GET of the manifest
 
-Everything here is a plan; the caller picks the driver.
+All functions are plans; the caller picks the driver.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lance_io.errors import FormatError, LanceError, NotFound, StoreError, UsageError
 from lance_io.io import trace_events
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.plans.store_requests import Read
 from lance_io.reads.version.object_keys import branch_location, table_root
 from lance_io.reads.version.row_counts import with_row_counts
@@ -42,23 +42,23 @@ if TYPE_CHECKING:
 
     Uri = str | PathLike[str]
 else:
-    limits = later("lance_io.reads.memory_limit")
-    refs = later("lance_io.table.manifest.refs")
-    scan_options = later("lance_io.reads.scan.scan_options")
+    limits = lazy_module("lance_io.reads.memory_limit")
+    refs = lazy_module("lance_io.table.manifest.refs")
+    scan_options = lazy_module("lance_io.reads.scan.scan_options")
 
 Ref: TypeAlias = "int | str | tuple[str | None, int | None] | None"
 
 
 @dataclass(frozen=True)
 class OpenOptions:
-    """What to open and how.
+    """The version to open, and options.
 
     location  the table's folder
-    given_uri the URI as it was given
+    given_uri the URI as given
     version   number, tag, `(branch, version)` or None for the newest
-    asof      the newest version is that of this time, at or before which it was committed
-    memory_limit  bytes that changes may hold, None for the default
-    max_decoded_bytes  that a value may decode to, None for what the session says
+    asof      the newest version committed at or before this time
+    memory_limit  bytes that changes may hold; None for the default
+    max_decoded_bytes  maximum bytes of a decoded value; None for the session's limit
     """
 
     location: Location
@@ -94,7 +94,7 @@ def open_options(
     memory_limit: int | None = None,
     max_decoded_bytes: int | None = None,
 ) -> OpenOptions:
-    """The keywords of `dataset` and `LanceDataset`, checked. Sizes in entries are accepted and mean nothing."""
+    """Check the keywords of `dataset` and `LanceDataset`. Cache sizes in entries are accepted and ignored."""
     if index_cache_size is not None:
         warnings.warn(
             "The 'index_cache_size' parameter is deprecated. Use 'index_cache_size_bytes' instead.",
@@ -136,24 +136,24 @@ def open_options(
 
 
 class VersionNotFound(NotFound, StoreError):
-    """A version, tag or branch that a table does not have."""
+    """A version, tag or branch that the table does not have."""
 
 
 class WrongReference(UsageError, OSError, TypeError):
-    """Something that can name no version: no number, tag or pair of branch and number."""
+    """A value that cannot name a version: no number, tag or pair of branch and number."""
 
 
 def open_steps(options: OpenOptions) -> Plan[DatasetState]:
-    """Open a table. Raises `ValueError` for a table, version or tag that is not there."""
+    """Open a table. Raises `ValueError` if the table, version or tag does not exist."""
     root = options.location
     try:
         location, manifest = yield from _resolve(root, root, options.version, options.session, options.asof)
     except LanceError:
         if trace_events.listeners:
-            trace_events.tell_loading(root.uri, options.version, None)
+            trace_events.emit_loading(root.uri, options.version, None)
         raise
     if trace_events.listeners:
-        trace_events.tell_loading(root.uri, options.version, manifest.version)
+        trace_events.emit_loading(root.uri, options.version, manifest.version)
     if location is root:
         root = table_root(root, manifest.branch)
     state = DatasetState(
@@ -174,37 +174,37 @@ def open_steps(options: OpenOptions) -> Plan[DatasetState]:
 
 
 def check_out(state: DatasetState, ref: Ref) -> Plan[DatasetState]:
-    """Another version of the same table; None is the newest of the branch that is open.
+    """Another version of the same table; None is the newest of the open branch.
 
-    Raises `OSError` (and `ValueError`) for one that is not there.
+    Raises `OSError` (and `ValueError`) if it does not exist.
     """
     try:
         location, manifest = yield from _resolve(state.root, state.location, ref, state.session)
     except NotFound as error:
-        raise VersionNotFound(error.message, path=error.path).asked_as(error) from error
+        raise VersionNotFound(error.message, path=error.path).copy_request_info(error) from error
     if manifest.version == state.manifest.version and location == state.location and ref is None:
         return state
     return (yield from with_row_counts(replace(state, location=location, manifest=manifest)))
 
 
 def latest_of(state: DatasetState) -> Plan[int]:
-    """Number of the newest version of the branch that is open."""
+    """Number of the newest version of the open branch."""
     return (yield from latest_version(state.location, state.session))
 
 
 def _resolve(
     root: Location, current: Location, ref: Ref, session: Session, asof: datetime | None = None
 ) -> Plan[tuple[Location, Manifest]]:
-    """Folder and manifest of what `ref` names; a bare number means the branch in `current`.
+    """Folder and manifest of the version that `ref` names; a bare number refers to the branch in `current`.
 
-    asof  the newest version is that of this time
+    asof  the newest version committed at or before this time
     """
     if isinstance(ref, str):
         tag = yield from tag_of(root, ref)
         ref = (tag.branch, tag.version)
     if isinstance(ref, tuple):
         if len(ref) != 2 or not isinstance(ref[0], (str, type(None))):
-            raise WrongReference(f"expected (branch, version), the name of a branch or None first, found {ref!r}")
+            raise WrongReference(f"expected (branch, version), with the name of a branch or None first, found {ref!r}")
         branch, version = ref
         current = branch_location(root, branch)
     else:
@@ -219,7 +219,7 @@ def _resolve(
 
 
 def check_number(version: Any) -> int:
-    """A version number; `WrongReference` for what is no number, `OverflowError` for one that no version has."""
+    """Check a version number. Raises `WrongReference` for other values, `OverflowError` for numbers out of range."""
     if isinstance(version, bool) or not hasattr(version, "__index__"):
         raise WrongReference(
             f"version must be an integer or a string. Found {version!r} of type {type(version).__name__}; "
@@ -232,7 +232,7 @@ def check_number(version: Any) -> int:
 
 
 def tag_of(root: Location, tag: str) -> Plan[Tag]:
-    """A tag of the table. Raises `NotFound` when there is none of that name."""
+    """Read a tag. Raises `NotFound` if it does not exist."""
     try:
         data = yield Read(root.store, root.key(refs.tag_path(tag)))
     except (NotFound, UsageError) as error:

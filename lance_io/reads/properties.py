@@ -1,4 +1,4 @@
-"""What an open table version knows without asking the store: what synchronous and asynchronous classes share."""
+"""Properties of an open version that need no request. Synchronous and asynchronous classes share them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.store.provided_options import source_of
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.manifest import BasePath, Manifest
 else:
-    scan_options = later("lance_io.reads.scan.scan_options")
-    scan_plan = later("lance_io.reads.scan.scan_plan")
-    describe = later("lance_io.reads.metadata.describe")
-    lance_schemas = later("lance_io.reads.metadata.lance_schema")
+    scan_options = lazy_module("lance_io.reads.scan.scan_options")
+    scan_plan = lazy_module("lance_io.reads.scan.scan_plan")
+    describe = lazy_module("lance_io.reads.metadata.describe")
+    lance_schemas = lazy_module("lance_io.reads.metadata.lance_schema")
 
 
-_moving = threading.Lock()  # of the versions of open tables, for as long as an attribute is set
+_moving = threading.Lock()  # guards moves of all open tables; held while an attribute is set
 
 
 def _start_over() -> None:
@@ -41,25 +41,24 @@ os.register_at_fork(after_in_child=_start_over)
 
 
 class DatasetProperties:
-    """Properties of the version, counters, session."""
+    """Properties of the version, request counters, session."""
 
     _state: DatasetState
     _meter: IoMeter
 
-    def _move_to(self, made: DatasetState, begun: DatasetState) -> None:
-        """Go on with the version that a call made, which began at another one.
+    def _move_to(self, new: DatasetState, begun: DatasetState) -> None:
+        """Move to the version `new` of a call that began at `begun`.
 
-        Calls of several threads or tasks may end in any order: none takes the object back behind what another one,
-        that ended before it, has made.
+        Calls of several threads or tasks may end in any order. No call moves the object back behind a newer version.
         """
         with _moving:
             now = self._state
-            if now is begun or made.manifest.version >= now.manifest.version:
-                self._state = made
+            if now is begun or new.manifest.version >= now.manifest.version:
+                self._state = new
 
     @property
     def uri(self) -> str:
-        """Where it is, as it was opened."""
+        """URI of the table, as given when it was opened."""
         return self._state.given_uri
 
     @property
@@ -72,7 +71,7 @@ class DatasetProperties:
 
     @property
     def lance_schema(self) -> LanceSchema:
-        """The schema with field ids."""
+        """Schema with field ids."""
         return lance_schemas.LanceSchema(self._state.schema)
 
     @property
@@ -86,7 +85,7 @@ class DatasetProperties:
 
     @property
     def max_field_id(self) -> int:
-        """The largest field id in use."""
+        """Largest field id in use."""
         return self._state.max_field_id
 
     @property
@@ -96,12 +95,12 @@ class DatasetProperties:
 
     @property
     def has_index(self) -> bool:
-        """Whether the table has indices (which this release does not use)."""
+        """Whether the table has indices. This release does not use them."""
         return self._state.has_index
 
     @property
     def metadata(self) -> dict[str, str]:
-        """Table metadata, free for users."""
+        """Metadata of the table, free for users."""
         return dict(self._manifest.table_metadata)
 
     @property
@@ -110,43 +109,67 @@ class DatasetProperties:
         return {key: value.decode("utf-8", "replace") for key, value in self._state.schema.metadata.items()}
 
     def config(self) -> dict[str, str]:
-        """Table configuration."""
+        """Configuration of the table.
+
+        Returns:
+            Text by key.
+        """
         return dict(self._manifest.config)
 
     @property
     def initial_storage_options(self) -> dict[str, str] | None:
-        """Storage options as given at opening."""
+        """Storage options as given when the table was opened."""
         return self._state.storage_options_copy()
 
     def latest_storage_options(self) -> dict[str, str] | None:
-        """Storage options in use: those given at opening, and before them what a provider gave last."""
+        """Storage options in use: those given when the table was opened, overridden by the provider's latest ones.
+
+        Returns:
+            Text by name; None if there are none.
+        """
         source = source_of(self._state.storage_options)
         given = self._state.storage_options_copy()
         return given if source is None or source.latest is None else {**(given or {}), **source.latest.options}
 
     def base_paths(self) -> dict[int, BasePath]:
-        """Places other than the table's own that the version declares for its files, by id; files need not be there."""
+        """Base paths that the version declares: other folders for its files. They need not exist.
+
+        Returns:
+            Base paths by id.
+        """
         return dict(self._manifest.base_paths)
 
     def session(self) -> Session:
-        """The session, for sharing caches with other datasets."""
+        """The session; other datasets can share its caches."""
         return self._state.session
 
     def io_stats_snapshot(self) -> IOStats:
-        """Requests and bytes of the dataset, its opening included, or since `io_stats_incremental` was last asked."""
+        """Count requests and bytes since before the table was opened, or since the last `io_stats_incremental`.
+
+        Returns:
+            The counts.
+        """
         return self._meter.snapshot()
 
     def io_stats_incremental(self) -> IOStats:
-        """Requests and bytes since this was last asked, at first since before the opening."""
+        """Count requests and bytes since the last call; the first call counts from before the table was opened.
+
+        Returns:
+            The counts.
+        """
         return self._meter.incremental()
 
     @property
     def version(self) -> int:
-        """Number of the version that is open."""
+        """Number of the open version."""
         return self._manifest.version
 
     def get_version(self) -> Version:
-        """The open version as `versions` describes it."""
+        """Describe the open version as `versions` does.
+
+        Returns:
+            Number, local time of the commit, totals.
+        """
         return describe.describe_version(self._manifest)
 
     def fragment_ids(self) -> set[int]:
@@ -155,20 +178,20 @@ class DatasetProperties:
 
 
 class FragmentProperties:
-    """What the manifest says about a fragment."""
+    """Properties of a fragment, from the manifest."""
 
     _state: DatasetState
-    _place: int
+    _fragment_index: int
 
     @property
     def fragment_id(self) -> int:
-        """Its id, unique in the table."""
-        return self._state.fragment_ids[self._place]
+        """Id of the fragment, unique in the table."""
+        return self._state.fragment_ids[self._fragment_index]
 
     @property
     def metadata(self) -> FragmentMetadata:
-        """What the manifest says about it."""
-        return describe.fragment_metadata(self._state.manifest.fragments[self._place])
+        """The manifest's description of the fragment."""
+        return describe.fragment_metadata(self._state.manifest.fragments[self._fragment_index])
 
     @property
     def schema(self) -> pa.Schema:
@@ -177,22 +200,26 @@ class FragmentProperties:
 
     @property
     def physical_schema(self) -> pa.Schema:
-        """Raises `NotImplementedError`, as in pylance; see `schema`.
+        """Not supported, as in pylance. Use `schema`.
 
-        `pyarrow.dataset.Scanner.from_fragment` asks for it first, and then reads a fragment of C++ that is not there.
+        `pyarrow.dataset.Scanner.from_fragment` requests this first; without the error it would read a C++ fragment that
+        does not exist.
+
+        Raises:
+            NotImplementedError: Always.
         """
-        raise NotImplementedError("a fragment of a Lance table has the schema of its table: ask for `schema`")
+        raise NotImplementedError("a fragment of a Lance table has the schema of its table: use `schema`")
 
     @property
     def physical_rows(self) -> int:
-        """Rows in the data files, deleted ones included."""
-        return int(self._state.physical_rows[self._place])
+        """Rows in the data files, including deleted ones."""
+        return int(self._state.physical_rows[self._fragment_index])
 
     def data_files(self) -> list[DataFile]:
-        """Its data files."""
+        """Data files of the fragment."""
         return self.metadata.files
 
     def deletion_file(self) -> str | None:
-        """Path of the deletion file relative to the table, or None."""
+        """Path of the deletion file, relative to the table; None if there is none."""
         metadata = self.metadata
         return None if metadata.deletion_file is None else metadata.deletion_file.path(self.fragment_id)

@@ -1,7 +1,7 @@
-"""Running plans: in this thread where the store answers at once, else on the engine's loop.
+"""Drivers of plans: in the caller's thread if the store answers at once, else on the engine's loop.
 
-Every object that users hold has two faces, a synchronous class and an asynchronous one. Both make the same plans; a
-face adds how they are run.
+Each public object has two faces, a synchronous and an asynchronous class. Both build the same plans; a face adds the
+driver.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io import runtime
 from lance_io.io import call_metrics
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.plans.plan import begin_in_thread, drive_async, drive_in_thread, drive_sync
 from lance_io.store.offers import offers_sync_reads
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
     Timeout = float | timedelta | None
 else:
-    feeding = later("lance_io.runtime.feeding")
+    feeding = lazy_module("lance_io.runtime.feeding")
 
 T = TypeVar("T")
 
 
 class SyncFace:
-    """What runs the plans of a synchronous class."""
+    """Driver of a synchronous class."""
 
     def __init__(self, state: DatasetState) -> None:
         self._state = state
@@ -43,7 +43,7 @@ class SyncFace:
 
 
 class AsyncFace:
-    """What runs the plans of an asynchronous class, whatever loop awaits them."""
+    """Driver of an asynchronous class; any loop can await it."""
 
     def __init__(self, state: DatasetState) -> None:
         self._state = state
@@ -54,18 +54,19 @@ class AsyncFace:
 
 
 def run(state: DatasetState, plan: Plan[T], timeout: Timeout = None) -> T:
-    """Run a plan that concerns an open table and wait for it; as `run_sync`."""
-    answers_sync = state.is_local if state.schedulers is None else state.answers_sync  # nobody can close it
+    """Run a plan of an open table and wait for it; see `run_sync`."""
+    # without schedulers nothing can close it
+    answers_sync = state.is_local if state.schedulers is None else state.answers_sync
     return run_sync(plan, timeout, answers_sync=answers_sync)
 
 
 def run_on(store: ObjectStore, plan: Plan[T]) -> T:
-    """Run a plan that reads from a store and wait for it; as `run_sync`."""
+    """Run a plan that reads from a store and wait for it; see `run_sync`."""
     return run_sync(plan, answers_sync=offers_sync_reads(store))
 
 
 def run_sync(plan: Plan[T], timeout: Timeout = None, *, answers_sync: bool) -> T:
-    """Run a plan and wait for it; with a timeout on the engine, which can cancel what it does.
+    """Run a plan and wait for it; with a timeout on the engine, which can cancel it.
 
     answers_sync  whether the store answers in the caller's thread
     """
@@ -79,25 +80,25 @@ def _drive(plan: Plan[T], timeout: Timeout, answers_sync: bool) -> T:
 
 
 async def run_awaited(state: DatasetState, plan: Plan[T], timeout: Timeout = None) -> T:
-    """Run a plan that concerns an open table and await it; cancelling the caller cancels it."""
+    """Run a plan of an open table and await it; cancelling the caller cancels it."""
     if call_metrics.watchers:
         with call_metrics.count_call(plan):
             return await _drive_awaited(state, plan, timeout)
     if state.answers_sync and timeout is None:
-        return await run_beside(state, partial(drive_sync, plan))
+        return await run_in_thread(state, partial(drive_sync, plan))
     return await runtime.wrap(_within(timeout, plan))
 
 
 async def _drive_awaited(state: DatasetState, plan: Plan[T], timeout: Timeout) -> T:
     if state.answers_sync and timeout is None:
-        return await run_beside(state, partial(drive_sync, plan))
+        return await run_in_thread(state, partial(drive_sync, plan))
     return await runtime.wrap(_within(timeout, plan))
 
 
-async def run_beside(state: DatasetState, work: Callable[[], T]) -> T:
-    """Do something that drives plans of an open table whose store answers at once, in a thread.
+async def run_in_thread(state: DatasetState, work: Callable[[], T]) -> T:
+    """Run plans of an open table in a thread, for stores that answer at once.
 
-    Raises `RuntimeError` where the table is closed, or was meanwhile.
+    Raises `RuntimeError` if the table is closed, before or meanwhile.
     """
     if state.schedulers is None:
         return await drive_in_thread(work)
@@ -106,11 +107,11 @@ async def run_beside(state: DatasetState, work: Callable[[], T]) -> T:
 
 
 async def run_async(plan: Plan[T], timeout: Timeout = None, *, answers_sync: bool = False) -> T:
-    """Run a plan and await it: on the engine, or in a thread where the store answers at once."""
+    """Run a plan and await it: in a thread if the store answers at once, else on the engine."""
     if call_metrics.watchers:
         with call_metrics.count_call(plan):
             return await _drive_async(plan, timeout, answers_sync)
-    if answers_sync and timeout is None:  # as below, without another call
+    if answers_sync and timeout is None:  # as in `_drive_async`, with one call less
         return await drive_in_thread(partial(drive_sync, plan))
     return await runtime.wrap(_within(timeout, plan))
 
@@ -124,8 +125,8 @@ async def _drive_async(plan: Plan[T], timeout: Timeout, answers_sync: bool) -> T
 async def run_change(plan: Plan[T], *, answers_sync: bool) -> T:
     """Run a change and await its result.
 
-    Cancelling the caller cancels the change, and comes back when that has ended: a commit that is past the point of no
-    return is then visible, and nothing is written or removed any more.
+    Cancelling the caller cancels the change and returns once it has ended: a commit beyond the point of no return is
+    then visible, and nothing is written or removed any more.
     """
     if call_metrics.watchers:
         with call_metrics.count_call(plan):
@@ -143,12 +144,12 @@ async def _drive_change(plan: Plan[T], answers_sync: bool) -> T:
 def begin_plan(
     plan: Plan[None], ended: Callable[[BaseException | None], None], *, answers_sync: bool
 ) -> Callable[[], None]:
-    """Run a plan beside whoever asks for it, who need not wait and may end before it does.
+    """Start a plan in the background; the caller need not wait and may end first.
 
-    ended  called when it has ended, with what it failed with; from the thread that ran it
+    ended         called at the end with the plan's error or None, from the thread that ran it
     answers_sync  whether the store answers in any thread
 
-    Gives what cancels it, from any thread. Raises `RuntimeError` where the process is shutting down.
+    Returns a function that cancels the plan, from any thread. Raises `RuntimeError` while the process shuts down.
     """
     if answers_sync:
         return begin_in_thread(partial(drive_sync, plan), ended)
@@ -156,7 +157,7 @@ def begin_plan(
 
 
 async def _nothing() -> AsyncIterator[Any]:
-    """A change that takes no rows asks for none."""
+    """The empty input of a change that takes no rows."""
     for item in list[Any]():
         yield item
 

@@ -2,22 +2,22 @@
 
     run(coro)        from plain code: wait for the result
     wrap(coro)       from a coroutine on any loop: await the result
-    begin(coro, f)   from anywhere: f is called when it has ended
+    begin(coro, f)   from anywhere: run in the background, and call f at the end
     iterate(make)    from plain code: the items of an async generator that runs on the engine
     stream(make)     the same from a coroutine on any loop
     cpu_pool()       threads for decoding; kernels release the GIL, and the loop must not wait for them
-    in_thread(f)     a function that may block, or takes long
-    load_modules(...)  imports, which take long
-    load_modules_sync(...)  the same from plain code; no Ctrl-C ends one half way
-    within(s, coro)  a coroutine that ends after so many seconds
-    to_the_end(coro) a coroutine that runs to its end, whatever happens to who waits
-    wait_until_done(future)  wait for work of another thread, however it ends
+    in_thread(f)     run a function that may block or take long
+    load_modules(...)  import modules that take long to import
+    load_modules_sync(...)  the same from plain code; Ctrl-C cannot interrupt an import half way
+    within(s, coro)  await a coroutine with a deadline in seconds
+    to_the_end(coro) run a coroutine to its end, even if the caller is cancelled
+    wait_until_done(future)  wait for work of another thread, whether it succeeds or fails
 
-Sessions, connections and schedulers belong to the loop that made them, so all of them live on the engine's loop,
-whoever calls. A user's own loop (a notebook's, a web server's) is never re-entered, only told when a result is there.
+Sessions, connections and schedulers belong to the loop that created them, so all of them live on the engine's loop. A
+user's own loop (a notebook's, a web server's) is never re-entered, only notified of results.
 
-Nothing starts at import. Thread and pool are made by the first call that needs them, made anew in a forked child
-(which inherits neither), and shut down at interpreter exit. One crossing between threads costs 20 to 60
+Nothing starts at import. The first call that needs them starts the thread and the pools; a forked child, which inherits
+neither, starts its own; the interpreter's exit shuts them down. One crossing between threads costs 20 to 60
 microseconds: cheap per call or per batch, wasteful per byte range.
 """
 

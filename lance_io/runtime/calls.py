@@ -1,4 +1,4 @@
-"""One coroutine, one result: from plain code (`run`), any loop (`wrap`), for nobody (`begin`); waiting for others."""
+"""Runs one coroutine on the engine: from plain code (`run`), from any loop (`wrap`), in the background (`begin`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class _Call(Generic[T]):
-    """A coroutine on its way through the engine; `notify` is called on the engine's thread once it has ended."""
+    """A coroutine that runs on the engine; `notify` is called on the engine's thread at its end."""
 
     def __init__(self, engine: Engine, coro: Coroutine[Any, Any, T], notify: Callable[[], None]) -> None:
         self._engine = engine
@@ -32,12 +32,12 @@ class _Call(Generic[T]):
         self._cancelled = False
 
     def start(self) -> None:
-        """Hand it to the engine. Whoever is interrupted in here has to cancel."""
+        """Submit it to the engine. If an exception interrupts this, the caller must cancel."""
         try:
             if self._engine.closing:
                 raise RuntimeError("the interpreter is shutting down, and the lance_io engine with it")
             self._engine.loop.call_soon_threadsafe(self._start)
-        except RuntimeError:  # or a loop that was closed from outside
+        except RuntimeError:  # also if the loop was closed from outside
             if self._coro is not None:
                 self._coro.close()
             raise
@@ -53,7 +53,7 @@ class _Call(Generic[T]):
         self._task.add_done_callback(lambda _: self._notify())
 
     def cancel(self, before: Callable[[], None] | None = None) -> None:
-        """Cancel from any thread; harmless when it has ended.
+        """Cancel from any thread; no effect after its end.
 
         before  called on the engine first
         """
@@ -65,28 +65,28 @@ class _Call(Generic[T]):
             if self._task is not None:
                 self._task.cancel()
 
-        with suppress(RuntimeError):  # the loop is closed: so is the call
+        with suppress(RuntimeError):  # the loop is closed, so the call has ended
             self._engine.loop.call_soon_threadsafe(cancel_here)
 
     def result(self) -> T:
-        """The result, or the error with the traceback it had on the engine."""
-        task, self._task = self._task, None  # a raised error must not hold the task that holds the error
+        """The result, or the error with its traceback on the engine."""
+        task, self._task = self._task, None  # a raised error must not refer to the task that holds the error
         assert task is not None
-        if task.cancelled():  # not by the caller, who would not be here
+        if task.cancelled():  # not by the caller: a cancelled caller does not get here
             raise RuntimeError("the lance_io engine shut down, or cancelled this call, before it had a result")
         return task.result()
 
     def failure(self) -> BaseException | None:
-        """What it failed with, now that it has ended."""
+        """Its error, None if it succeeded. Call it after the end."""
         task, self._task = self._task, None
         return asyncio.CancelledError() if task is None or task.cancelled() else task.exception()
 
 
 def run(coro: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the engine and wait for its result, whatever loop the calling thread may be running.
+    """Run a coroutine on the engine and wait for its result, also in a thread that runs another loop.
 
     Context variables are those of the caller. Ctrl-C, or any exception raised into the waiting thread, cancels the
-    coroutine and is passed on. Raises `RuntimeError` on the engine's own thread, where waiting would never end.
+    coroutine and is raised. Raises `RuntimeError` on the engine's own thread, where waiting would deadlock.
     """
     engine = current_engine()
     try:
@@ -101,7 +101,7 @@ def run(coro: Coroutine[Any, Any, T]) -> T:
         call.start()
         ended.acquire()
     except BaseException:
-        call.cancel()  # no orphan request keeps running
+        call.cancel()  # leave no orphan request running
         raise
     return call.result()
 
@@ -109,21 +109,21 @@ def run(coro: Coroutine[Any, Any, T]) -> T:
 async def wrap(coro: Coroutine[Any, Any, T], *, given_up: Callable[[], None] | None = None) -> T:
     """Run a coroutine on the engine and await its result from a coroutine on any loop.
 
-    Cancelling the caller cancels the coroutine. On the engine's own loop it is simply awaited.
+    Cancelling the caller cancels the coroutine. On the engine's own loop the coroutine is awaited directly.
 
-    given_up  called on the engine before the coroutine is cancelled, which may not have begun; a caller that is
-              cancelled comes back only when that has ended
+    given_up  called on the engine before the coroutine is cancelled, which may not have started. If given, a cancelled
+              caller returns only after the coroutine has ended
     """
     engine, loop = current_engine(), asyncio.get_running_loop()
     if loop is engine.loop:
         return await coro
     ended: asyncio.Future[None] = loop.create_future()
 
-    def tell() -> None:
-        with suppress(RuntimeError):  # the caller's loop has been closed: nobody waits any more
+    def notify() -> None:
+        with suppress(RuntimeError):  # the caller's loop has been closed
             loop.call_soon_threadsafe(set_done, ended)
 
-    call = _Call(engine, coro, tell)
+    call = _Call(engine, coro, notify)
     call.start()
     try:
         await (ended if given_up is None else asyncio.shield(ended))
@@ -136,7 +136,7 @@ async def wrap(coro: Coroutine[Any, Any, T], *, given_up: Callable[[], None] | N
 
 
 def check_not_on_engine() -> None:
-    """Raise `RuntimeError` on the engine's own thread, where waiting for what the engine does would never end."""
+    """Raise `RuntimeError` on the engine's own thread, where waiting for the engine would deadlock."""
     if on_engine_thread():
         raise RuntimeError(
             "this is the synchronous API, called from the engine's own thread (inside an async callback); "
@@ -145,11 +145,11 @@ def check_not_on_engine() -> None:
 
 
 def begin(coro: Coroutine[Any, Any, Any], ended: Callable[[BaseException | None], None]) -> Callable[[], None]:
-    """Run a coroutine on the engine; nobody waits for it.
+    """Run a coroutine on the engine in the background.
 
-    ended  called on the engine's thread when it has ended, with what it failed with
+    ended  called on the engine's thread at its end, with its error or None
 
-    Gives what cancels it, from any thread. Raises `RuntimeError` where the engine is shutting down.
+    Returns a function that cancels it, from any thread. Raises `RuntimeError` if the engine is shutting down.
     """
     call: _Call[Any] = _Call(current_engine(), coro, lambda: ended(call.failure()))
     call.start()
@@ -157,7 +157,7 @@ def begin(coro: Coroutine[Any, Any, Any], ended: Callable[[BaseException | None]
 
 
 async def to_the_end(work: Awaitable[T]) -> T:
-    """Run something to its end, even if who waits for it is cancelled, again and again: it is told afterwards."""
+    """Run `work` to its end, even if the caller is cancelled repeatedly; the cancellation is raised afterwards."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
@@ -166,22 +166,22 @@ async def to_the_end(work: Awaitable[T]) -> T:
             try:
                 await asyncio.wait({task})
             except asyncio.CancelledError:
-                continue  # told again; the outcome is what they need to wait for
+                continue  # cancelled again: still wait for the end
         if not task.cancelled():
-            task.exception()  # it has been looked at
+            task.exception()  # mark it as retrieved
         raise
 
 
 def set_done(future: asyncio.Future[None], *_: object) -> None:
-    """Wake who awaits the future, if that is still to be done; a callback, whatever it is called with."""
+    """Set a future done unless it is; a callback that ignores its other arguments."""
     if not future.done():
         future.set_result(None)
 
 
 async def wait_until_done(future: Future[Any]) -> None:
-    """Return when a future of another thread or loop is done, with whatever result or error: the caller looks at that.
+    """Wait until a future of another thread or loop is done. The caller looks at its result or error.
 
-    Cancelling this leaves the future alone, and an error that it ends with later is nobody's unseen one.
+    Cancelling this does not cancel the future, and causes no warning about an error that was never retrieved.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
@@ -190,5 +190,5 @@ async def wait_until_done(future: Future[Any]) -> None:
 
 
 def _wake(loop: asyncio.AbstractEventLoop, done: asyncio.Future[None], _: Future[Any]) -> None:
-    with suppress(RuntimeError):  # the loop has been closed: nobody waits there any more
+    with suppress(RuntimeError):  # the loop has been closed
         loop.call_soon_threadsafe(set_done, done)

@@ -1,4 +1,4 @@
-"""Deadlines of calls: what a caller passes as `timeout=`, and a coroutine that ends by then."""
+"""Deadlines of calls: parses `timeout=`, and bounds coroutines by it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def seconds(timeout: Any) -> float | None:
-    """A `timeout=` in seconds; None for no bound.
+    """Parse a `timeout=` into seconds; None for no bound.
 
     timeout  number of seconds or `timedelta`. Raises `TypeError` for anything else, `UsageError` unless it is positive
     """
@@ -28,14 +28,14 @@ def seconds(timeout: Any) -> float | None:
         timeout = timeout.total_seconds()
     if isinstance(timeout, bool) or not isinstance(timeout, Real):
         raise TypeError(f"timeout must be a number of seconds or a timedelta, found {timeout!r}")
-    found = float(timeout)
-    if math.isnan(found) or found <= 0:
+    timeout_s = float(timeout)
+    if math.isnan(timeout_s) or timeout_s <= 0:
         raise UsageError(f"timeout must be positive, found {timeout!r}; leave it out for no bound")
-    return None if math.isinf(found) else found
+    return None if math.isinf(timeout_s) else timeout_s
 
 
 async def within(timeout_s: float | None, coro: Coroutine[Any, Any, T]) -> T:
-    """Await a coroutine; when it has not ended after `timeout_s`, cancel it and raise `DeadlineExceeded`."""
+    """Await a coroutine; if it has not ended after `timeout_s`, cancel it and raise `DeadlineExceeded`."""
     if timeout_s is None:
         return await coro
     async with _until(asyncio.get_running_loop().time() + timeout_s, timeout_s):
@@ -43,7 +43,7 @@ async def within(timeout_s: float | None, coro: Coroutine[Any, Any, T]) -> T:
 
 
 async def within_each(timeout_s: float, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-    """The items of a generator, which has `timeout_s` for all of them from the first request on."""
+    """The items of a generator, with one deadline for all of them: `timeout_s` after the first request."""
     deadline = asyncio.get_running_loop().time() + timeout_s
     try:
         while True:
@@ -67,6 +67,6 @@ async def _until(deadline: float, timeout_s: float) -> AsyncIterator[None]:
         if not scope.expired():  # the store's own
             raise
         raise DeadlineExceeded(
-            f"the call did not end within the {timeout_s:g} s that its `timeout=` allowed; what it held is free",
+            f"the call did not end within the {timeout_s:g} s that its `timeout=` allowed; its resources are free",
             retryable=True,
         ) from error

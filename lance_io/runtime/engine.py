@@ -1,4 +1,4 @@
-"""The thread and its loop: started by the first call, forgotten after a fork, shut down at exit."""
+"""The engine's thread and loop: started by the first call, dropped after a fork, shut down at exit."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 Closer: TypeAlias = "Callable[[], Awaitable[None]]"
 
 DEFAULT_THREADS: Final = 8  # of the loop's own executor
-CLOSE_SECONDS_MAX: Final = 1.0  # interpreter exit waits this long for sessions to close, then leaves them
+CLOSE_SECONDS_MAX: Final = 1.0  # interpreter exit waits at most this long for sessions to close
 
 
 class Engine:
-    """A loop and the thread that runs it; with `loop` given, somebody else's loop that takes the engine's place."""
+    """A loop and the thread that runs it; with `loop` given, that loop is used and no thread is started."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self.loop = loop or asyncio.new_event_loop()
-        if loop is None:  # names of hosts are looked up there
+        if loop is None:  # the default executor resolves host names
             self.loop.set_default_executor(LastingPool(DEFAULT_THREADS, "lance_io-engine"))
         self.closers: dict[object, Callable[[], Closer | None]] = {}
         self.closing = False  # no new calls
@@ -40,14 +40,14 @@ class Engine:
     def _serve(self) -> None:
         asyncio.set_event_loop(self.loop)
         while not self._stopped:
-            # A SystemExit raised inside a call leaves the loop too, but it belongs to that call: it is its result.
+            # A SystemExit raised inside a call also leaves the loop, but it is the result of that call.
             with suppress(KeyboardInterrupt, SystemExit):
                 self.loop.run_forever()
         self.loop.close()
 
     @property
     def is_current(self) -> bool:
-        """True on the thread that runs this engine's loop."""
+        """Whether this thread runs the engine's loop."""
         if self.thread is not None:
             return threading.get_ident() == self.thread.ident
         with suppress(RuntimeError):
@@ -55,7 +55,7 @@ class Engine:
         return False
 
     def shut_down(self) -> None:
-        """Cancel what runs, close what was registered, end the thread; all within `CLOSE_SECONDS_MAX`."""
+        """Cancel running calls, call the registered closers, end the thread; all within `CLOSE_SECONDS_MAX`."""
         thread = self.thread
         if thread is None or not thread.is_alive() or self.closing:
             return
@@ -63,7 +63,7 @@ class Engine:
 
         async def finish() -> None:
             calls = asyncio.all_tasks() - {asyncio.current_task(), self._last_task}
-            for call in calls - _closing:  # what is being closed is waited for
+            for call in calls - _closing:  # tasks that close something are awaited, not cancelled
                 call.cancel()
             await asyncio.gather(*calls, return_exceptions=True)
             closers = [closer for closer in (find() for find in self.closers.values()) if closer is not None]
@@ -84,7 +84,7 @@ class Engine:
 
         self.loop.call_soon_threadsafe(begin)
         thread.join(2 * CLOSE_SECONDS_MAX)
-        self.closers.clear()  # a weak reference that dies while modules are torn down complains
+        self.closers.clear()  # a weak reference that dies while modules are torn down prints an error
 
 
 _lock = threading.Lock()
@@ -93,7 +93,7 @@ _exit_registered = False
 
 
 def current_engine() -> Engine:
-    """The process's engine, started if it does not run yet."""
+    """The engine of this process; starts it on first use."""
     global _engine, _exit_registered
     engine = _engine
     if engine is not None:
@@ -115,7 +115,7 @@ def _shut_down() -> None:
 
 
 def _forget_engine() -> None:
-    """In a forked child: the thread is not there. Nothing is closed: sockets and locks still belong to the parent."""
+    """In a forked child, which has no engine thread. Closes nothing: sockets and locks belong to the parent."""
     global _lock, _engine
     engine, _engine = _engine, None
     _lock = threading.Lock()
@@ -124,7 +124,7 @@ def _forget_engine() -> None:
 
 
 def _never_finalize(inherited: object) -> None:
-    """Leak what the parent is still using: finalizing it here would run `finally` blocks on the parent's sockets."""
+    """Leak objects that the parent still uses: finalizing them here would run `finally` blocks on its sockets."""
     import ctypes  # only a forked child needs it
 
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(inherited))
@@ -134,18 +134,18 @@ os.register_at_fork(after_in_child=_forget_engine)
 
 
 def on_engine_thread() -> bool:
-    """True when called from the engine's own thread, where waiting for the engine would never end."""
+    """Whether this is the engine's own thread, where waiting for the engine would deadlock."""
     return _engine is not None and _engine.is_current
 
 
 def engine_loop() -> asyncio.AbstractEventLoop:
-    """The engine's loop, started if it does not run yet."""
+    """The engine's loop; starts it on first use."""
     return current_engine().loop
 
 
 @contextmanager
 def use_loop(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """Inside the block `loop` takes the engine's place: for tests that want everything on one loop, without threads."""
+    """Use `loop` as the engine's loop inside the block: for tests that need everything on one loop, without threads."""
     global _engine
     before, _engine = _engine, Engine(loop)
     try:
@@ -155,10 +155,10 @@ def use_loop(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
 
 
 def on_engine_close(closer: Closer) -> Callable[[], None]:
-    """Have `await closer()` called on the engine's loop when the engine shuts down.
+    """Register a closer: `await closer()` runs on the engine's loop when the engine shuts down.
 
-    Returns a function that takes the registration back. A bound method is held weakly, so registering does not keep
-    its object alive. A forked child starts with no registrations.
+    Returns a function that removes the registration. A bound method is held weakly, so that it does not keep its object
+    alive. A forked child starts without registrations.
     """
     engine, token = current_engine(), object()
 
@@ -176,14 +176,14 @@ _closing: set[asyncio.Task[None]] = set()
 
 
 def close_soon(loop: asyncio.AbstractEventLoop, close: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-    """Have `close()` run as a task of a loop, from any thread, as of a finalizer; False where the loop does not run."""
+    """Run `close()` as a task of a loop, from any thread or finalizer. False if the loop is not running."""
 
     def begin() -> None:
         task = loop.create_task(close())
         _closing.add(task)  # a loop holds its tasks weakly
         task.add_done_callback(_closing.discard)
 
-    with suppress(RuntimeError):  # it is closed by its own thread meanwhile
+    with suppress(RuntimeError):  # its own thread may close it at the same time
         if loop.is_running():
             loop.call_soon_threadsafe(begin)
             return True

@@ -1,7 +1,7 @@
-"""Work on the engine that pulls its input from the caller: rows to be written come from the caller's own iterator.
+"""Runs work on the engine that pulls its input, such as rows to write, from an iterator of the caller.
 
-User code runs where it was called from, never on the engine: a synchronous iterator is advanced in the calling
-thread, an asynchronous one on the calling loop. The engine asks for one item at a time, so no more than one waits.
+User code runs on the caller's side, never on the engine: a synchronous iterator is advanced in the calling thread, an
+asynchronous one on the calling loop. The engine requests one item at a time, so that at most one item waits.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _NO_RESULT: Final = object()
 
 
 class Feed(Generic[T]):
-    """The caller's items, on the engine: an async iterator for one consumer.
+    """The caller's items on the engine: an async iterator for one consumer.
 
-    Also what the caller's side serves: it waits for `wished`, gives an item, and lets the engine go on.
+    The caller's side waits for `requested`, and passes an item by `put`.
     """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self.wished: asyncio.Future[None] = self._loop.create_future()
-        self._given: asyncio.Future[Any] | None = None
+        self.requested: asyncio.Future[None] = self._loop.create_future()
+        self._item: asyncio.Future[Any] | None = None
         self._ended = False
 
     def __aiter__(self) -> Feed[T]:
@@ -41,61 +41,61 @@ class Feed(Generic[T]):
     async def __anext__(self) -> T:
         if self._ended:
             raise StopAsyncIteration
-        self._given = self._loop.create_future()
-        if not self.wished.done():  # a consumer that was cancelled may ask again
-            self.wished.set_result(None)
-        item = await self._given
+        self._item = self._loop.create_future()
+        if not self.requested.done():  # a consumer that was cancelled may ask again
+            self.requested.set_result(None)
+        item = await self._item
         if item is _END:
             self._ended = True
             raise StopAsyncIteration
         result: T = item
         return result
 
-    def give(self, item: Any) -> None:
-        """The item that was wished for."""
-        self.wished = self._loop.create_future()
-        if self._given is not None and not self._given.done():
-            self._given.set_result(item)
+    def put(self, item: Any) -> None:
+        """Pass the requested item to the consumer."""
+        self.requested = self._loop.create_future()
+        if self._item is not None and not self._item.done():
+            self._item.set_result(item)
 
 
 class _Work(Generic[T, R]):
-    """A coroutine on the engine as an async generator of wishes; its result is left in `result`."""
+    """A coroutine on the engine as an async generator of requests for items; stores its result in `result`."""
 
     def __init__(self, make: Callable[[AsyncIterator[T]], Coroutine[Any, Any, R]]) -> None:
         self._make = make
-        self.item: Any = _END  # set by the caller before it lets the generator go on
+        self.item: Any = _END  # set by the caller before it resumes the generator
         self.result: Any = _NO_RESULT
-        self.over: Future[None] | None = None  # until the coroutine has ended, once it has begun
+        self.ended: Future[None] | None = None  # done when the coroutine has ended; None before its start
 
-    async def wishes(self) -> AsyncGenerator[None, None]:
-        self.over = Future()
+    async def requests(self) -> AsyncGenerator[None, None]:
+        self.ended = Future()
         feed: Feed[T] = Feed()
         work = asyncio.ensure_future(self._make(feed))
         try:
             while True:
-                await asyncio.wait((work, feed.wished), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((work, feed.requested), return_when=asyncio.FIRST_COMPLETED)
                 if work.done():
                     self.result = work.result()
                     return
                 yield
                 item, self.item = self.item, _END
-                feed.give(item)
+                feed.put(item)
         finally:
             work.cancel()
             while not work.done():
-                with suppress(asyncio.CancelledError):  # again, as when the loop ends: others wait for `over`
+                with suppress(asyncio.CancelledError):  # cancelled again, as when the loop ends: `wrap_fed` waits
                     await asyncio.wait((work,))
-            self.over.set_result(None)
+            self.ended.set_result(None)
 
 
 def run_fed(items: Iterator[T], make: Callable[[AsyncIterator[T]], Coroutine[Any, Any, R]]) -> R:
-    """Run `make(feed)` on the engine and wait for its result; `feed` gives what `items` gives in this thread.
+    """Run `make(feed)` on the engine and wait for its result; `feed` iterates over `items` in this thread.
 
-    An error of `items`, or Ctrl-C, cancels the coroutine, waits for it to end and is passed on.
+    An error of `items`, or Ctrl-C, cancels the coroutine, waits for its end and is raised.
     """
     work = _Work(make)
-    with iterate(work.wishes, ahead=0) as wishes:
-        for _ in wishes:
+    with iterate(work.requests, ahead=0) as requests:
+        for _ in requests:
             work.item = next(items, _END)
     result: R = work.result
     return result
@@ -104,13 +104,13 @@ def run_fed(items: Iterator[T], make: Callable[[AsyncIterator[T]], Coroutine[Any
 async def wrap_fed(items: AsyncIterator[T], make: Callable[[AsyncIterator[T]], Coroutine[Any, Any, R]]) -> R:
     """`run_fed` from a coroutine on any loop, where `items` is advanced."""
     work = _Work(make)
-    wishes = stream(work.wishes, ahead=0)
+    requests = stream(work.requests, ahead=0)
     try:
-        async for _ in wishes:
+        async for _ in requests:
             work.item = await anext(items, _END)
     finally:
-        await wishes.aclose()
-        if work.over is not None:  # what it holds has to be released before the caller goes on
-            await asyncio.wrap_future(work.over)
+        await requests.aclose()
+        if work.ended is not None:  # it must release its resources before the caller goes on
+            await asyncio.wrap_future(work.ended)
     result: R = work.result
     return result

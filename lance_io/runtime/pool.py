@@ -1,8 +1,8 @@
-"""Threads for decoding, whose kernels release the GIL, and for what may block: no loop must wait for either.
+"""Thread pools for decoding, whose kernels release the GIL, and for blocking calls: no loop must wait for either.
 
-`concurrent.futures` ends its pools when the main thread has come to its end, although other threads of the program
-may go on for hours; these are refused then ("cannot schedule new futures after interpreter shutdown"). A `LastingPool`
-ends later, when all threads of the program have.
+`concurrent.futures` ends its pools when the main thread ends, although other threads of the program may run for hours;
+their calls fail then ("cannot schedule new futures after interpreter shutdown"). A `LastingPool` ends later, after all
+threads of the program.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 _Work: TypeAlias = "tuple[Future[Any], Callable[[], Any]]"
-_CPU_THREADS: Final = "lance_io-cpu"  # how their names begin
-BLOCKING_MAX: Final = 32  # threads that may wait for somebody at once
+_CPU_THREADS: Final = "lance_io-cpu"  # prefix of the names of CPU threads
+BLOCKING_MAX: Final = 32  # maximum number of threads that block
 
 
 # -- pools that last ---------------------------------------------------------------------------------------------------
 
 
 def _pools_of_python() -> ModuleType:
-    """`concurrent.futures.thread`, also where it is first imported after the main thread has come to its end.
+    """Import `concurrent.futures.thread`, also if the first import comes after the end of the main thread.
 
-    It registers there what ends its pools with the main thread; Python refuses that when it is too late for it. Then
-    they are as ended as if they had been imported before. That others of the program import it fails no longer, either.
+    The module registers a function that ends its pools with the main thread; Python refuses that after its end. This
+    function then sets the state that an earlier import would have, so that other imports in the program work, too.
     """
     try:
         return importlib.import_module("concurrent.futures.thread")
@@ -64,9 +64,9 @@ else:
 
 
 class LastingPool(ThreadPoolExecutor):
-    """A `ThreadPoolExecutor` of at most `num_threads`, started as they are needed; also a loop's default executor.
+    """A `ThreadPoolExecutor` that starts up to `num_threads` threads on demand; also a loop's default executor.
 
-    name  that its threads' names begin with
+    name  prefix of the names of its threads
     """
 
     def __init__(self, num_threads: int, name: str) -> None:
@@ -81,7 +81,7 @@ class LastingPool(ThreadPoolExecutor):
         weakref.finalize(self, self._work.put, None).atexit = False
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Have a function called in one of the threads. Raises `RuntimeError` when the pool was shut down."""
+        """Call a function in one of the threads. Raises `RuntimeError` if the pool was shut down."""
         future: Future[T] = Future()
         with self._guard:
             if self._is_over:
@@ -92,22 +92,22 @@ class LastingPool(ThreadPoolExecutor):
         return future
 
     def _start_one(self) -> None:
-        self._started = [thread for thread in self._started if thread.ident is not None]  # not those that Ctrl-C ended
+        self._started = [thread for thread in self._started if thread.ident is not None]  # Ctrl-C may prevent a start
         if len(self._started) < self._num_threads_max:
             name = f"{self._name}_{len(self._started)}"
             thread = threading.Thread(target=_serve, args=(self._work, self._idle), name=name, daemon=True)
             self._started.append(thread)
             try:
                 thread.start()
-            except RuntimeError as error:  # there is no memory for its stack, or no more are allowed
+            except RuntimeError as error:  # there is no memory for its stack, or no more threads are allowed
                 self._started.remove(thread)
                 if "shutdown" in str(error):
                     raise
-                if not self._started:  # else those that are there do it
-                    raise MemoryError(f"no thread can be started for what is to be done: {error}") from error
+                if not self._started:  # else the running threads do the work
+                    raise MemoryError(f"no thread can be started for the work: {error}") from error
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take nothing more; what was taken is done, unless it is cancelled."""
+        """Refuse new calls; submitted ones are run, or cancelled if `cancel_futures`."""
         with self._guard:
             is_first, self._is_over = not self._is_over, True
         if is_first:
@@ -132,7 +132,7 @@ def _remember(pool: LastingPool) -> None:
 
 
 def _forget_pools() -> None:
-    """In a forked child: their threads are not there, and their locks may be held by one of them."""
+    """In a forked child: the threads do not exist here, and may have held locks at the fork."""
     global _pools
     if _pools is not None:
         atexit.unregister(_end)
@@ -153,9 +153,9 @@ def _serve(work: SimpleQueue[_Work | None], idle: threading.Semaphore) -> None:
             else:
                 future.set_result(result)
                 del result
-        del item, future, call  # a thread that waits holds nothing
+        del item, future, call  # an idle thread keeps no data alive
         idle.release()
-    work.put(None)  # to the next one
+    work.put(None)  # pass the end on to the next thread
 
 
 def _cancel(work: SimpleQueue[_Work | None]) -> None:
@@ -165,7 +165,7 @@ def _cancel(work: SimpleQueue[_Work | None]) -> None:
 
 
 def _end(pools: weakref.WeakSet[LastingPool]) -> None:
-    """At interpreter exit, when only daemon threads are left: none may come back into an interpreter that is gone."""
+    """At interpreter exit, when only daemon threads are left: none may run Python code after the interpreter's end."""
     for pool in list(pools):
         pool.shutdown(cancel_futures=True)
 
@@ -180,7 +180,7 @@ _share: int | None = None
 
 
 def cpu_count() -> int:
-    """How many processors this process may use, at least 1; or what LANCE_CPU_THREADS or `use_cpus` say."""
+    """Number of processors that this process may use, at least 1; `use_cpus` and LANCE_CPU_THREADS override it."""
     if _share is not None:
         return _share
     if os.environ.get("LANCE_CPU_THREADS") and (number := from_environment("LANCE_CPU_THREADS", None)) is not None:
@@ -191,9 +191,9 @@ def cpu_count() -> int:
 
 
 def use_cpus(share: int | None) -> None:
-    """Take no more than a share of the processors from now on; not while anything is under way.
+    """Use only a share of the processors from now on. Call it only while no work is under way.
 
-    share  processors, at least 1; None for all. What LANCE_CPU_THREADS says goes before it
+    share  number of processors, at least 1; None for all. LANCE_CPU_THREADS overrides it
     """
     global _pool, _share
     if share is not None:
@@ -203,7 +203,7 @@ def use_cpus(share: int | None) -> None:
     with _lock:
         pool, _pool, _share = _pool, None, share
     if pool is not None:
-        pool.shutdown(wait=False)  # what it has been given is still done
+        pool.shutdown(wait=False)  # submitted work is still done
 
 
 def cpu_pool() -> LastingPool:
@@ -219,7 +219,7 @@ def cpu_pool() -> LastingPool:
 
 
 def in_cpu_pool() -> bool:
-    """Whether this thread is one of the CPU pool's, whose others have work of their own."""
+    """Whether this thread belongs to the CPU pool, whose other threads are busy with their own work."""
     return threading.current_thread().name.startswith(_CPU_THREADS)
 
 
@@ -233,9 +233,10 @@ def _blocking_pool() -> LastingPool:
 
 
 def _driving_pool() -> LastingPool:
-    """The pool for plans over stores that answer at once.
+    """The pool for plans over synchronous stores.
 
-    Not that for calls that may block: plans wait for each other, and what they wait for may need one of its threads.
+    Separate from the pool for blocking calls: plans wait for each other, and the awaited one may need a thread of that
+    pool.
     """
     global _driving
     with _lock:
@@ -245,28 +246,28 @@ def _driving_pool() -> LastingPool:
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """`asyncio.to_thread`, which works until the last thread of the program has ended."""
+    """`asyncio.to_thread` that works until the last thread of the program has ended."""
     call = partial(copy_context().run, function, *args, **kwargs)
     return await asyncio.get_running_loop().run_in_executor(_blocking_pool(), call)
 
 
 def driven_in_thread(function: Callable[[], T]) -> asyncio.Future[T]:
-    """What drives plans over stores that answer at once: under way, or in line for a thread."""
+    """Run a function that drives plans over synchronous stores in a thread of their pool."""
     return asyncio.get_running_loop().run_in_executor(_driving_pool(), partial(copy_context().run, function))
 
 
 def begin_driving(function: Callable[[], object]) -> None:
-    """The same for what nobody waits for, from any thread. Raises `RuntimeError` when the process is shutting down."""
+    """`driven_in_thread` in the background, from any thread. Raises `RuntimeError` if the process is shutting down."""
     _driving_pool().submit(copy_context().run, function)
 
 
-_loaded: set[str] = set()  # what is only being imported is in `sys.modules`, too
+_loaded: set[str] = set()  # `sys.modules` also has modules whose import is still running
 
 
 async def load_modules(*modules: str) -> None:
-    """Have modules imported by a thread if they are not yet: no loop may lose the time that takes.
+    """Import modules in a thread, so that the loop is not blocked.
 
-    Raises `ModuleNotFoundError` where one is missing.
+    Raises `ModuleNotFoundError` if one is missing.
     """
     for module in modules:
         if module not in _loaded:
@@ -275,22 +276,22 @@ async def load_modules(*modules: str) -> None:
 
 
 def load_modules_sync(*modules: str) -> None:
-    """The same for plain code, so that no Ctrl-C ends an import half way: another thread does it, and this one waits.
+    """Import modules from plain code. The main thread lets another thread do it, so that Ctrl-C cannot interrupt it.
 
-    Python's own import may stay locked for good when some packages (pandas 3) are imported again after that: the next
-    import in any other thread waits for ever.
+    After an interrupted import of some packages (pandas 3), importing them again can deadlock Python's import lock: the
+    next import in any other thread waits forever.
     """
     for module in modules:
         if module not in _loaded:
             if threading.current_thread() is threading.main_thread():
                 _blocking_pool().submit(importlib.import_module, module).result()
-            else:  # only the main thread is interrupted
+            else:  # Ctrl-C interrupts only the main thread
                 importlib.import_module(module)
             _loaded.add(module)
 
 
 def _forget_pool() -> None:
-    """In a forked child: its threads are not there, and its lock may be held by one of them."""
+    """In a forked child: the threads do not exist here, and one may have held the lock at the fork."""
     global _lock, _pool, _blocking, _driving
     _lock = threading.Lock()
     _pool = _blocking = _driving = None

@@ -1,4 +1,4 @@
-"""What the programs of this machine may use, or of this container where a control group bounds it.
+"""Processors and memory that this process may use, within the bounds of its control group (container).
 
     /proc/self/cgroup          one line per hierarchy: number, controllers, path of the process's group
     <path>/cpu.max             version 2 (number 0, no controllers): microseconds of processors, or `max`, in a period
@@ -6,8 +6,8 @@
     <path>/memory.max          version 2: bytes, or `max`
     memory/<path>/memory.limit_in_bytes   version 1: bytes; no limit is a number above all memory
 
-A bound holds for all groups below, so the smallest from the group up to the root counts. Which processors a process may
-run on at all (cpuset) is its affinity.
+A bound also holds for all groups below, so the smallest bound from the group up to the root counts. The affinity of the
+process reflects its cpuset, the processors that it may run on.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _MOUNT: Final = Path("/sys/fs/cgroup")
 
 
 def processors() -> int:
-    """How many there are, at least 1; part of one counts as one."""
-    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Number of processors that the process may use, at least 1; rounded up."""
+    num_available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = processor_quota(_text(_GROUPS) or "", lambda name: _text(_MOUNT / name))
-    return max(1, found if quota is None else min(found, math.ceil(quota)))
+    return max(1, num_available if quota is None else min(num_available, math.ceil(quota)))
 
 
 def processor_quota(groups: str, read: ReadText) -> float | None:
-    """How many processors a group may use on average; None without a bound.
+    """Number of processors that a group may use on average; None for no bound.
 
     groups  text of /proc/self/cgroup
-    read    gives the text of a file below the mount of control groups, None where there is none
+    read    returns the text of a file below the mount of control groups, None if it does not exist
     """
     quotas = []
     for line in groups.splitlines():
@@ -52,14 +52,14 @@ def processor_quota(groups: str, read: ReadText) -> float | None:
 
 
 def _upwards(path: str) -> Iterator[str]:
-    """The folders of a group and of those above it. In a container the path may not be there, but the root is."""
+    """The folders of a group and of its ancestors. In a container the path may not exist, but the root does."""
     parts = [part for part in path.split("/") if part and part != ".."]
     for depth in range(len(parts), -1, -1):
         yield "".join(f"{part}/" for part in parts[:depth])
 
 
 def _quota(text: str | None) -> float | None:
-    """Of a quota and its period; None for `max`, -1 and what is incomplete."""
+    """Parse a quota and its period; None for `max`, -1 and incomplete text."""
     numbers = (text or "").split()
     if len(numbers) != 2 or not all(number.isdecimal() for number in numbers) or not int(numbers[1]):
         return None
@@ -74,12 +74,12 @@ def _text(path: Path) -> str | None:
 
 
 def memory_limit_bytes(groups: Path = _GROUPS, mount: Path = _MOUNT) -> int | None:
-    """How much memory the process may use, in bytes; None where nothing bounds it.
+    """Memory that the process may use, in bytes; None for no bound.
 
-    groups, mount  as of this process
+    groups, mount  files of the control groups; tests replace them
     """
     limits = []
-    for line in (_text(groups) or "").splitlines():  # there is none on other systems than Linux
+    for line in (_text(groups) or "").splitlines():  # exists on Linux only
         _, controllers, path = line.split(":", 2)
         if controllers == "":
             limits += [_text(mount / f"{group}memory.max") for group in _upwards(path)]

@@ -1,7 +1,7 @@
-"""An async generator on the engine, its items anywhere: in plain code (`iterate`) and on any loop (`stream`).
+"""Runs an async generator on the engine for a consumer in plain code (`iterate`) or on any loop (`stream`).
 
-A pump on the engine runs the generator and posts its items to the consumer, who asks for one at a time: that bounds
-how far the generator runs ahead, with one crossing of threads per item.
+A pump on the engine runs the generator and posts its items to the consumer, which requests one at a time. That bounds
+how far the generator runs ahead (backpressure), with one crossing of threads per item.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-STREAM_CLOSE_SECONDS_MAX: Final = 5.0  # `close` of an iterator may run inside a garbage collection: never for ever
+STREAM_CLOSE_SECONDS_MAX: Final = 5.0  # `close` of an iterator may run in a garbage collection, so its wait is bounded
 
 
 class _End:
-    """The last message of a pump: the source is exhausted, or failed."""
+    """The last message of a pump: its source is exhausted or failed."""
 
     __slots__ = ("error",)
 
@@ -47,7 +47,7 @@ _END: Final = object()
 
 
 class _Pump(Generic[T]):
-    """Runs an async generator on the engine, at most `ahead` finished items before what the consumer asked for."""
+    """Runs an async generator on the engine, at most `ahead` finished items ahead of the consumer's requests."""
 
     def __init__(
         self,
@@ -60,18 +60,18 @@ class _Pump(Generic[T]):
             raise UsageError(f"ahead must not be negative, got {ahead}")
         self._engine = current_engine()
         self._make = make
-        self._post = post  # called on the engine's thread with each item, at last with an _End
+        self._post = post  # called on the engine's thread with each item, finally with an _End
         self._context = contextvars.copy_context()
         self._ahead = ahead
         self._has_room = has_room
-        self._allowed = ahead  # items that may be made, less those made
+        self._allowed = ahead  # items that may still be produced
         self._more: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self.pid = os.getpid()
         self.ended = threading.Event()
 
     def ask(self) -> None:
-        """Let one more item be made; the first call starts the source. From any thread."""
+        """Allow one more item; the first call starts the source. From any thread."""
         if self.pid != os.getpid():
             raise ForkedRuntimeError(
                 "this iterator was started before os.fork and cannot go on in the child; start a new one there"
@@ -85,7 +85,7 @@ class _Pump(Generic[T]):
                 self._engine.loop.call_soon_threadsafe(self._stop)
 
     def wait_closed(self) -> None:
-        """Wait until the source has closed, unless this is the thread that has to close it."""
+        """Wait until the source has closed, unless this is the thread that must close it."""
         if self.pid == os.getpid() and not self._engine.is_current and not self._engine.closing:
             self.ended.wait(STREAM_CLOSE_SECONDS_MAX)
 
@@ -137,26 +137,26 @@ def iterate(
 ) -> EngineIterator[T]:
     """Iterate in plain code over an async generator that runs on the engine.
 
-    make      makes the async generator; called on the engine when the first item is asked for
-    ahead     how many finished items may wait while the caller works on one; 0 makes each on request
-    has_room  asked on the engine before an item is made that nobody waits for yet
+    make      returns the async generator; called on the engine at the first request
+    ahead     number of finished items that may wait while the caller processes one; 0 produces each on request
+    has_room  called on the engine before it produces an item ahead of a request
     """
     return EngineIterator(make, ahead, has_room)
 
 
 async def _aclose(source: object) -> None:
-    """Close an async generator; any other async iterator has nothing to close."""
+    """Close an async generator; other async iterators need no closing."""
     aclose = getattr(source, "aclose", None)
     if aclose is not None:
         await aclose()
 
 
 class EngineIterator(Generic[T]):
-    """What `iterate` returns.
+    """The result of `iterate`.
 
-    `close` (or leaving a `with` block) closes the generator and waits until it has; dropping the iterator only has it
-    closed. An error of the source is raised where its item would have come. Raises `ForkedRuntimeError` in a child
-    forked after iteration began.
+    `close` (or leaving a `with` block) closes the generator and waits for that; dropping the iterator closes it without
+    waiting. An error of the source is raised in place of its item. Raises `ForkedRuntimeError` in a child forked after
+    the iteration began.
     """
 
     def __init__(self, make: Callable[[], AsyncIterator[T]], ahead: int, has_room: Callable[[], bool]) -> None:
@@ -185,7 +185,7 @@ class EngineIterator(Generic[T]):
         return result
 
     def close(self) -> None:
-        """Close the source and wait until it has closed; harmless a second time."""
+        """Close the source and wait until it has closed. Idempotent."""
         pump = self._pump
         self._drop()
         if pump is not None:
@@ -212,8 +212,8 @@ async def stream(
 ) -> AsyncGenerator[T, None]:
     """Iterate on any loop over an async generator that runs on the engine; parameters as for `iterate`.
 
-    Closing the result (or cancelling its consumer) closes the source. On the engine's own loop the source is
-    iterated directly, with nothing ahead.
+    Closing the result (or cancelling its consumer) closes the source. On the engine's own loop the source is iterated
+    directly, without running ahead.
     """
     loop = asyncio.get_running_loop()
     if loop is engine_loop():
@@ -249,7 +249,7 @@ class _Inbox:
         self._arrived: asyncio.Future[None] | None = None
 
     def post(self, message: Any) -> None:
-        """From the engine's thread."""
+        """Called from the engine's thread."""
         self._messages.append(message)
         with suppress(RuntimeError):  # the consumer's loop has been closed
             self._loop.call_soon_threadsafe(self._wake)

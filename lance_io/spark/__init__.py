@@ -1,19 +1,19 @@
 """SPARK: `format("lance_io")`, a data source in plain Python, and helpers for the driver program.
 
-    options, option_values    texts by name, checked
-    types, nested_arrays      which Spark type stands for which Arrow type
-    source                    the class that Spark finds through the package `pyspark_lance_io`
-    engine                    what the tasks of one process share, and how tables are reached and opened in it
-    task_context, consumed    what Spark tells a task, and whether it wants more of it
-    worker_tuning             settings of Spark's processes, changed where the user asks for it only
-    read/                     what a read gives, how it is cut, and what a task does: batches of one partition
+    options, option_values    options: texts by name, checked
+    types, nested_arrays      the mapping between Spark and Arrow types
+    source                    the class that Spark discovers through the package `pyspark_lance_io`
+    engine                    resources shared by the tasks of a process, and opening of tables
+    task_context, consumed    the properties of a task, and whether Spark has consumed a task's batches
+    worker_tuning             settings of Spark's processes, changed only on request
+    read/                     schema and partitions of a read, and the batches of a partition
     write/                    writes in two phases: files by tasks, one version by the driver
     stream/                   streams into a table, and out of its versions
-    helpers                   for the driver program
+    helpers                   functions for the driver program
 
-Of the dataset room it uses `dataset.distributed` and nothing else, which is what any distributed engine needs.
-Importing this room loads neither pyspark nor pyarrow; `pyspark_lance_io` loads pyspark's base class and no more,
-because Spark starts several processes that all import it.
+From the dataset package it uses only `dataset.distributed`, the API for distributed engines. Importing this package
+loads neither pyspark nor pyarrow; `pyspark_lance_io` loads only pyspark's base class, because Spark starts several
+processes that all import it.
 """
 
 from __future__ import annotations

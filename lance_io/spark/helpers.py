@@ -1,6 +1,6 @@
-"""For the driver program: registering the source, reading and writing a table, and what needs no Spark session.
+"""Functions for the driver program: register the source, read and write tables.
 
-Counting rows, how a read would be cut, and removing what a job that failed has left.
+Without a Spark session: count rows, plan a read, and remove the files of a failed job.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from lance_io.errors import UsageError
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.spark.options import is_moment, parse_options
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from lance_io.spark.read import read_plan
     from lance_io.spark.read.read_plan import ReadPlan
 else:
-    source = later("lance_io.spark.source")
-    engine = later("lance_io.spark.engine")
-    read_plan = later("lance_io.spark.read.read_plan")
-    distributed = later("lance_io.dataset.distributed")
+    source = lazy_module("lance_io.spark.source")
+    engine = lazy_module("lance_io.spark.engine")
+    read_plan = lazy_module("lance_io.spark.read.read_plan")
+    distributed = lazy_module("lance_io.dataset.distributed")
 
 _NAME = "lance_io"
 _MODES = ("append", "overwrite")
@@ -34,11 +34,15 @@ _OFFSET = re.compile(r"(?:Z|UTC|GMT|UT)?(?:([+-])(\d{1,2})(?::?(\d{2})(?::?(\d{2
 
 
 def register(spark: SparkSession, name: str = _NAME) -> None:
-    """Make `format(name)` known to a session.
+    """Register `format(name)` in a session.
 
-    Spark finds `lance_io` by itself where the package is installed. Registering helps where it is not (a directory that
-    only this program has on its path), where the `pyspark_*` package of somebody else fails to import, which hides all
-    others from Spark, and for another name.
+    Spark discovers `lance_io` by itself if the package is installed. Register it if it is not installed (for example in
+    a directory that only this program has on its path), if another `pyspark_*` package fails to import, which hides all
+    others from Spark, or to use another name.
+
+    Args:
+        spark: The session.
+        name: The name for `format`.
     """
     if name == _NAME:
         spark.dataSource.register(source.LanceDataSource)
@@ -53,10 +57,19 @@ def register(spark: SparkSession, name: str = _NAME) -> None:
 
 
 def read_table(spark: SparkSession, uri: str, **options: Any) -> DataFrame:
-    """`spark.read.format("lance_io")` with options of any type: lists, numbers, times and dicts become their text.
+    """Call `spark.read.format("lance_io")` with options of any type: lists, numbers, times and dicts become texts.
 
-    uri      of the table
-    options  as in docs/spark.md; `columns` as a list of names or paths, `storage` and `properties` as dicts
+    Args:
+        spark: The session. A `timestamp_as_of` without a zone is in the session's zone.
+        uri: URI of the table.
+        **options: The options of docs/spark.md; `columns` as a list of names or paths, `storage` and `properties` as
+            dicts.
+
+    Returns:
+        The rows, which Spark reads lazily.
+
+    Raises:
+        UsageError: The session's zone is unknown.
     """
     texts = option_texts(options)
     for name in texts:
@@ -66,10 +79,18 @@ def read_table(spark: SparkSession, uri: str, **options: Any) -> DataFrame:
 
 
 def plan(uri: str, **options: Any) -> ReadPlan:
-    """How a read with these options would be cut, without a Spark session; reads one manifest.
+    """Plan the partitions of a read, without a Spark session. Reads one manifest.
 
-    uri, options  as for `read_table`
-    Raises what loading the table would raise.
+    Args:
+        uri: URI of the table.
+        **options: See `read_table`.
+
+    Returns:
+        The partitions, and estimates of their bytes and requests.
+
+    Raises:
+        UsageError: An option is unknown or invalid.
+        LanceError: The table cannot be loaded, or the filter or columns do not fit it.
     """
     checked = parse_options({**option_texts(options), "path": uri}, "read")
     version = engine.open_version(checked)
@@ -77,27 +98,38 @@ def plan(uri: str, **options: Any) -> ReadPlan:
 
 
 def count(uri: str, **options: Any) -> int:
-    """How many rows a read with these options gives, without a Spark session.
+    """Count the rows of a read, without a Spark session.
 
-    Nothing is read but the manifest, which says it, unless there is a filter: then this process scans the columns that
-    the filter names.
+    Without a filter the manifest has the count. With a filter this process scans the filter's columns.
 
-    uri, options  as for `read_table`
-    Raises what loading the table would raise.
+    Args:
+        uri: URI of the table.
+        **options: See `read_table`.
+
+    Returns:
+        The number of rows.
+
+    Raises:
+        UsageError: An option is unknown or invalid.
+        LanceError: The table cannot be loaded, or the filter or columns do not fit it.
     """
     checked = parse_options({**option_texts(options), "path": uri}, "read")
-    version = engine.open_version(checked)  # none of the columns is read, yet a wrong name stays a mistake
+    version = engine.open_version(checked)  # reads no column, but unknown names in `columns` still raise
     return version.count(read_plan.read_scan(version, checked), io_buffer_bytes=engine.io_buffer_bytes(checked))
 
 
 def write_table(df: DataFrame, uri: str, mode: str = "append", *, files: int | None = None, **options: Any) -> None:
-    """`df.write.format("lance_io")` with options of any type: numbers, switches and dicts become their text.
+    """Call `df.write.format("lance_io")` with options of any type: numbers, switches and dicts become texts.
 
-    uri      of the table
-    mode     "append" or "overwrite"
-    files    how many tasks write at most, and so how many files there are at least; None leaves it to Spark
-    options  as in docs/spark.md
-    Raises `UsageError` for options that make no sense, before Spark starts anything.
+    Args:
+        df: The rows to write.
+        uri: URI of the table.
+        mode: "append" or "overwrite".
+        files: The most tasks that write; each writes at least one file. None leaves the number to Spark.
+        **options: The options of docs/spark.md.
+
+    Raises:
+        UsageError: An argument or option is invalid; raised before Spark starts the job.
     """
     if mode not in _MODES:
         raise UsageError(f"mode must be append or overwrite, got {mode!r}")
@@ -110,24 +142,32 @@ def write_table(df: DataFrame, uri: str, mode: str = "append", *, files: int | N
 
 
 def cleanup_job(uri: str, job_id: str, **options: Any) -> list[str]:
-    """Remove the data files of a job that no version refers to, and those of blobs beside them; gives their paths.
+    """Remove the data files of a job that no version refers to, and their blob files.
 
-    To be called when no task of the job runs any more. Lost attempts and killed tasks leave files; a file of the job
-    is known by its name, and one that counts by the manifests, all of which are read.
+    Lost attempts and killed tasks leave such files. Call this when no task of the job is running any more. Files of the
+    job are recognized by name; all manifests are read to find the files that versions refer to.
 
-    job_id   as it was given to the write, or as the transaction's property `lance_io.job` says
-    options  `storage` and others of where the table is
-    Raises what reading the table raises: nothing is removed on a guess. `UsageError` for a table with branches.
+    Args:
+        uri: URI of the table.
+        job_id: The `job_id` of the write, or the transaction's property `lance_io.job`.
+        **options: `storage` and other options that open the table.
+
+    Returns:
+        The paths of the removed files.
+
+    Raises:
+        UsageError: The table has branches.
+        LanceError: The table cannot be read; nothing is removed then.
     """
     checked = parse_options({**option_texts(options), "path": uri}, "write")
     return distributed.remove_job_files(engine.table_place(checked), job_id)
 
 
 def option_texts(options: Mapping[str, Any]) -> dict[str, str]:
-    """Options as texts; those that are None are left out.
+    """Options as texts, without those that are None.
 
-    A list of columns holds names as everywhere (dots lead to members of structs, back-quotes keep odd names together),
-    or tuples of plain names.
+    A list of columns has names (dots lead to members of structs, back-quotes protect special characters), or tuples of
+    plain names.
     """
     texts: dict[str, str] = {}
     for name, value in options.items():
@@ -156,18 +196,18 @@ def _path(value: Any) -> str:
 
 
 def _in_zone(text: str, zone: str | None) -> str:
-    """A time of the session's zone, with that zone."""
+    """A time with the session's zone, unless it has a zone or is not a time."""
     from datetime import datetime
 
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
-        return text  # whoever checks the options says so
+        return text  # `parse_options` raises for it
     return text if moment.tzinfo is not None or not zone else moment.replace(tzinfo=_zone(zone)).isoformat()
 
 
 def _zone(name: str) -> tzinfo:
-    """A zone as Spark names them: by region, or by its distance from UTC. Raises `UsageError` for other names."""
+    """A zone by Spark's name for it: a region, or an offset from UTC. Raises `UsageError` for other names."""
     from datetime import timedelta, timezone
     from zoneinfo import ZoneInfo
 
@@ -176,7 +216,7 @@ def _zone(name: str) -> tzinfo:
         try:
             return ZoneInfo(name)
         except (KeyError, ValueError) as error:
-            raise UsageError(f"the session's zone {name!r} is not known here: give the time a zone") from error
+            raise UsageError(f"the session's zone {name!r} is unknown: give the time a zone") from error
     sign, hours, minutes, seconds = offset.groups(default="0")
     distance = timedelta(hours=int(hours), minutes=int(minutes), seconds=int(seconds))
     return timezone(-distance if sign == "-" else distance)

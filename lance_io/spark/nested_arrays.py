@@ -1,6 +1,6 @@
-"""What conversions in both directions share: arrays of lists and maps, taken apart and put together again.
+"""Shared by conversions in both directions: takes arrays of lists and maps apart and rebuilds them.
 
-A conversion takes an array and gives one; values that it does not change are shared, not copied.
+A conversion maps an array to an array; unchanged values are zero-copy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Convert: TypeAlias = Callable[[pa.Array], pa.Array]
 
 
 def items_of(array: pa.Array) -> tuple[pa.Array, IntArray]:
-    """The items of a list array of any form that its rows refer to, and i64[n + 1] offsets into them."""
+    """The items of a list array of any form, only those that its rows refer to, and i64[n + 1] offsets into them."""
     if not pa.types.is_fixed_size_list(array.type):
         return lists.items_of(array)
     size = array.type.list_size
@@ -30,7 +30,7 @@ def items_of(array: pa.Array) -> tuple[pa.Array, IntArray]:
 
 
 def list_convert(target: pa.DataType, convert: Convert) -> Convert:
-    """To lists of type `target`, whose items `convert` makes."""
+    """A conversion to lists of type `target`; `convert` converts the items."""
     width = np.int64 if pa.types.is_large_list(target) else np.int32
 
     def rebuilt(array: pa.Array) -> pa.Array:
@@ -46,7 +46,7 @@ def list_convert(target: pa.DataType, convert: Convert) -> Convert:
 
 
 def rebuilt_map(array: pa.Array, keys: Convert, values: Convert, target: pa.DataType) -> pa.Array:
-    """A map array of type `target`."""
+    """The map array converted to type `target`, with `keys` and `values` as conversions."""
     items, offsets = items_of(array)
     entries = pa.struct([target.key_field, target.item_field])
     children = [keys(items.field(0)), values(items.field(1))]

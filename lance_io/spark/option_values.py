@@ -1,6 +1,6 @@
-"""What the texts of options mean: switches, numbers, sizes, times, columns.
+"""Parsers of option values: switches, numbers, sizes, times, columns.
 
-Each reader takes the option's name, for its error, and the text. All raise `UsageError` for a text that makes no sense.
+Each parser takes the option's name, for errors, and the text. All raise `UsageError` for an invalid text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(i?b)?", re.IGNORECASE)
-_WHOLE_MAX: Final = (1 << 63) - 1  # what counts rows, requests and versions in 64 bits can hold
+_WHOLE_MAX: Final = (1 << 63) - 1  # rows, requests and versions are counted in signed 64-bit integers
 _FACTORS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -27,7 +27,7 @@ def text_value(name: str, text: str) -> str:
 
 
 def switch_value(name: str, text: str) -> bool:
-    """On or off."""
+    """A boolean."""
     lower = text.strip().lower()
     if lower not in ("true", "false", "1", "0"):
         raise UsageError(f"option {name}: expected true or false, found {text!r}")
@@ -35,7 +35,7 @@ def switch_value(name: str, text: str) -> bool:
 
 
 def whole_number(least: int) -> Callable[[str, str], int]:
-    """Reads a whole number of at least `least`."""
+    """A parser of whole numbers of at least `least`."""
 
     def parse(name: str, text: str) -> int:
         text = text.strip()
@@ -57,7 +57,7 @@ def bytes_value(name: str, text: str) -> int:
 
 
 def one_of(*choices: str) -> Callable[[str, str], str]:
-    """Reads one of some words, in any case."""
+    """A parser of a choice of words, in any case."""
 
     def parse(name: str, text: str) -> str:
         if text.strip().lower() not in choices:
@@ -78,9 +78,9 @@ def moment_value(name: str, text: str) -> datetime:
 
 
 def parse_columns(name: str, text: str) -> tuple[tuple[str, ...], ...]:
-    """A comma list of names: dots lead to members of structs, back-quotes (doubled inside) keep odd names together.
+    """A comma-separated list of names. Dots lead to members of structs, back-quotes (doubled inside) quote a name.
 
-    Raises `UsageError` for an empty name and an open back-quote.
+    Raises `UsageError` for an empty name and an unclosed back-quote.
     """
     paths: list[tuple[str, ...]] = []
     parts: list[str] = []

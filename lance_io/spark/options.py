@@ -1,15 +1,15 @@
-"""The options of `format("lance_io")`: texts by name, checked, as one frozen value for each kind of job.
+"""The options of `format("lance_io")`: texts by name, checked, as a frozen value for each kind of job.
 
-Names of our own are matched without regard to case, and `_` in them is ignored: `versionAsOf`, `version_as_of` and
-`versionasof` (which is how Spark hands them over) are one. In the families `storage.*`, `properties.*` and
-`<column>.arrow.fixed-size-list.size` the part that is not ours is kept as it arrives; Spark has put it in lower case.
+Our own names match in any case and without `_`: `versionAsOf`, `version_as_of` and `versionasof` (the form that Spark
+passes on) are the same option. In the families `storage.*`, `properties.*` and `<column>.arrow.fixed-size-list.size`
+the user's part of the name is kept unchanged; Spark has put it in lower case.
 
     read          ReadOptions
-    stream_read   StreamReadOptions    the options of a read, without a version and a limit, and the triggers
+    stream_read   StreamReadOptions    the options of a read except version and limit, and the triggers
     write         WriteOptions
-    stream_write  StreamWriteOptions   the options of a write, `stream_id` among them
+    stream_write  StreamWriteOptions   the options of a write, and `stream_id`
 
-A write into a view carries the options with which the view reads; these are ignored, but for those that name a version.
+A write into a view also has the view's read options. They are ignored, except that naming a version is an error.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ if TYPE_CHECKING:
 Purpose: TypeAlias = Literal["read", "write", "stream_read", "stream_write"]
 
 MIB: Final = 1 << 20
-BATCH_BYTES: Final = 16 * MIB  # on vectors, large batches cross into the JVM twice as fast as small ones
-SPLIT_BYTES: Final = 128 * MIB  # a task costs 60 to 150 ms before any data: few and large ones
+BATCH_BYTES: Final = 16 * MIB  # vectors in large batches cross into the JVM twice as fast as in small batches
+SPLIT_BYTES: Final = 128 * MIB  # few large tasks: each has an overhead of 60 to 150 ms
 PARTITIONS_MAX: Final = 10_000
 ROWS_PER_FILE_MAX: Final = 1 << 20
 BYTES_PER_FILE_MAX: Final = 90 << 30
 COMMIT_RETRIES: Final = 20
 JOB_ID_SEARCH: Final = 1_000  # kept versions that are searched for a caller's `job_id`
 
-VECTOR_SIZE: Final = "arrow.fixed-size-list.size"  # also the metadata key of a Spark column that holds vectors
+VECTOR_SIZE: Final = "arrow.fixed-size-list.size"  # also the metadata key of a Spark column of vectors
 SYSTEM_COLUMNS: Final = ("_rowid", "_rowaddr", "_fragid")
 
 
 @dataclass(frozen=True)
 class TargetOptions:
-    """Where the table is.
+    """Options that open the table.
 
     path      URI of the table
-    storage   storage options by name; not shown, because credentials are among them
+    storage   storage options by name; not shown in `repr`, because they include credentials
     io_concurrency  requests in flight per worker process, None for the store's default
-    tune_worker     may change settings of Spark's processes that are not ours, see `worker_tuning`
+    tune_worker     whether to change process-wide settings of Spark's processes, see `worker_tuning`
     """
 
     path: str
@@ -65,7 +65,7 @@ class TargetOptions:
 
     @property
     def storage_options(self) -> dict[str, str]:
-        """What a dataset is opened with."""
+        """The storage options to open the dataset with."""
         options = dict(self.storage)
         if self.io_concurrency is not None:
             options.setdefault("requests_max", str(self.io_concurrency))
@@ -74,22 +74,23 @@ class TargetOptions:
 
 @dataclass(frozen=True)
 class ReadOptions(TargetOptions):
-    """What a read is asked for.
+    """Options of a read.
 
-    version, timestamp_as_of, tag  which version, at most one of them; none is the newest. A time without zone is UTC
+    version, timestamp_as_of, tag  the version, at most one of them; the default is the newest. Times without a zone are
+                      UTC
     columns           paths of names, None for all columns
     filter            SQL predicate, or None
-    limit             rows at most, or None
+    limit             the most rows to read, or None
     batch_size        rows per record batch, or None
-    batch_bytes       bytes per record batch, about
+    batch_bytes       approximate bytes per record batch
     split_bytes       decoded bytes of the projected columns per partition
-    num_partitions    how many partitions, instead of `split_bytes`
-    max_partitions    `split_bytes` gives way to it
+    num_partitions    number of partitions, instead of `split_bytes`
+    max_partitions    the most partitions; has precedence over `split_bytes`
     with_row_id, with_row_address, with_fragment_id  append `_rowid`, `_rowaddr`, `_fragid`
     uint64            "decimal" or "long"
     timestamp_ns      "error_on_loss", "truncate" or "long"
     blobs             "binary" or "descriptions"
-    io_buffer_bytes   bytes that a scan has read ahead, None for the engine's default
+    io_buffer_bytes   bytes that a scan may prefetch, None for the engine's default
     """
 
     version: int | None = None
@@ -114,11 +115,11 @@ class ReadOptions(TargetOptions):
 
 @dataclass(frozen=True)
 class StreamReadOptions(ReadOptions):
-    """What a streaming read is asked for.
+    """Options of a streaming read.
 
-    starting_version       only what came after it; None begins with the rows of the newest version
-    max_rows_per_trigger, max_bytes_per_trigger  whole fragments up to here, at least one; None for no bound
-    skip_changes           leave deletes, updates and overwrites out instead of stopping at them
+    starting_version       stream only rows of later versions; None begins with the rows of the newest version
+    max_rows_per_trigger, max_bytes_per_trigger  whole fragments up to this limit, at least one; None for no limit
+    skip_changes           skip deletes, updates and overwrites instead of stopping at them
     """
 
     starting_version: int | None = None
@@ -129,21 +130,21 @@ class StreamReadOptions(ReadOptions):
 
 @dataclass(frozen=True)
 class WriteOptions(TargetOptions):
-    """What a write is asked for.
+    """Options of a write.
 
-    data_storage_version  file version, None for the table's or else the default
-    max_rows_per_file, max_bytes_per_file  when a file is full; `rows_per_file_given` tells that the first was asked
-                          for and is therefore a hard limit
-    merge_schema          add columns that the table lacks
-    overwrite_schema      an overwrite may change the schema
-    create                an append creates the table that it does not find
+    data_storage_version  file version, None for the table's version or the default
+    max_rows_per_file, max_bytes_per_file  size of a full file
+    rows_per_file_given   whether the caller set `max_rows_per_file`, which makes it a hard limit
+    merge_schema          whether to add columns that the table lacks
+    overwrite_schema      whether an overwrite may change the schema
+    create                whether an append creates a missing table
     commit_retries        attempts to commit after the first
     job_id                the caller's idempotence key, None for none
-    job_id_search         how many kept versions are searched for it
+    job_id_search         number of kept versions that are searched for `job_id`
     commit_message        property of the transaction, or None
     properties            other properties of the transaction
-    vector_sizes          items of the columns to be written as vectors, by lower-case name
-    narrow_floats         FLOAT and DOUBLE may be stored in narrower floats
+    vector_sizes          items per vector of columns to write as vectors, by lower-case name
+    narrow_floats         whether FLOAT and DOUBLE may be stored in narrower floats
     """
 
     data_storage_version: str | None = None
@@ -164,11 +165,11 @@ class WriteOptions(TargetOptions):
 
 @dataclass(frozen=True)
 class StreamWriteOptions(WriteOptions):
-    """What a streaming write is asked for.
+    """Options of a streaming write.
 
     stream_id            idempotence key, together with the number of a batch
-    stream_reset         start over under the same key
-    checkpoint_location  where the query keeps its checkpoint, None when Spark did not say
+    stream_reset         whether to start over under the same key
+    checkpoint_location  location of the query's checkpoint, None if Spark does not pass it
     """
 
     stream_id: str = ""
@@ -181,7 +182,7 @@ class StreamWriteOptions(WriteOptions):
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """One option: the field that it fills, how its text is read, and what it is for."""
+    """An option: its field, its parser, and the kinds of job that have it."""
 
     field: str
     parse: Callable[[str, str], Any]
@@ -245,14 +246,14 @@ OPTIONS: Final[Mapping[str, _Option]] = {
 }
 
 NO_CATALOG: Final = (
-    "Spark's catalog hands a table's options on to no reader or writer. Give the path instead: "
+    "Spark's catalog does not pass a table's options to readers and writers. Give the path instead: "
     "spark.read.format('lance_io').load(path), df.write.format('lance_io').mode('append').save(path), or in SQL "
     "CREATE TEMP VIEW v USING lance_io OPTIONS (path '...'), which takes INSERT too"
 )
 
 _LATER: Final = {
     "overwrite_where": "delete the rows with the Python API and append, in two versions",
-    "pushdown": "use the options `columns` and `filter`, which are applied where the table is read",
+    "pushdown": "use the options `columns` and `filter`, which the read applies",
 }
 _FROM_SPARK: Final = frozenset({"owner", "provider", "location", "checkpointlocation", "queryname"})
 _VERSION_FIELDS: Final = frozenset({"version", "timestamp_as_of", "tag"})
@@ -288,13 +289,13 @@ def parse_options(given: Mapping[str, str], for_: Literal["write"]) -> WriteOpti
 @overload
 def parse_options(given: Mapping[str, str], for_: Literal["stream_write"]) -> StreamWriteOptions: ...
 def parse_options(given: Mapping[str, str], for_: Purpose) -> TargetOptions:
-    """The options of one job, checked.
+    """The checked options of a job.
 
-    given  texts by name, as Spark hands them over
-    Raises `UsageError` for an unknown name (with a suggestion), an option of another kind of job, a value that makes
-    no sense and a missing `path` or `stream_id`; `UnsupportedError` for an option of a later release.
+    given  texts by name, from Spark
+    Raises `UsageError` for an unknown name (with a suggestion), an option of another kind of job, an invalid value, and
+    a missing `path` or `stream_id`; `UnsupportedError` for an option of a later release.
     """
-    found: dict[str, Any] = {}
+    parsed: dict[str, Any] = {}
     names: dict[str, str] = {}
     families: dict[str, dict[str, Any]] = {"storage": {}, "properties": {}, "vector_sizes": {}}
     for key, text in given.items():
@@ -303,32 +304,32 @@ def parse_options(given: Mapping[str, str], for_: Purpose) -> TargetOptions:
         name, option = _option(key, for_)
         if option is None:
             continue
-        if option.field in found:
+        if option.field in parsed:
             raise UsageError(f"options {names[option.field]} and {key} say the same; give one of them")
-        found[option.field] = option.parse(name, str(text))
+        parsed[option.field] = option.parse(name, str(text))
         names[option.field] = key
-    _check_path(found, given)
-    values = {**found, "storage": families["storage"]}
+    _check_path(parsed, given)
+    values = {**parsed, "storage": families["storage"]}
     if for_ in _WRITES:
         values |= {"properties": families["properties"], "vector_sizes": families["vector_sizes"]}
-        values["rows_per_file_given"] = "max_rows_per_file" in found
+        values["rows_per_file_given"] = "max_rows_per_file" in parsed
     _check_together(values, for_)
     return _CLASSES[for_](**values)
 
 
 def is_moment(name: str) -> bool:
-    """Whether an option of this name, in any spelling, says a time."""
+    """Whether an option of this name, in any spelling, is a time."""
     _, option = _BY_NAME.get(_squeeze(name), _UNKNOWN)
     return option.parse is moment_value
 
 
 def parse_schema_options(given: Mapping[str, str]) -> ReadOptions:
-    """The options of a load whose kind is not known yet: Spark asks for the schema before it says what for.
+    """The options of a load of unknown kind: Spark requests the schema before it creates a batch or stream reader.
 
-    A streaming read is told by the options that only it has. Raises as `parse_options`, and `UsageError` for a table of
+    Options that only a streaming read has mark it as one. Raises like `parse_options`, and `UsageError` for a table of
     Spark's own catalog.
     """
-    if {"owner", "provider"} <= {_squeeze(key) for key in given}:  # which Spark adds for its catalog only
+    if {"owner", "provider"} <= {_squeeze(key) for key in given}:  # only Spark's catalog adds them
         raise UsageError(f"CREATE TABLE ... USING lance_io does not work: {NO_CATALOG}")
     streams = any(
         option.purposes == ("stream_read",) for key in given for _, option in [_BY_NAME.get(_squeeze(key), _UNKNOWN)]
@@ -337,7 +338,7 @@ def parse_schema_options(given: Mapping[str, str]) -> ReadOptions:
 
 
 def _take_family(key: str, text: str, families: dict[str, dict[str, Any]]) -> bool:
-    """Whether the option is of a family, and if so put it there."""
+    """Add an option to its family; returns whether it belongs to one."""
     family, dot, rest = key.partition(".")
     if dot and rest and family.lower() in ("storage", "properties"):
         families[family.lower()][rest] = text
@@ -350,7 +351,7 @@ def _take_family(key: str, text: str, families: dict[str, dict[str, Any]]) -> bo
 
 
 def _option(key: str, for_: Purpose) -> tuple[str, _Option | None]:
-    """The option that a key names; None for one that is to be ignored. Raises for all others."""
+    """The option with this key; None to ignore it. Raises for invalid options."""
     squeezed = _squeeze(key)
     if squeezed in _LATER_BY_NAME:
         name, instead = _LATER_BY_NAME[squeezed]
@@ -381,16 +382,16 @@ def _hint(option: _Option, for_: Purpose) -> str:
 
 
 def _suggestion(squeezed: str, for_: Purpose) -> str:
-    usable = [one for one, (_, option) in _BY_NAME.items() if for_ in option.purposes]
+    usable = [name for name, (_, option) in _BY_NAME.items() if for_ in option.purposes]
     close = get_close_matches(squeezed, usable, n=1, cutoff=0.6)
     if close:
         return f"; did you mean {_BY_NAME[close[0]][0]!r}?"
     names = ", ".join(sorted({name for name, option in OPTIONS.items() if for_ in option.purposes}))
-    return f"; {_WORDS[for_]} knows {names}, and storage.*"
+    return f"; options of {_WORDS[for_]} are {names}, and storage.*"
 
 
-def _check_path(found: Mapping[str, Any], given: Mapping[str, str]) -> None:
-    if "path" in found:
+def _check_path(parsed: Mapping[str, Any], given: Mapping[str, str]) -> None:
+    if "path" in parsed:
         return
     if any(_squeeze(key) == "paths" for key in given):
         raise UsageError("a load reads one table: give one path, and join the DataFrames with union")
@@ -406,8 +407,8 @@ def _check_together(values: Mapping[str, Any], for_: Purpose) -> None:
         raise UsageError(f"options {' and '.join(versions)}: give at most one of version, timestampAsOf and tag")
     if for_ == "stream_write" and not values.get("stream_id"):
         raise UsageError(
-            "option stream_id is missing: a streaming write needs a name that stays the same for as long as its "
-            "checkpoint, so that a batch that Spark sends again is recognised"
+            "option stream_id is missing: a streaming write needs a name that stays the same as long as its "
+            "checkpoint, so that a batch that Spark sends again is recognized"
         )
     if "num_partitions" in values and values["num_partitions"] > values.get("max_partitions", PARTITIONS_MAX):
         raise UsageError(f"option num_partitions: {values['num_partitions']} is more than max_partitions")

@@ -1,7 +1,7 @@
-"""What Spark tells a task: the settings of its session, and what it is part of.
+"""Properties of a Spark task: settings of its session, and its query.
 
-Settings of the session reach tasks as properties; planners are told nothing. Outside of Spark's workers nobody says
-anything.
+Tasks get settings of the session as local properties. Planners do not get them, nor do processes outside of Spark's
+workers.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 _logger = get_logger(__name__)
 
-DAEMON: Final = "pyspark.daemon"  # what forks planners and workers, and runs as their main module
+DAEMON: Final = "pyspark.daemon"  # forks planners and workers, and is their main module
 
 _CREDENTIAL: Final = re.compile(r"(?i)secret|password|token|credential|(access|account|private|sas)_?key")
-_REDACTED: Final = {  # settings of Spark that say which options are secret, and its defaults
+_REDACTED: Final = {  # Spark's settings with patterns of secret options, and their defaults
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key",
     "spark.sql.redaction.options.regex": "(?i)url",
 }
@@ -37,20 +37,20 @@ _REDACTED: Final = {  # settings of Spark that say which options are secret, and
 _warned_pid = 0
 
 
-def is_daemons() -> bool:
+def is_forked_by_daemon() -> bool:
     """Whether Spark's daemon has forked this process."""
     return getattr(sys.modules["__main__"].__spec__, "name", "") == DAEMON
 
 
 def this_task() -> TaskContext | None:
-    """What Spark says of this worker's task; None outside of its workers."""
+    """The context of this worker's task; None outside of Spark's workers."""
     from pyspark import TaskContext
 
-    return TaskContext.get() if is_daemons() else None
+    return TaskContext.get() if is_forked_by_daemon() else None
 
 
 def property_of_task(name: str) -> str | None:
-    """A property that travels with the task, such as a setting of the session; None where there is none."""
+    """A local property of the task, such as a setting of the session; None if there is none."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -58,18 +58,18 @@ def property_of_task(name: str) -> str | None:
 
 
 def executor_workers() -> int:
-    """How many tasks share the executor, each in a worker of its own; 1 outside of tasks.
+    """The number of tasks that share the executor, each in its own worker; 1 outside of tasks.
 
-    Without `spark.executor.cores` Spark does not tell a task how many cores the executor has, but the master does: the
-    number in its name, one on YARN and Kubernetes, else (standalone) all of the machine or container.
+    Without `spark.executor.cores` a task does not get the number of the executor's cores. The master implies it: the
+    number in the master's name, one on YARN and Kubernetes, else (standalone) all of the machine or container.
     """
     from pyspark import TaskContext
 
     context = TaskContext.get()
     if context is None:
         return 1
-    told = property_of_task("resource.executor.cores") or ""
-    cores = int(told) if told.isdecimal() else _cores_by_master(property_of_task("spark.master") or "")
+    text = property_of_task("resource.executor.cores") or ""
+    cores = int(text) if text.isdecimal() else _cores_by_master(property_of_task("spark.master") or "")
     return max(1, cores // max(1, context.cpus()))
 
 
@@ -81,10 +81,10 @@ def _cores_by_master(master: str) -> int:
 
 
 def warn_of_credentials(options: TargetOptions) -> None:
-    """Log, once in a process, that Spark shows credentials among the options, if it does.
+    """Warn once per process if Spark shows credentials of the options.
 
-    It shows the options of `CREATE TEMP VIEW` in plans and event logs, but for those that its settings say are secret.
-    Only tasks know these settings.
+    Spark shows the options of `CREATE TEMP VIEW` in plans and event logs, except those that its settings declare
+    secret. Only tasks can read these settings.
     """
     global _warned_pid
     if not options.storage or _warned_pid == os.getpid() or this_task() is None:
@@ -102,9 +102,9 @@ def warn_of_credentials(options: TargetOptions) -> None:
 
 
 def shown_credentials(storage: Mapping[str, str], patterns: Iterable[str]) -> list[str]:
-    """The names of the credentials among storage options that Spark does not hide.
+    """The names of the credentials in storage options that Spark does not hide.
 
-    patterns  what its settings say, which are regular expressions of Java; one that Python cannot read covers nothing
+    patterns  Java regular expressions from its settings; a pattern that Python cannot compile covers nothing
     """
     hidden = []
     for pattern in patterns:
@@ -113,21 +113,22 @@ def shown_credentials(storage: Mapping[str, str], patterns: Iterable[str]) -> li
     return sorted(
         name
         for name, text in storage.items()
-        if _CREDENTIAL.search(name) and not any(one.search(f"storage.{name}") or one.search(text) for one in hidden)
+        if _CREDENTIAL.search(name)
+        and not any(pattern.search(f"storage.{name}") or pattern.search(text) for pattern in hidden)
     )
 
 
 def refuse_catalog_table() -> None:
-    """Raise `UsageError` in a task of a write that makes a table of Spark's own catalog.
+    """Raise `UsageError` in a task of a write that creates a table of Spark's own catalog.
 
-    Such a table keeps no options, so nobody could read it. What the planner is told is the same as for `save(path)`.
-    Yet Spark runs such a write as an execution of its own inside the one that made the table, which it drops again
-    when the write fails. Others do not run inside of one, but for those that a batch of a stream begins.
+    Such a table keeps no options, so it could not be read. The planner sees no difference to `save(path)`. But Spark
+    runs such a write as an execution nested in the one that created the table, and drops the table if the write fails.
+    Other writes are not nested, except in batches of streams.
     """
     execution, root = property_of_task("spark.sql.execution.id"), property_of_task("spark.sql.execution.root.id")
     if execution == root or None in (execution, root) or property_of_task("sql.streaming.queryId") is not None:
         return
     raise UsageError(
         "nothing was written: saveAsTable, writeTo(...).create() and CREATE TABLE ... AS SELECT do not work with "
-        f"lance_io, not with a path either. {NO_CATALOG}"
+        f"lance_io, even with a path. {NO_CATALOG}"
     )

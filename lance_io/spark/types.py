@@ -1,4 +1,4 @@
-"""Which Spark type stands for which Arrow type, in both directions, and what Arrow types Spark carries.
+"""The mapping between Spark and Arrow types, in both directions, and the Arrow types that Spark carries.
 
     table                                        Spark                    carried between Python and the JVM as
     bool, int8 .. int64, float32, float64        the same                 the same
@@ -15,13 +15,12 @@
     duration                                     INTERVAL DAY TO SECOND   duration[us]
     list, large_list, fixed_size_list            ARRAY                    list<element>
     struct, map                                  STRUCT, MAP              struct, map
-    dictionary                                   that of its values       that of its values
+    dictionary                                   the type of its values   the type of its values
     null                                         VOID                     null
 
-Spark compares the first batch of a task with its own idea of the schema, types and nullability included, so columns are
-declared nullable everywhere and every batch is cast to exactly `carried_schema`. Columns of vectors say their number of
-items in the metadata of the Spark column, zones of timestamps likewise, and a table that is made from such columns gets
-them back.
+Spark compares the first batch of a task with the schema it expects, including types and nullability. So all columns are
+declared nullable, and every batch is cast to exactly `carried_schema`. The metadata of a Spark column has the number of
+items of vectors, and the zone of timestamps; a table created from such columns gets them back.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ _PLAIN: Final[Mapping[pa.DataType, spark.DataType]] = {
 
 
 def extension_name(field: pa.Field[Any]) -> str | None:
-    """The name of a field's extension type, whether or not somebody has registered it."""
+    """The name of a field's extension type, registered or not; None for other types."""
     if isinstance(field.type, pa.BaseExtensionType):
         return str(field.type.extension_name)
     name = (field.metadata or {}).get(_EXTENSION_NAME)
@@ -72,7 +71,7 @@ def extension_name(field: pa.Field[Any]) -> str | None:
 
 
 def is_variable_list(dtype: pa.DataType) -> bool:
-    """Whether it is a list without a fixed size; the format stores no list views."""
+    """Whether it is a list without a fixed size. The format has no list views."""
     return bool(pa.types.is_list(dtype) or pa.types.is_large_list(dtype))
 
 
@@ -94,11 +93,11 @@ def is_bytes(dtype: pa.DataType) -> bool:
 def arrow_to_spark(
     schema: pa.Schema, *, uint64: str = "decimal", timestamp_ns: str = "error_on_loss"
 ) -> spark.StructType:
-    """The Spark schema of columns as a scan gives them; all nullable.
+    """The Spark schema for the columns of a scan; all nullable.
 
     uint64        "decimal" or "long"
     timestamp_ns  "long" for BIGINT, anything else for a timestamp
-    Raises `UnsupportedError` for a column whose type Spark does not have.
+    Raises `UnsupportedError` for a column of a type that Spark does not have.
     """
     return spark.StructType([_spark_field(field, field.name, uint64, timestamp_ns) for field in schema])
 
@@ -166,7 +165,7 @@ def _spark_decimal(dtype: pa.DataType, where: str) -> spark.DecimalType:
     return spark.DecimalType(min(precision, DECIMAL_DIGITS_MAX), scale)
 
 
-# -- what Spark carries ----------------------------------------------------------------------------------------------
+# -- carried types ---------------------------------------------------------------------------------------------------
 
 _CARRIED: Final[Mapping[type[spark.DataType], pa.DataType]] = {
     spark.NullType: pa.null(),
@@ -187,9 +186,9 @@ _CARRIED: Final[Mapping[type[spark.DataType], pa.DataType]] = {
 
 
 def carried_schema(struct: spark.StructType) -> pa.Schema:
-    """The Arrow schema, nullability included, in which Spark takes and hands over batches of a Spark schema.
+    """The Arrow schema, including nullability, of the batches that Spark exchanges for a Spark schema.
 
-    Raises `UnsupportedDataError` for a Spark type that has no Arrow form.
+    Raises `UnsupportedDataError` for a Spark type without an Arrow form.
     """
     return pa.schema([_carry_field(field) for field in struct.fields])
 
@@ -217,13 +216,15 @@ def _carry_type(dtype: spark.DataType, where: str) -> pa.DataType:
         case spark.StructType():
             return pa.struct([_carry_field(member) for member in dtype.fields])
     raise UnsupportedDataError(
-        f"column {where}: Spark does not hand over {dtype.simpleString()}; cast it first, such as to STRING"
+        f"column {where}: Spark does not hand over {dtype.simpleString()}; cast it first, for example to STRING"
     )
 
 
 def _carry_item(name: str, dtype: spark.DataType, where: str, nullable: bool) -> pa.Field[Any]:
-    """What is in a list or map. Items of VOID are nullable, although Spark calls those of `array()` not null: it has
-    none, and Arrow knows no nulls that are not null."""
+    """The field of the items of a list or map.
+
+    Items of VOID are nullable, although Spark declares those of `array()` not null: Arrow's null type must be nullable.
+    """
     item = _carry_type(dtype, f"{where}.{name}")
     return pa.field(name, item, nullable or pa.types.is_null(item))
 
@@ -247,18 +248,19 @@ def spark_to_arrow(
 ) -> pa.Schema:
     """The schema in which the rows of a Spark schema are stored.
 
-    struct         what Spark hands over; the system columns in it are left out
-    table          schema of the table that is written to, None for a table to be made
-    vector_sizes   items of the columns to be stored as vectors, by name in any case
-    merge_schema   columns that the table lacks are added to it; they come last
-    narrow_floats  floats may be stored in narrower ones
+    struct         Spark's schema; system columns in it are left out
+    table          schema of the existing table, None for a new table
+    vector_sizes   items per vector of columns to store as vectors, by name in any case
+    merge_schema   whether to add columns that the table lacks, at the end
+    narrow_floats  whether floats may be stored in narrower floats
 
-    Columns of the table keep their order, type and nullability. Those that Spark does not have become null. New ones
-    are nullable, whatever Spark says, so that two jobs never make two schemas of one query.
-    Raises `SchemaError` for columns that the table lacks or does not take, and missing ones that must not be null;
-    `UnsupportedDataError` for Spark types without an Arrow form; `UsageError` for a vector size that fits no column.
+    Columns of the table keep their order, type and nullability. Columns that Spark does not have become null. New
+    columns are always nullable, so that two jobs never create different schemas from the same query.
+    Raises `SchemaError` for columns that the table lacks, for values that it cannot store, and for missing columns that
+    must not be null; `UnsupportedDataError` for Spark types without an Arrow form; `UsageError` for a vector size that
+    matches no column.
     """
-    left_out = set(SYSTEM_COLUMNS) - set([] if table is None else table.names)  # `_fragid` may be a column of a table
+    left_out = set(SYSTEM_COLUMNS) - set([] if table is None else table.names)  # a table may have a column `_fragid`
     given = {field.name: field for field in struct.fields if field.name not in left_out}
     if len(given) < len([name for name in struct.names if name not in left_out]):
         twice = next(name for name in struct.names if struct.names.count(name) > 1)
@@ -281,15 +283,15 @@ def _unknown_columns(names: list[str], known: list[str]) -> str:
 
 
 def _sizes_by_name(names: list[str], sizes: Mapping[str, int]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    by_name: dict[str, int] = {}
     for lower, size in sizes.items():
         matches = [name for name in names if name.lower() == lower.lower()]
         if len(matches) != 1:
-            what = "no column" if not matches else f"{len(matches)} columns ({', '.join(matches)})"
+            columns = "no column" if not matches else f"{len(matches)} columns ({', '.join(matches)})"
             hint = f"; give each its own with df.withMetadata(name, {{{VECTOR_SIZE!r}: items}})" if matches else ""
-            raise UsageError(f"option {lower}.{VECTOR_SIZE} fits {what} of the data{hint}")
-        found[matches[0]] = size
-    return found
+            raise UsageError(f"option {lower}.{VECTOR_SIZE} fits {columns} of the data{hint}")
+        by_name[matches[0]] = size
+    return by_name
 
 
 def _keep_field(
@@ -347,9 +349,9 @@ def _stored_type(dtype: spark.DataType, where: str) -> pa.DataType:
 
 
 def check_storable(given: pa.Field[Any], stored: pa.Field[Any], where: str, *, narrow_floats: bool) -> None:
-    """Raise `SchemaError` unless values of a type that Spark carries may go into a column of the stored type.
+    """Raise `SchemaError` unless a column of the stored type can store values of a type that Spark carries.
 
-    Values are looked at when they come: a type is refused here only when no value of it belongs there.
+    Values are checked later: this refuses only types whose values never fit.
     """
     if not _fits(given.type, stored, narrow_floats):
         hint = ""
@@ -396,7 +398,8 @@ def _members_fit(given: pa.DataType, stored: pa.DataType, narrow_floats: bool) -
         return False
     members = {member.name: member for member in given}
     return all(
-        _fits(members[one.name].type, one, narrow_floats) if one.name in members else one.nullable for one in stored
+        _fits(members[field.name].type, field, narrow_floats) if field.name in members else field.nullable
+        for field in stored
     )
 
 

@@ -1,11 +1,11 @@
-"""What a store promises: the protocol that memory, local disk and S3 implement, and the values it speaks in.
+"""The interface of a store: the protocol that memory, local disk and cloud stores implement, and its data types.
 
 Keys are text. In a bucket they are object keys without a leading slash; on local disk absolute paths with `/`; in
 memory any text. A prefix is compared as text, so a folder's prefix ends in `/`.
 
-Failures are those of `lance_io.errors`: `NotFound`, `AccessDenied`, `AlreadyExists` (a create that came second),
-and `StoreError` with the subclasses of `lance_io.store.failures`. `profile.py` has the numbers by which reads are
-planned, `offers.py` the protocols that a store may offer beyond these.
+Errors are those of `lance_io.errors`: `NotFound`, `AccessDenied`, `AlreadyExists` (a create that lost the race),
+and `StoreError` with the subclasses of `lance_io.store.failures`. `profile.py` has the numbers that the planning of
+reads uses, `offers.py` the protocols that a store may offer beyond these.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ WritableBuffer: TypeAlias = Any
 Durability = Literal["full", "none"]
 """When a write to the local disk counts as done.
 
-full  contents, name and new folders are flushed to the disk before the call returns, contents before the name is
-      given: what was written survives a loss of power, and no name ever stands for half a file
-none  nothing is flushed: safe when a process ends at any point, not when the machine does
+full  contents, name and new folders are flushed to the disk before the call returns, contents before the name
+      appears: written data survives a power loss, and a name never refers to half a file
+none  nothing is flushed: safe if a process ends at any point, not if the machine does
 
-Stores in the cloud are durable once they answer; memory never is. Both ignore it.
+Cloud stores are durable once they answer; memory never is. Both ignore it.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectMeta:
-    """What a store says about an object.
+    """A store's description of an object.
 
     key            the key, as the store takes it
     size_bytes     its length; 0 for a folder
-    etag           opaque version of the content, or None where the store has none
+    etag           opaque version of the content, or None if the store has none
     last_modified  time of the write, with time zone, or None
     """
 
@@ -51,7 +51,7 @@ class ObjectMeta:
 
     @property
     def is_folder(self) -> bool:
-        """True for the entries by which a listing with a delimiter stands for everything below a `/`."""
+        """True for an entry that stands for everything below a `/` in a listing with a delimiter."""
         return self.key.endswith("/")
 
     @property
@@ -64,14 +64,14 @@ class ObjectMeta:
 class Selection:
     """Which entries below a prefix are listed.
 
-    start_after  only keys behind this one
+    start_after  only keys after this one
     limit        this many at most
-    delimiter    "/": only what lies directly below the prefix, folders as one entry whose key ends in `/`
-    keys_only    only keys matter: what else is known of entries is left out where each would have to be looked at
-                 (`Capabilities.described_list`), and names that lead to no file may be among them
-    plain_names  only names of printable characters matter: others may come garbled, where that makes the answer shorter
-    also_behind  where the limit cuts the listing, the first entry behind this key, too: of stores that have read all
-                 names by then (`Capabilities.reads_whole_folders`); others leave it out
+    delimiter    "/": only entries directly below the prefix, a folder as one entry whose key ends in `/`
+    keys_only    only keys matter: other attributes are omitted if they need a request or call for each entry
+                 (`Capabilities.described_list`), and dangling links may be listed
+    plain_names  only names of printable characters matter: others may be garbled, if that makes the answer shorter
+    also_behind  if the limit cuts the listing, also the first entry after this key: only from stores that have read
+                 all names by then (`Capabilities.reads_whole_folders`); others omit it
     """
 
     start_after: str | None = None
@@ -89,19 +89,19 @@ NAMES_DIRECTLY_BELOW: Final = Selection(delimiter="/", keys_only=True)
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a store can do beyond plain reads and writes.
+    """Features of a store beyond plain reads and writes.
 
     conditional_create    `put(if_absent=True)` lets exactly one of many writers win
-    create_unproven       not every service behind this protocol keeps that promise: try it first (`store/probe.py`)
+    create_unproven       some services behind this protocol break that promise: probe first (`store/probe.py`)
     compare_and_swap      `put(if_match=etag)` is honoured
-    suffix_range          `get_suffix` is one request (else two, but for objects that are not longer)
+    suffix_range          `get_suffix` is one request (else two, except for objects that are not longer)
     ordered_list          listings come in ascending order of the key's UTF-8 bytes
-    described_list        they tell size and etag of every entry without looking at each, even when asked for keys only
-    reads_whole_folders   a listing takes no less for being limited, so that `Selection.also_behind` is honoured
-    equal_parts_required  all parts of a multipart upload but the last must have one size
-    temporary_prefix      how the names of objects in the making begin, beside which they appear. Listings leave them
-                          out unless the prefix asks for such names: who makes them may be gone
-    create_refusal       what is to be said of the store where nobody keeps that promise
+    described_list        listings include size and etag of every entry at no extra cost, even with `keys_only`
+    reads_whole_folders   a limit does not make a listing cheaper, so `Selection.also_behind` is honoured
+    equal_parts_required  all parts of a multipart upload except the last must have the same size
+    temporary_prefix      name prefix of temporary files beside the final objects. Listings omit them unless the
+                          prefix asks for such names: their writer may be gone
+    create_refusal        error message for stores without create-if-absent
     """
 
     conditional_create: bool = True
@@ -120,26 +120,26 @@ class Capabilities:
 
 
 class PartWriter(Protocol):
-    """A multipart upload under way. Nothing shows before `complete`. `Upload` is the convenient way to use one."""
+    """A multipart upload in progress. Nothing is visible before `complete`. `Upload` is the convenient interface."""
 
     async def write_part(self, number: int, offset_bytes: int, data: Buffer) -> None:
-        """Send a part; several may be under way at once, in any order.
+        """Send a part; several may be in flight at once, in any order.
 
         number        from 0, without gaps
-        offset_bytes  where the part begins in the object: the bytes of all parts before it
+        offset_bytes  offset of the part in the object: the bytes of all parts before it
         """
 
     async def complete(self) -> ObjectMeta:
-        """Make the object visible; `AlreadyExists` if it was to be created and another is there."""
+        """Make the object visible; `AlreadyExists` if it was to be created and there is one already."""
 
     async def abort(self) -> None:
-        """Forget the upload and its parts; harmless after `complete` or a second time."""
+        """Abandon the upload and its parts; a no-op after `complete` or `abort`."""
 
 
 class Upload(Protocol):
-    """An object written from beginning to end in bounded memory; it appears whole, by `close`, or not at all.
+    """An object written from beginning to end in bounded memory; `close` makes it visible, whole.
 
-    Any error, and cancellation, removes what was sent. A context manager: leaving the block before `close` aborts.
+    Any error, and cancellation, removes the parts. A context manager: leaving the block before `close` aborts.
     """
 
     @property
@@ -147,19 +147,19 @@ class Upload(Protocol):
         """Bytes written so far."""
 
     async def write(self, buffers: Iterable[Buffer]) -> None:
-        """Append buffers; they may be reused once this returns. Waits while too much is on its way.
+        """Append buffers; they may be reused once this returns. Waits while too many bytes are in flight.
 
         Raises the error of any earlier part that failed.
         """
 
     async def close(self) -> ObjectMeta:
-        """Make the object visible; once it is, gives the same answer again. Errors as `ObjectStore.put`."""
+        """Make the object visible; returns the same answer when called again. Errors as `ObjectStore.put`."""
 
     async def abort(self) -> None:
-        """Remove what was sent; harmless after `close` or a second time."""
+        """Remove the parts; a no-op after `close` or `abort`."""
 
     async def __aenter__(self) -> Self:
-        """Nothing but itself."""
+        """Return the upload."""
 
     async def __aexit__(self, *_: object) -> None:
         """Abort unless closed."""
@@ -176,34 +176,34 @@ class SyncUpload(Protocol):
         """Append buffers; they may be reused once this returns."""
 
     def close(self) -> ObjectMeta:
-        """Make the object visible; once it is, gives the same answer again."""
+        """Make the object visible; returns the same answer when called again."""
 
     def abort(self) -> None:
-        """Remove what was written; harmless after `close` or a second time."""
+        """Remove the written bytes; a no-op after `close` or `abort`."""
 
     def __enter__(self) -> Self:
-        """Nothing but itself."""
+        """Return the upload."""
 
     def __exit__(self, *_: object) -> None:
         """Abort unless closed."""
 
 
 class ObjectReads(Protocol):
-    """What planned reads need of a store."""
+    """The part of a store that planned reads need."""
 
     @property
     def identity(self) -> str:
-        """Which store this is, without credentials: bucket and endpoint. Keys caches and request limits."""
+        """Identity of this store, without credentials: bucket and endpoint. Caches and request limits use it as key."""
 
     @property
     def profile(self) -> StoreProfile:
-        """The numbers to plan reads by."""
+        """The numbers that the planning of reads uses."""
 
     async def get_range(self, key: str, start: int, end: int) -> Buffer:
         """Bytes `start` to `end` of an object, exactly `end - start` of them, read-only.
 
-        Raises `NotFound`, `AccessDenied`, `InvalidRange` (start behind the end of the object), `ShortRead` (the
-        object ends inside the range), `StoreError`.
+        Raises `NotFound`, `AccessDenied`, `InvalidRange` (the range starts after the end of the object), `ShortRead`
+        (the object ends inside the range), `StoreError`.
         """
 
     async def get_suffix(self, key: str, num_bytes: int) -> tuple[Buffer, int, str | None]:
@@ -214,7 +214,7 @@ class ObjectReads(Protocol):
 
 
 class ObjectStore(ObjectReads, Protocol):
-    """Bytes at keys, asynchronously. Usable from any event loop; everything bound to a loop is made per loop."""
+    """Bytes at keys, asynchronously. Usable from any event loop; everything bound to a loop exists once per loop."""
 
     @property
     def scheme(self) -> str:
@@ -222,14 +222,14 @@ class ObjectStore(ObjectReads, Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do."""
+        """Capabilities."""
 
     @property
     def stats(self) -> StoreStats:
-        """Counts every request."""
+        """Counters of all requests."""
 
     async def head(self, key: str) -> ObjectMeta:
-        """What the store knows about an object; `NotFound` if it is not there."""
+        """Size and etag of an object; `NotFound` if there is none."""
 
     async def put(
         self,
@@ -244,13 +244,13 @@ class ObjectStore(ObjectReads, Protocol):
         """Write an object in one request; it appears whole or not at all.
 
         if_absent   only if there is none, else `AlreadyExists`
-        if_match    only if the object there has this etag, else `PreconditionFailed`
+        if_match    only if the object has this etag, else `PreconditionFailed`
         durability  None: that of the store
-        in_place    on the local disk, with durability `none`: write over a small file that is there, which costs less
-                    than replacing it. Who reads it meanwhile may see a part of either
+        in_place    on the local disk, with durability `none`: overwrite an existing small file, which is cheaper than
+                    replacing it. Concurrent readers may see a part of either content
 
-        A write under a condition is sent once. `OutcomeUnknown` means that it may have been applied, `ConflictRetry`
-        that it was not, but another may have been: read back what is there before deciding anything.
+        A conditional write is sent once. After `OutcomeUnknown` it may have been applied. After `ConflictRetry` it was
+        not, but another write may have been. Read the object back before you decide anything.
         """
 
     async def put_multipart(
@@ -268,18 +268,18 @@ class ObjectStore(ObjectReads, Protocol):
     ) -> Upload:
         """Start writing an object of any size; makes no request yet.
 
-        content_length_hint  about how many bytes will come, if known: larger parts for objects that would otherwise
-                             have more of them than a store takes
+        content_length_hint  approximate size in bytes, if known: makes parts larger for objects that would otherwise
+                             exceed the store's number of parts
         """
 
     async def copy(self, source: str, key: str) -> None:
-        """Write an object (up to 5 GiB) with the content of another of this store, replacing what may be there."""
+        """Write an object (up to 5 GiB) with the content of another object of this store; replaces an existing one."""
 
     def list(self, prefix: str, asked: Selection = ALL) -> AsyncIterator[ObjectMeta]:
         """Objects whose key starts with `prefix`, never from a cache; none if there is no such folder."""
 
     async def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects; one that is not there counts as deleted."""
+        """Delete objects; a missing object counts as deleted."""
 
     async def aclose(self) -> None:
-        """Close what this loop opened; the store opens it again if it is used again."""
+        """Close this loop's resources; the store opens them again on its next use."""

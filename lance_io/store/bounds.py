@@ -1,4 +1,4 @@
-"""Does an object hold a range? The checks that memory and local disk share, and what a merged read would cost."""
+"""Range checks that the memory and local stores share, and the cost of a merged read."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from lance_io.store.failures import InvalidRange, ShortRead
 if TYPE_CHECKING:
     from lance_io.spans import IntArray, Ranges
 
-LINE_BYTES: Final = 64  # what aligning each of several objects may cost in a shared buffer
+LINE_BYTES: Final = 64  # padding for aligning each object in a shared buffer
 
 
 def check_range(key: str, start: int, end: int, size_bytes: int) -> None:
-    """Raise `InvalidRange` or `ShortRead` unless the object of `size_bytes` holds the range (empty ones: anywhere)."""
+    """Raise `InvalidRange` or `ShortRead` unless the range is in the object of `size_bytes` (empty ones pass)."""
     if start < 0 or end < start:
         raise InvalidRange(f"{start}-{end} is no byte range", path=key)
     if start == end or end <= size_bytes:
         return
     if start >= size_bytes:
-        raise InvalidRange(f"range {start}-{end} starts behind the end of the object of {size_bytes} bytes", path=key)
+        raise InvalidRange(f"range {start}-{end} starts after the end of the object of {size_bytes} bytes", path=key)
     raise ShortRead(f"the object of {size_bytes} bytes ends inside the range {start}-{end}", path=key)
 
 
@@ -34,7 +34,7 @@ def check_ranges(key: str, starts: IntArray, ends: IntArray, size_bytes: int) ->
 
 
 def merge_cost(starts: IntArray, ends: IntArray, gap_bytes: int) -> tuple[int, int]:
-    """What reading these ranges costs a store that merges them: (reads, bytes)."""
+    """(reads, bytes) of reading these ranges from a store that merges ranges closer than `gap_bytes`."""
     some = ends > starts
     if not some.any():
         return 0, 0
@@ -46,5 +46,5 @@ def merge_cost(starts: IntArray, ends: IntArray, gap_bytes: int) -> tuple[int, i
 
 
 def joined_bytes_max(ranges: Ranges, num_objects: int, gap_bytes: int) -> int:
-    """The most memory that ranges of several objects take when they are read into one."""
+    """Upper bound for the memory of reading ranges of several objects into one buffer."""
     return ranges.num_bytes + gap_bytes * len(ranges) + LINE_BYTES * num_objects

@@ -1,18 +1,18 @@
-"""What a request costs on a store in the cloud, and the numbers that follow: gaps, sizes of reads, requests in flight.
+"""Cost model of requests to a cloud store, and the numbers that follow: gaps, sizes of reads, requests in flight.
 
-One model for all of them. A GET of n bytes takes
+One model for all stores. A GET of n bytes takes
 
-    latency + n / (bytes per second of a connection)        until its last byte is here, and
+    latency + n / (bytes per second of a connection)        until its last byte arrives, and
     processor time per GET + n x processor time per byte    of this process, however many are in flight,
     price per GET + n x price per byte                      of its user's money.
 
-Latency is shared by all that is in flight, processor time and money by nobody. Each property of `RequestCosts` says
-what follows for one number of a `StoreProfile`; the powers of two next to the results are what the profiles have.
-Time and money have no rate of exchange here: a gap is read where that costs neither more time nor more money than the
-GET that it saves. Where bytes are free, as they are inside a region of most clouds, time alone decides.
+Requests in flight share the latency, but neither processor time nor money. Each property of `RequestCosts` explains
+one number of a `StoreProfile`; the powers of two next to the results are the numbers of the profiles.
+Time and money have no exchange rate here: a gap is read if that costs neither more time nor more money than the
+GET that it saves. If bytes are free, as they are inside a region of most clouds, time alone decides.
 
-Measured values come from `python -m benchmarks.latency`, those of somebody's own bucket from `lance-io bench`;
-docs/decisions/004-concurrency.md has the reasons, docs/costs.md where prices and latencies come from.
+Measured values come from `python -m benchmarks.latency`, those of your own bucket from `lance-io bench`;
+docs/decisions/004-concurrency.md has the reasons, docs/costs.md the sources of prices and latencies.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from lance_io.store.descriptors import descriptors_max
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-LATE_FACTOR: Final = 2.0  # answers come unevenly: filled for the median, a pipeline runs dry half of the time
-LATENCY_SHARE_MAX: Final = 1 / 8  # of the time that the longest read takes
-SCAN_READ_BYTES: Final = 1 * MIB  # what a scan reads at once where no neighbours share its read
+LATE_FACTOR: Final = 2.0  # latency varies: a pipeline sized for the median runs dry half of the time
+LATENCY_SHARE_MAX: Final = 1 / 8  # of the time of the longest read
+SCAN_READ_BYTES: Final = 1 * MIB  # size of a scan's read without merged neighbours
 DESCRIPTOR_SHARE: Final = 3 / 4  # of a process's file descriptors, for connections to one bucket
 REQUESTS_LEAST: Final = 8  # in flight, however few descriptors there are
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a store charges, in US dollars; a GiB is 2**30 bytes.
+    """Prices of a store in US dollars; a GiB is 2**30 bytes.
 
     get_usd_per_million   of GETs and HEADs
     put_usd_per_million   of PUTs, parts of uploads among them
     list_usd_per_million  of pages of listings
-    read_usd_per_gib      of bytes that leave the store: retrieval, and the way out of its region where they go there
+    read_usd_per_gib      of bytes that leave the store: retrieval, plus egress if they leave its region
     write_usd_per_gib     of bytes that are written
     """
 
@@ -55,7 +55,7 @@ class Prices:
 
     @property
     def gap_bytes(self) -> float:
-        """Bytes that cost as much as a GET; infinite where they are free."""
+        """Bytes that cost as much as a GET; infinite if bytes are free."""
         if not self.read_usd_per_gib:
             return math.inf
         return self.get_usd_per_million / 1e6 / self.read_usd_per_gib * GIB
@@ -63,7 +63,7 @@ class Prices:
     def usd(
         self, *, gets: int = 0, puts: int = 0, lists: int = 0, bytes_read: int = 0, bytes_written: int = 0
     ) -> float:
-        """What so many requests and bytes cost."""
+        """Price of these requests and bytes in US dollars."""
         requests = gets * self.get_usd_per_million + puts * self.put_usd_per_million + lists * self.list_usd_per_million
         payload = bytes_read * self.read_usd_per_gib + bytes_written * self.write_usd_per_gib
         return requests / 1e6 + payload / GIB
@@ -73,9 +73,9 @@ FREE: Final = Prices()
 
 
 class Cost(NamedTuple):
-    """What something is expected to cost on a store.
+    """Expected cost of an operation on a store.
 
-    seconds  until the last byte is here; decoding is not in it
+    seconds  until the last byte arrives, without decoding
     usd      for requests and bytes
     """
 
@@ -85,15 +85,15 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RequestCosts:
-    """A client and a store, as far as costs go.
+    """Costs of a client and a store.
 
     name                    of the store
-    latency_s               from a request to the first byte of its answer: the median
-    connection_bytes_per_s  what one connection brings, once bytes flow
-    network_bytes_per_s     what all of them bring together
+    latency_s               median time from a request to the first byte of its answer
+    connection_bytes_per_s  throughput of one connection, once bytes flow
+    network_bytes_per_s     throughput of all of them together
     processor_s             of this process for each GET: signing, sending, receiving, planning, delivering
-    processor_s_per_byte    and for each byte: TLS, copies
-    prices                  what is paid for
+    processor_s_per_byte    of this process for each byte: TLS, copies
+    prices                  of the store
     """
 
     name: str
@@ -106,14 +106,14 @@ class RequestCosts:
 
     @property
     def requests_max(self) -> int:
-        """In flight at once, for a take, which needs everything at once: as many as keep a processor busy."""
+        """Requests in flight of a take, which needs all its bytes at once: as many as keep a processor busy."""
         return _power_of_two(LATE_FACTOR * self.latency_s / self.processor_s)
 
     @property
     def requests_start(self) -> int:
-        """In flight for a scan until it is seen that it could do with more: as many as fill the network.
+        """Initial requests in flight of a scan: as many as saturate the network. The scan may raise the number later.
 
-        At most half of all, so that takes find room beside it.
+        At most half of `requests_max`, which leaves room for takes beside it.
         """
         read_s = self.latency_s + SCAN_READ_BYTES / self.connection_bytes_per_s
         filling = _power_of_two(self.network_bytes_per_s * read_s / SCAN_READ_BYTES)
@@ -123,8 +123,8 @@ class RequestCosts:
     def take_gap_bytes(self) -> int:
         """The gap of a take that costs as much to read as the GET that it saves.
 
-        The GET costs its processor time and its share of the latency, the gap processor time and the network's; and no
-        more money than the GET does.
+        The GET costs its processor time and its share of the latency, the gap costs processor time and network time.
+        The gap never costs more money than the GET.
         """
         get_s = self.processor_s + self.latency_s / self.requests_max
         gap_bytes = get_s / (self.processor_s_per_byte + 1 / self.network_bytes_per_s)
@@ -132,28 +132,28 @@ class RequestCosts:
 
     @property
     def scan_gap_bytes(self) -> int:
-        """The gap of a scan: half of what its connection would bring while another GET waits for its first byte.
+        """The gap of a scan: half of the bytes that its connection transfers during the latency of another GET.
 
-        A scan has few connections and needs their bytes in order, so it is their time that counts; and the money.
+        A scan has few connections and needs their bytes in order, so connection time and money count.
         """
         return _power_of_two(min(self.latency_s * self.connection_bytes_per_s / 2, self.prices.gap_bytes))
 
     @property
     def read_bytes_max(self) -> int:
-        """The longest read: of a longer one, latency is so small a part that two side by side are better."""
+        """The longest read. In a longer one latency is so small a part that two concurrent reads are faster."""
         return _power_of_two(self.latency_s * self.connection_bytes_per_s * (1 / LATENCY_SHARE_MAX - 1))
 
     def round_s(self, sizes_bytes: Sequence[int]) -> float:
-        """Seconds until the answers of GETs that go out together are here; 0 for none.
+        """Seconds until the answers of concurrent GETs are complete; 0 for none.
 
-        The longest of four that go on side by side: the largest answer, all answers on the connections that there are
-        (`requests_max`), the network, the processor.
+        The maximum of four times: the largest answer, all answers over the available connections (`requests_max`),
+        the network, the processor.
         sizes_bytes  of the answers
         """
         return self.requests_s(len(sizes_bytes), sum(sizes_bytes), max(sizes_bytes)) if sizes_bytes else 0.0
 
     def requests_s(self, number: int, num_bytes: float, largest_bytes: float) -> float:
-        """The same for so many GETs of so many bytes together, of which the largest is known."""
+        """The same for `number` GETs of `num_bytes` together, the largest of which is known."""
         waiting_s = number * self.latency_s + num_bytes / self.connection_bytes_per_s
         return max(
             self.latency_s + largest_bytes / self.connection_bytes_per_s,
@@ -163,7 +163,7 @@ class RequestCosts:
         )
 
     def of_reads(self, rounds: Sequence[Sequence[int]]) -> Cost:
-        """What GETs cost that go out in rounds, each of which waits for the one before.
+        """Cost of GETs in rounds, each of which waits for the one before.
 
         rounds  bytes of the answers
         """
@@ -171,11 +171,11 @@ class RequestCosts:
         return Cost(seconds, self.prices.usd(gets=sum(map(len, rounds)), bytes_read=sum(map(sum, rounds))))
 
     def with_options(self, options: Mapping[str, str]) -> RequestCosts:
-        """These costs with what `options` says: `store_costs` for others to begin with, and `COST_OPTIONS`.
+        """These costs changed by `options`: `store_costs` selects other base costs, `COST_OPTIONS` single values.
 
-        options  lower-case names to decimal texts; other names are left alone
-        Raises `UsageError` for an unknown store, and for a value that is no number (of at least 0 for a price, above
-        that for all else).
+        options  lower-case names to decimal texts; other names are ignored
+        Raises `UsageError` for an unknown store, and for a value that is not a number (of at least 0 for a price, above
+        0 for all else).
         """
         base = costs_of(options["store_costs"]) if "store_costs" in options else self
         times, prices = dict[str, Any](), dict[str, Any]()
@@ -189,12 +189,12 @@ class RequestCosts:
         return replace(base, **times, prices=replace(base.prices, **prices))
 
     def options(self) -> dict[str, str]:
-        """The options that make `with_options` give these costs, whatever the others were."""
-        found = {}
+        """The options with which `with_options` returns these costs, from any base costs."""
+        texts = {}
         for name, (field_name, unit) in COST_OPTIONS.items():
             value = getattr(self.prices if field_name in _PRICES else self, field_name)
-            found[name] = f"{value / unit:.6g}"
-        return found
+            texts[name] = f"{value / unit:.6g}"
+        return texts
 
 
 _PRICES: Final = frozenset(field.name for field in fields(Prices))
@@ -206,11 +206,11 @@ COST_OPTIONS: Final[Mapping[str, tuple[str, float]]] = {
     "processor_ns_per_byte": ("processor_s_per_byte", 1e-9),
     **{field.name: (field.name, 1.0) for field in fields(Prices)},
 }
-"""Storage options that say what a store costs: the field that each of them sets, and its unit."""
+"""Storage options for a store's costs: the field that each of them sets, and its unit."""
 
 
-def tells_costs(options: Mapping[str, str]) -> bool:
-    """Whether `RequestCosts.with_options` would find something."""
+def has_cost_options(options: Mapping[str, str]) -> bool:
+    """Whether `options` has any that `RequestCosts.with_options` uses."""
     return "store_costs" in options or any(name in options for name in COST_OPTIONS)
 
 
@@ -235,7 +235,7 @@ SIGNED_GETS: Final = RequestCosts(
     processor_s_per_byte=1.4e-9,
     prices=Prices(get_usd_per_million=0.4, put_usd_per_million=5.0, list_usd_per_million=5.0),
 )
-# The same through aiobotocore, which needs a millisecond for a GET.
+# The same through aiobotocore, which takes a millisecond for a GET.
 CLIENT_GETS: Final = replace(SIGNED_GETS, processor_s=1000e-6)
 # Directory buckets, in the same zone; they need aiobotocore. A GiB costs as much as 20,000 GETs.
 EXPRESS_GETS: Final = replace(
@@ -250,34 +250,34 @@ EXPRESS_GETS: Final = replace(
         write_usd_per_gib=0.0032,
     ),
 )
-GCS_GETS: Final = replace(SIGNED_GETS, name="gcs", latency_s=0.050)  # asks the prices of S3
+GCS_GETS: Final = replace(SIGNED_GETS, name="gcs", latency_s=0.050)  # has the prices of S3
 AZURE_GETS: Final = replace(
     SIGNED_GETS,
     name="azure",
     latency_s=0.020,
     prices=Prices(get_usd_per_million=0.44, put_usd_per_million=5.5, list_usd_per_million=5.5),
 )
-# A server of one's own, in the same network.
+# A self-hosted server in the same network.
 MINIO_GETS: Final = replace(SIGNED_GETS, name="minio", latency_s=0.005, prices=FREE)
 
 STORE_COSTS: Final[Mapping[str, RequestCosts]] = {
     costs.name: costs for costs in (SIGNED_GETS, EXPRESS_GETS, GCS_GETS, AZURE_GETS, MINIO_GETS)
 }
-"""Stores whose costs are known, by the names that the option `store_costs` takes."""
+"""Stores with known costs, by their name in the option `store_costs`."""
 
 
 def costs_of(store: str | RequestCosts) -> RequestCosts:
     """The costs of a store by its name. Raises `UsageError` for an unknown one."""
     if isinstance(store, RequestCosts):
         return store
-    found = STORE_COSTS.get(store)
-    if found is None:
-        raise UsageError(f"costs are known of {', '.join(STORE_COSTS)}; found {store!r}")
-    return found
+    costs = STORE_COSTS.get(store)
+    if costs is None:
+        raise UsageError(f"expected a store with known costs ({', '.join(STORE_COSTS)}), found {store!r}")
+    return costs
 
 
 def requests_within_descriptors(requests: int, descriptors: int | None = None) -> int:
-    """At most so many in flight that their connections leave a process enough file descriptors for all else.
+    """`requests`, limited so that their connections leave a process enough file descriptors for all else.
 
     descriptors  as for `descriptors_max`
     """
@@ -285,5 +285,5 @@ def requests_within_descriptors(requests: int, descriptors: int | None = None) -
 
 
 def _power_of_two(value: float) -> int:
-    """The nearest one, by ratio; 1 for less than that."""
+    """The nearest power of two, by ratio; 1 for smaller values."""
     return 1 << round(math.log2(max(1.0, value)))

@@ -1,4 +1,4 @@
-"""Counters of one store: what was asked of it, how much came back, how much was in flight at once.
+"""Counters of one store: requests, bytes, and the peak of requests in flight.
 
 Cheap enough to be always on: one lock and a few additions per request. Safe from any thread, because the synchronous
 path counts in the caller's thread while the engine thread counts its own.
@@ -28,14 +28,14 @@ Operation = Literal["get", "head", "list", "put", "put_create", "part", "delete"
 READS: frozenset[Operation] = frozenset({"get", "head", "list"})
 
 on_retry: Final[ContextVar[Callable[[bool], None] | None]] = ContextVar("lance_io.store.on_retry", default=None)
-"""Called whenever a store repeats a request of this context: who reads may want to know. True: as it was late only."""
+"""Called whenever a store repeats a request of this context, with True for a hedged (late) one."""
 
 on_cached: Final[ContextVar[Callable[[], None] | None]] = ContextVar("lance_io.store.on_cached", default=None)
-"""Called when a read of this context was answered by a disk cache, without a request."""
+"""Called when a disk cache answers a read of this context, without a request."""
 
 
 class LoggedRequest(NamedTuple):
-    """One request as the log keeps it; `end` is -1 where the request names no end, `start` -n for a suffix of n."""
+    """One entry of the log; `end` is -1 if the request has no end, `start` is -n for a suffix of n bytes."""
 
     operation: Operation
     key: str
@@ -47,10 +47,10 @@ class LoggedRequest(NamedTuple):
 class OperationCounts:
     """Counts of one class of requests; `num_bytes` are payload bytes received (reads) or sent (writes).
 
-    errors     requests that failed or were given up (of a hedged read the slower one), whatever came of it
-    retries    requests that repeat one that failed, or was late
-    throttles  of the errors those by which the store asked for fewer requests
-    hedges     of the retries those of requests that were only late
+    errors     requests that failed or were cancelled (the slower one of a hedged read), with any final outcome
+    retries    requests that repeat a failed or a late one
+    throttles  errors by which the store asked for fewer requests
+    hedges     retries of requests that were only late
     """
 
     requests: int = 0
@@ -76,7 +76,7 @@ _NONE = OperationCounts()
 
 @dataclass(frozen=True, slots=True)
 class StatsSnapshot:
-    """The counters at one moment; `later - earlier` is what happened between the two."""
+    """The counters at one moment; `later - earlier` is the difference between the two."""
 
     operations: Mapping[Operation, OperationCounts] = field(default_factory=dict)
     in_flight_peak: int = 0
@@ -105,24 +105,24 @@ class StatsSnapshot:
 
 
 class Tally:
-    """Numbers that things which come and go have counted, all together, by name: they only grow.
+    """Sums, by name, of counters whose owners come and go; the sums only grow.
 
-    Counting costs nothing more by it: what is counted is looked at when somebody asks.
+    Counting costs nothing extra: the counters are read only for `total`.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a collection of garbage inside of it may end one of the things
+        self._lock = threading.RLock()  # a garbage collection inside of it may end an owner
         self._live: dict[int, Mapping[Any, list[Any]]] = {}
-        self._past: dict[Any, list[Any]] = {}  # of those that are gone; less what was there before a fork
+        self._past: dict[Any, list[Any]] = {}  # of dead owners; minus the counts from before a fork
         survive_fork(self)
 
     def start_over(self) -> None:
-        """Begin at zero: what the parent of a fork has counted is the parent's."""
+        """Begin at zero: counts from before a fork belong to the parent."""
         self._lock = threading.RLock()
         self._past = {name: [-number for number in numbers] for name, numbers in self._sum({}).items()}
 
     def follow(self, owner: object, numbers: Mapping[Any, list[Any]]) -> None:
-        """Count `numbers`, which may grow, for as long as `owner` lives, and what they were at its end for ever."""
+        """Include `numbers`, which may grow, for as long as `owner` lives, and their final values for ever."""
         with self._lock:
             self._live[id(numbers)] = numbers
         weakref.finalize(owner, self._end, numbers).atexit = False
@@ -138,23 +138,23 @@ class Tally:
             return self._sum(self._past)
 
     def _sum(self, past: Mapping[Any, list[Any]]) -> dict[Any, list[Any]]:
-        found = {name: list(numbers) for name, numbers in past.items()}
+        sums = {name: list(numbers) for name, numbers in past.items()}
         for numbers in list(self._live.values()):
-            _add_up(found, numbers)
-        return found
+            _add_up(sums, numbers)
+        return sums
 
 
-def _add_up(found: dict[Any, list[Any]], numbers: Mapping[Any, list[Any]]) -> None:
+def _add_up(sums: dict[Any, list[Any]], numbers: Mapping[Any, list[Any]]) -> None:
     for name, values in list(numbers.items()):
-        known = found.get(name)
-        found[name] = list(values) if known is None else [a + b for a, b in zip(known, values, strict=True)]
+        known = sums.get(name)
+        sums[name] = list(values) if known is None else [a + b for a, b in zip(known, values, strict=True)]
 
 
 _of_process: Final = Tally()
 
 
 def process_operations() -> dict[Operation, OperationCounts]:
-    """What this process has asked of stores, all together, those among them that are closed; it only grows."""
+    """All requests of this process to stores, closed ones included; only grows."""
     return {name: OperationCounts(*numbers) for name, numbers in _of_process.total().items()}
 
 
@@ -175,7 +175,7 @@ class ConnectionCounts(NamedTuple):
 
     num_open, num_idle  now; idle ones are open
     num_opened          ever
-    handshake_s         that opening these has taken, with TLS
+    handshake_s         time for opening these, with TLS
     """
 
     num_open: int
@@ -193,18 +193,18 @@ class ConnectionTally:
         survive_fork(self)
 
     def start_over(self) -> None:
-        """Begin at zero: the connections of a fork's parent are the parent's."""
-        self._lock = threading.RLock()  # a collection of garbage inside of it may end a pool
+        """Begin at zero: connections from before a fork belong to the parent."""
+        self._lock = threading.RLock()  # a garbage collection inside of it may end a pool
         self._pools = weakref.WeakSet()
         self._num_opened, self._handshake_s = 0, 0.0
 
     def follow(self, pool: HasConnections) -> None:
-        """Count the connections that a pool has, for as long as it lives."""
+        """Count the connections of a pool for as long as it lives."""
         with self._lock:
             self._pools.add(pool)
 
     def opened(self, handshake_s: float) -> None:
-        """One more is open, which took so long."""
+        """Count an opened connection, and the seconds of its handshake."""
         with self._lock:
             self._num_opened += 1
             self._handshake_s += handshake_s
@@ -213,7 +213,7 @@ class ConnectionTally:
         """The numbers now."""
         with self._lock:
             pools = list(self._pools)
-            num_open, num_idle = sum(one.num_open for one in pools), sum(one.num_idle for one in pools)
+            num_open, num_idle = sum(pool.num_open for pool in pools), sum(pool.num_idle for pool in pools)
             return ConnectionCounts(num_open, num_idle, self._num_opened, self._handshake_s)
 
 
@@ -228,9 +228,9 @@ WITH_CREDENTIALS: Final = ("s3", "dynamodb", "gs", "az")
 class RenewalTally:
     """Counts renewals of credentials, by store and outcome. Safe from any thread.
 
-    renewed  there are others, ahead of the end of those before or since the store refuses these
+    renewed  new credentials, before the old ones expired or after the store refused them
     refused  the store refuses them, and there are no others
-    failed   nobody gave any, and why is an error
+    failed   the source of credentials raised an error
     """
 
     def __init__(self) -> None:
@@ -243,12 +243,12 @@ class RenewalTally:
         self._counts = {(store, outcome): 0 for store in WITH_CREDENTIALS for outcome in OUTCOMES}
 
     def add(self, store: str, outcome: Outcome) -> None:
-        """One more."""
+        """Count one renewal."""
         with self._lock:
             self._counts[store, outcome] += 1
 
     def total(self) -> dict[tuple[str, Outcome], int]:
-        """The numbers now, zeros among them."""
+        """The numbers now, zeros included."""
         with self._lock:
             return dict(self._counts)
 
@@ -284,7 +284,7 @@ class StoreStats:
                 self._log.append(LoggedRequest(operation, key, start, end))
 
     def count_many(self, operation: Operation, requests: Sequence[tuple[str, int, int, int]]) -> None:
-        """`count` for several requests: of each its key, its bytes, start and end."""
+        """`count` for several requests: key, bytes, start and end of each."""
         if not requests:
             return
         with self._lock:
@@ -294,7 +294,7 @@ class StoreStats:
                 self._log.extend([LoggedRequest(operation, key, start, end) for key, _, start, end in requests])
 
     def count_reads(self, key: str, num_reads: int, num_bytes: int, ranges: Ranges) -> None:
-        """Count a batch of reads of one object; the log shows it as one line, from the first byte to the last."""
+        """Count a batch of reads of one object; one log entry, from the first byte to the last."""
         with self._lock:
             self._add("get", num_reads, num_bytes, 0, 0)
             self._in_flight_peak = max(self._in_flight_peak, self._in_flight + 1)
@@ -304,7 +304,7 @@ class StoreStats:
     def count_joined(
         self, keys: Sequence[str], num_reads: int, num_bytes: int, ranges: Ranges, bounds: Sequence[int]
     ) -> None:
-        """`count_reads` for several objects: the object i has the ranges from `bounds[i]` to `bounds[i + 1]`."""
+        """`count_reads` for several objects: object i has the ranges `bounds[i]` to `bounds[i + 1]`."""
         with self._lock:
             self._add("get", num_reads, num_bytes, 0, 0)
             self._in_flight_peak = max(self._in_flight_peak, self._in_flight + 1)
@@ -313,7 +313,7 @@ class StoreStats:
                 self._log.extend([_logged(key, part) for key, part in zip(keys, parts, strict=True) if len(part)])
 
     def begin(self, operation: Operation, key: str, start: int = 0, end: int = -1) -> None:
-        """A request goes out; exactly one `end` follows."""
+        """Count a request that is sent; exactly one `end` follows."""
         with self._lock:
             self._add(operation, 1, 0, 0, 0)
             self._in_flight += 1
@@ -322,13 +322,13 @@ class StoreStats:
                 self._log.append(LoggedRequest(operation, key, start, end))
 
     def begin_reads(self, wanted: Sequence[WantedRange]) -> None:
-        """GETs go out; `end` follows, for each or for some of them."""
+        """Count GETs that are sent; `end` follows, for each or for several of them."""
         with self._lock:
             self._add("get", len(wanted), 0, 0, 0)
             self._in_flight += len(wanted)
             self._in_flight_peak = max(self._in_flight_peak, self._in_flight)
             if self._log is not None:
-                self._log.extend([LoggedRequest("get", one.key, one.start, one.end) for one in wanted])
+                self._log.extend([LoggedRequest("get", request.key, request.start, request.end) for request in wanted])
 
     def end(self, operation: Operation, num_bytes: int = 0, *, failed: bool = False, num_requests: int = 1) -> None:
         """Requests that `begin` announced are over; `num_bytes` came back (or went out)."""
@@ -337,12 +337,12 @@ class StoreStats:
             self._in_flight -= num_requests
 
     def sent_again(self, operation: Operation) -> None:
-        """A request went out once more, as its connection was closed before the answer began: no attempt of its own."""
+        """Count a request that was sent again as its connection closed before the answer: not an attempt of its own."""
         with self._lock:
             self._add(operation, 1, 0, 0, 1)
 
     def throttled(self, operation: Operation) -> None:
-        """A request that failed did so because the store asks for fewer."""
+        """Count that a failed request was throttled."""
         with self._lock:
             self._add(operation, 0, 0, 0, 0)
             self._counts[operation][4] += 1
@@ -352,17 +352,19 @@ class StoreStats:
         with self._lock:
             self._add(operation, 1, 0, 1, 0)
 
-    def retry(self, operation: Operation, *, late: bool = False, told: Callable[[bool], None] | None = None) -> None:
-        """The next request of this class repeats one that failed, or one that is `late`.
+    def retry(
+        self, operation: Operation, *, late: bool = False, callback: Callable[[bool], None] | None = None
+    ) -> None:
+        """The next request of this class repeats a failed one, or one that is `late`.
 
-        told  what is called in place of the context's `on_retry`
+        callback  called in place of the context's `on_retry`
         """
         with self._lock:
             self._add(operation, 0, 0, 0, 1)
             self._counts[operation][5] += late
-        told = told or on_retry.get()
-        if told is not None:
-            told(late)
+        callback = callback or on_retry.get()
+        if callback is not None:
+            callback(late)
 
     def _add(self, operation: Operation, requests: int, num_bytes: int, errors: int, retries: int) -> None:
         counts = self._counts.get(operation)
@@ -378,11 +380,13 @@ class StoreStats:
         """The latest requests, oldest first; empty unless `log_max` was given."""
         with self._lock:
             logged = list(self._log or ())
-        return [one._replace(key=hide_secrets(one.key)) if "://" in one.key else one for one in logged]
+        return [
+            request._replace(key=hide_secrets(request.key)) if "://" in request.key else request for request in logged
+        ]
 
     @property
     def in_flight(self) -> int:
-        """Requests that are out right now."""
+        """Requests in flight now."""
         return self._in_flight
 
     def snapshot(self) -> StatsSnapshot:
@@ -393,5 +397,5 @@ class StoreStats:
 
 
 def _logged(key: str, ranges: Ranges) -> LoggedRequest:
-    """Reads of one object, from the first byte to the last."""
+    """One entry for reads of one object, from the first byte to the last."""
     return LoggedRequest("get", key, int(ranges.starts.min()), int(ranges.ends.max()))

@@ -1,8 +1,8 @@
-"""The bound on a process's file descriptors (`ulimit -n`), most of them the user's, and what stores do about it.
+"""The limit of a process's file descriptors (`ulimit -n`), most of which belong to the program, and how stores obey it.
 
-Connections take half of them at most. All local stores together keep at most a quarter for files that may be read
-again. Where they run out all the same, those that nobody reads from are closed and the call is made again; where all
-are being read from, it waits for a read to end. A read holds nothing that another would wait for.
+Connections take at most half of them. All local stores together cache open files in at most a quarter. If they run out
+anyway, idle cached files are closed and the call is repeated; if all files are in use, the call waits for a read to
+end. A read holds nothing that another read waits for.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SHARE: Final = 4  # one in so many descriptors of the process is ours to keep
+SHARE: Final = 4  # cached open files take at most 1/SHARE of the process's descriptors
 SOCKETS_SHARE: Final = 0.5  # of the descriptors for all connections together; the rest are for the program itself
 KEPT_MIN: Final = 8
 UNBOUNDED: Final = 1 << 30
-READ_SECONDS_MAX: Final = 60.0  # to wait for reads of other threads to end
-OTHER_SECONDS_MAX: Final = 1.0  # the same where none is known: one may have just opened its file
+READ_SECONDS_MAX: Final = 60.0  # maximal wait for reads of other threads to end
+OTHER_SECONDS_MAX: Final = 1.0  # the same if no read is known: one may have just opened its file
 
 
 def descriptors_max(soft: int | None = None) -> int:
-    """How many file descriptors the process may have; a large number where there is no bound.
+    """How many file descriptors the process may have; a large number if there is no limit.
 
-    soft  the limit as the system says it; None asks the system, each time: programs change it
+    soft  the soft limit; None asks the system, each time: programs change it
     """
     if soft is None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -45,49 +45,49 @@ def is_out_of_descriptors(error: BaseException) -> bool:
 
 
 class KeepsFiles(Protocol):
-    """Something that keeps files open after they have been read.
+    """Something that caches open files after they have been read.
 
-    turn  when a file was opened last, among all of these
+    turn  sequence number of the latest opening of a file, among all of these
     """
 
     turn: int
 
     def drop_oldest(self, num_files: int) -> int:
-        """Forget so many files, or all; gives how many."""
+        """Close up to `num_files` files; returns the number that were closed."""
 
     def clear(self) -> None:
-        """Forget all files."""
+        """Close all files."""
 
 
 class Descriptors:
-    """What the open files of all stores share; safe from any thread, and after a fork.
+    """State that the open files of all stores share; safe from any thread, and after a fork.
 
-    kept_max  files that they may keep open together, as of the last time that one was opened
-    open      which files are open, by `id`
-    waiting   threads that wait for one of them
+    kept_max  files that they may cache together, as of the latest opening of a file
+    open      `id`s of the open files
+    waiting   threads that wait for a descriptor
     """
 
     def __init__(self) -> None:
         self.holders: WeakSet[KeepsFiles] = WeakSet()
         self.open: set[int] = set()
         self.turns = count()
-        self.look()
+        self.refresh()
         self.start_over()
 
     def start_over(self) -> None:
-        """In a forked child: the lock may be held by a thread that is not there, as those that wait are not."""
+        """In a forked child: a thread that is gone may hold the lock, and no thread waits."""
         self.lock = threading.Lock()
         self.waiting: list[SimpleQueue[None]] = []
 
-    def look(self) -> None:
-        """Ask for the limit; a program may change it."""
+    def refresh(self) -> None:
+        """Refresh the limit; a program may change it."""
         self.kept_max = max(KEPT_MIN, descriptors_max() // SHARE)
 
     def close_idle(self, num_files: int | None = None) -> None:
-        """Keep that many files less (None: no file), those of the stores first that opened one longest ago."""
+        """Close `num_files` cached files (None: all), first those of the store whose latest opening is oldest."""
         with self.lock:
             holders = list(self.holders)
-        for holder in sorted(holders, key=lambda one: one.turn):
+        for holder in sorted(holders, key=lambda keeper: keeper.turn):
             if num_files is None:
                 holder.clear()
             elif (num_files := num_files - holder.drop_oldest(num_files)) <= 0:
@@ -99,7 +99,7 @@ os.register_at_fork(after_in_child=DESCRIPTORS.start_over)
 
 
 def with_descriptors(call: Callable[[], T], *, may_wait: bool = True) -> T:
-    """Make a system call that opens something; once more without the files that are kept, if there are too many.
+    """Make a system call that opens something; at the limit, closes cached files and repeats it.
 
     may_wait  wait for reads of other threads to end; only for callers that hold no open file themselves
     """
@@ -109,7 +109,7 @@ def with_descriptors(call: Callable[[], T], *, may_wait: bool = True) -> T:
         if not is_out_of_descriptors(error):
             raise
     ended: SimpleQueue[None] = SimpleQueue()
-    DESCRIPTORS.waiting.append(ended)  # from now on files are closed when they have been read
+    DESCRIPTORS.waiting.append(ended)  # from now on files are closed right after they have been read
     try:
         while True:
             DESCRIPTORS.close_idle()
@@ -117,7 +117,7 @@ def with_descriptors(call: Callable[[], T], *, may_wait: bool = True) -> T:
                 return call()
             except OSError as error:
                 if not (may_wait and is_out_of_descriptors(error)):
-                    raise  # an error that is kept here would keep open what its frames hold
+                    raise  # keeping the error here would keep open the files of its frames
             try:
                 ended.get(timeout=READ_SECONDS_MAX if DESCRIPTORS.open else OTHER_SECONDS_MAX)
             except Empty:
@@ -138,19 +138,19 @@ def sockets_max() -> int:
 
 
 def may_open_socket() -> bool:
-    """Whether there may be one connection more."""
+    """Whether one more connection may be opened."""
     return _num_sockets < sockets_max()
 
 
 def count_sockets(number: int) -> None:
-    """So many connections more, or less; those that are being opened count too."""
+    """Add `number` (which may be negative) to the connections; those that are being opened count too."""
     global _num_sockets
     with _sockets_lock:
         _num_sockets += number
 
 
 def num_sockets() -> int:
-    """How many there are."""
+    """Number of connections of this process."""
     return _num_sockets
 
 

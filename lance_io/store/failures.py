@@ -1,27 +1,27 @@
-"""What can go wrong between us and a store, in the words of the read and write paths.
+"""Errors of stores, in terms of the read and write paths.
 
     StoreError
     ├── StoreFailure                    operation, attempts, status
-    │   ├── Transient                   connection lost, timeout, 5xx: the same call may work
+    │   ├── Transient                   connection lost, timeout, 5xx: a retry may succeed
     │   │   ├── Throttled               429, 503, SlowDown; carries retry_after_s
-    │   │   ├── Unsent                  no connection came about: nothing has been done
-    │   │   └── OutcomeUnknown          a write under a condition was sent, and nobody says whether it was applied
-    │   ├── StoreFull                   no room: a full disk, a used up quota; reads and removals may work
-    │   ├── RangeIgnored                a ranged GET was answered with something else than that range
-    │   ├── LongBody                    more bytes than the range holds
+    │   │   ├── Unsent                  no connection: the request was not sent
+    │   │   └── OutcomeUnknown          a conditional write was sent, and it is unknown whether it was applied
+    │   ├── StoreFull                   a full disk or quota; reads and removals may work
+    │   ├── RangeIgnored                the answer to a ranged GET is not that range
+    │   ├── LongBody                    the answer has more bytes than the range
     │   ├── PreconditionFailed          if-match: the object has changed
-    │   └── ConflictRetry               a concurrent conditional write; nobody has won yet (S3 409)
+    │   └── ConflictRetry               a concurrent conditional write, without a winner yet (S3 409)
     ├── ShortRead (also FormatError)    the object ends inside the range
-    └── InvalidRange (also FormatError) the range starts behind the end of the object, or is no range
+    └── InvalidRange (also FormatError) the range starts after the end of the object, or is invalid
 
     AccessDenied
-    └── CredentialsRefused              these credentials are no good, or no more: others may be
+    └── CredentialsRefused              credentials are invalid or expired; others may work
 
-`ShortRead` and `InvalidRange` are format errors too: on a store that works they mean that the metadata which named the
-range and the object disagree, so one of the two is damaged.
+`ShortRead` and `InvalidRange` are format errors too: on a working store they mean that the object and the metadata with
+the range disagree, so one of the two is damaged.
 
-All of them say how often a store was asked, and what the server calls the last request (`LanceError.attempts`,
-`LanceError.request_id`), `NotFound` and `AlreadyExists` of a store too.
+All of them, and a store's `NotFound` and `AlreadyExists`, have the number of attempts and the server's id of the last
+request (`LanceError.attempts`, `LanceError.request_id`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ REQUEST_IDS: Final = (
     "x-oss-request-id",
     "x-amzn-requestid",
 )
-"""Headers in which servers name a request: those of S3, Google, Azure, OSS and DynamoDB."""
+"""Headers with a server's request id: S3, Google, Azure, OSS and DynamoDB."""
 _REQUEST_ID: Final = re.compile(r"[!-~]{1,256}")
 
 
@@ -51,7 +51,7 @@ class StoreFailure(StoreError):
     """Base of the failures below.
 
     operation  the operation class, such as "get"
-    attempts   how often the request was made
+    attempts   how many requests were made
     status     HTTP status of the last answer, or None
     """
 
@@ -72,7 +72,7 @@ class StoreFailure(StoreError):
 
 
 class Transient(StoreFailure):
-    """The request may work when it is made again: connection lost, timeout, server error."""
+    """A retry of the request may succeed: connection lost, timeout, server error."""
 
     def __init__(
         self,
@@ -88,76 +88,76 @@ class Transient(StoreFailure):
 
 
 class Throttled(Transient):
-    """The store asks for fewer requests; `retry_after_s` is the pause it named in seconds, or None."""
+    """The store asks for fewer requests; `retry_after_s` is the pause that it requests in seconds, or None."""
 
     retry_after_s: float | None = None
 
 
 class Unsent(Transient):
-    """There was no connection to send the request over: whatever it was to do has not been done."""
+    """There was no connection to send the request over, so it had no effect."""
 
 
 class OutcomeUnknown(Transient):
-    """A write that decides something (create-if-absent, compare-and-swap) got no certain answer.
+    """A write that decides something (create-if-absent, compare-and-swap) got no conclusive answer.
 
-    It may have been applied, or be applied yet. Making it again blindly would meet its own result and take it for
-    somebody else's, so whoever asked reads back what is there. `retry_after_s` as in `Throttled`.
+    It may have been applied, or may still be applied. A blind retry would meet its own result and mistake it for
+    another writer's, so callers read the object back. `retry_after_s` as in `Throttled`.
     """
 
     retry_after_s: float | None = None
 
 
 class StoreFull(StoreFailure):
-    """There is no room for what was to be written: a full disk or a used up quota. Reads and removals may work."""
+    """The write needs more room: a full disk or quota. Reads and removals may work."""
 
 
 class CredentialsRefused(AccessDenied):
-    """The store takes these credentials no more, or does not know them. Nothing was done; others may do."""
+    """The store rejects these credentials, or accepts them no longer. The request had no effect; others may work."""
 
 
-NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})  # how a system says so
-HTTP_FULL: Final = 507  # how a server does
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})  # of the operating system
+HTTP_FULL: Final = 507  # HTTP status
 
 
 class RangeIgnored(StoreFailure):
-    """A ranged GET was answered with the whole object or another range: a proxy that does not know ranges."""
+    """The answer to a ranged GET is the whole object or another range: a proxy without support for ranges."""
 
 
 class LongBody(StoreFailure):
-    """The answer to a ranged GET holds more bytes than the range."""
+    """The answer to a ranged GET has more bytes than the range."""
 
 
 class PreconditionFailed(StoreFailure):
-    """The object is not the one that the condition named."""
+    """The object does not match the condition."""
 
 
 class ConflictRetry(StoreFailure):
-    """Two conditional writes of one key met; the store decided for neither and asks to try again."""
+    """Two conditional writes of one key met; the store applied neither and asks for a retry."""
 
 
 class ShortRead(StoreError, FormatError):
-    """The object ends before the range does: it is truncated, or the metadata that gave the range is damaged."""
+    """The object ends before the range does: it is truncated, or the metadata with the range is damaged."""
 
 
 class InvalidRange(StoreError, FormatError):
-    """The range starts at or behind the end of the object, or its end lies before its start."""
+    """The range starts at or after the end of the object, or its end is before its start."""
 
 
 def request_id_of(headers: Mapping[str, str]) -> str | None:
-    """What the server calls the request that it answers with these headers; None where it does not say.
+    """The server's id of a request, from the headers of its answer; None if there is none.
 
-    headers  names in lower case, or such as are found in any case
+    headers  names in lower case, or a case-insensitive mapping
     """
     for name in REQUEST_IDS:
-        found = headers.get(name)
-        if found and _REQUEST_ID.fullmatch(found):
-            return found
+        value = headers.get(name)
+        if value and _REQUEST_ID.fullmatch(value):
+            return value
     return None
 
 
 @contextmanager
 def answered_with(headers: Mapping[str, str]) -> Iterator[None]:
-    """Errors in here are about the answer with these headers, and say so."""
+    """Adds the request id in these headers to errors raised inside."""
     try:
         yield
     except LanceError as error:
@@ -165,10 +165,10 @@ def answered_with(headers: Mapping[str, str]) -> Iterator[None]:
         raise
 
 
-def name_bucket(error: LanceError, bucket: str, attempts: int = 1) -> None:
-    """Say in an error which bucket it is about: a key alone does not tell.
+def note_bucket(error: LanceError, bucket: str, attempts: int = 1) -> None:
+    """Add the bucket to an error's message: a key alone does not identify the object.
 
-    attempts  how often the request was made
+    attempts  how many requests were made
     """
     error.attempts = max(error.attempts, attempts)
     named = f"(bucket {bucket})"

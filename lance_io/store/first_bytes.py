@@ -1,7 +1,7 @@
-"""How long answers to GETs took to begin, in this process: a histogram that costs a few additions for each.
+"""Histogram of the time to first byte of GETs in this process; recording costs a few additions.
 
-What is measured is what a reader waits for, and what hedging goes by: from when a GET's turn has come, a connection for
-it included, to the head of the first right answer, of whichever of its requests. Refusals are not among them.
+The time is what a reader waits for, and the input of hedging: from the start of a GET's turn, with the wait for a
+connection, to the headers of the first valid answer of any of its requests. Refusals do not count.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""Upper ends of the buckets."""
+"""Upper bounds of the buckets."""
 
 
 class FirstByteTally:
     """The histogram. Safe from any thread.
 
-    watchers  called with the seconds of each answer, on the loop that reads it: they should be short
+    watchers  called with the seconds of each answer, on the loop that reads it; they should be short
     """
 
     def __init__(self) -> None:
@@ -30,29 +30,29 @@ class FirstByteTally:
         self.watchers: tuple[Callable[[float], None], ...] = ()
 
     def numbers_for(self, owner: object) -> list[float]:
-        """Numbers that the owner, one loop's, adds to: of each bucket, of what is above all of them, and the sum."""
+        """Counters that one loop's `owner` adds to: one per bucket, one for longer times, and the sum in seconds."""
         numbers = [0.0] * (len(SECONDS) + 2)
         self._tally.follow(owner, {"get": numbers})
         return numbers
 
     def watch(self, watcher: Callable[[float], None]) -> Callable[[], None]:
-        """Call it for every answer from now on; gives what ends that."""
+        """Call `watcher` for every answer from now on; returns a function that stops this."""
         with self._lock:
             self.watchers = (*self.watchers, watcher)
 
         def stop() -> None:
             with self._lock:
-                self.watchers = tuple(one for one in self.watchers if one is not watcher)
+                self.watchers = tuple(other for other in self.watchers if other is not watcher)
 
         return stop
 
-    def tell(self, first_byte_s: float) -> None:
-        """An answer has begun."""
+    def notify_watchers(self, first_byte_s: float) -> None:
+        """Pass the time of an answer to the watchers."""
         for watcher in self.watchers:
             watcher(first_byte_s)
 
     def total(self) -> list[float]:
-        """The numbers now: of each bucket those that lie in it or below, the last of all, then the sum."""
+        """Cumulative counts of the buckets, the last one for all answers, then the sum in seconds."""
         *counts, total_s = self._tally.total().get("get", [0.0] * (len(SECONDS) + 2))
         return [sum(counts[: end + 1]) for end in range(len(counts))] + [total_s]
 

@@ -1,4 +1,4 @@
-"""What stores do about `os.fork`: a lock that another thread held stays locked in the child for ever.
+"""Support for `os.fork`: a lock that another thread held stays locked in the child for ever.
 
 Objects with locks, pools or sockets register here; in a forked child each of them starts over. Nothing inherited is
 closed there, because closing a TLS socket or a client in the child would speak on the parent's connection.
@@ -13,17 +13,17 @@ from typing import Final, Protocol
 
 
 class ForkAware(Protocol):
-    """Something that must start over in a forked child."""
+    """Something that must reset itself in a forked child."""
 
     def start_over(self) -> None:
-        """Make new locks, forget pools and connections. Runs in the child before anything else does."""
+        """Make new locks, drop pools and connections. Runs in the child before anything else does."""
 
 
 _registered: weakref.WeakSet[ForkAware] = weakref.WeakSet()
 
 
 def survive_fork(thing: ForkAware) -> None:
-    """Have `thing.start_over()` called in every forked child for as long as `thing` lives."""
+    """Call `thing.start_over()` in every forked child for as long as `thing` lives."""
     _registered.add(thing)
 
 
@@ -32,7 +32,7 @@ _inherited: set[str] = set()
 
 
 def loaded_before_fork(package: str) -> bool:
-    """Whether a package of `_RUNTIMES` had been imported by a process that this one was forked from."""
+    """Whether the parent process had imported a package of `_RUNTIMES` before the fork."""
     return package in _inherited
 
 
@@ -46,7 +46,7 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 def never_finalize(inherited: object) -> None:
-    """Leak something that belongs to the parent: its finalizers would close or flush what the parent still uses."""
+    """Leak an object of the parent: its finalizers would close or flush a resource that the parent still uses."""
     import ctypes  # only a forked child needs it
 
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(inherited))

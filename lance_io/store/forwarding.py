@@ -1,4 +1,4 @@
-"""A store that passes everything on to another one: what stands before a store begins with it."""
+"""A store that forwards every call to another one: base class of stores that wrap a store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ForwardingStore:
-    """An `ObjectStore` that offers nothing beyond that; its methods and properties are those of `inner`."""
+    """An `ObjectStore` and nothing beyond; its methods and properties are those of `inner`."""
 
     def __init__(self, inner: ObjectStore) -> None:
         self.inner = inner
@@ -46,7 +46,7 @@ class ForwardingStore:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do."""
+        """Capabilities."""
         return self.inner.capabilities
 
     @property
@@ -67,7 +67,7 @@ class ForwardingStore:
         return await self.inner.get(key)
 
     async def head(self, key: str) -> ObjectMeta:
-        """What the store knows of an object."""
+        """Size and etag of an object."""
         return await self.inner.head(key)
 
     def list(self, prefix: str, asked: Selection = ALL) -> AsyncIterator[ObjectMeta]:

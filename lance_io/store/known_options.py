@@ -1,6 +1,6 @@
-"""The names of all storage options: one that nobody knows is told once, as it may be a typing error.
+"""Names of all storage options: an unknown name may be a typing error, and causes one warning.
 
-Names of other schemes are known wherever they are given, and so are those of pylance's that have nothing to do here:
+Options of other schemes are accepted for every URI, and so are options of pylance that have no effect here:
 one dictionary may serve several tables, and both libraries.
 """
 
@@ -56,36 +56,36 @@ _PYLANCE: Final = """
     s3_storage_class block_size max_retries retry_timeout list_is_lexically_ordered use_opendal
     use_constant_size_upload_parts
 """
-_NOT_OPENED: Final = ("cos_", "goosefs_", "hf_", "tos_")  # of schemes that pylance opens, and no store here does
-_ITS_PACE: Final = "lance_aimd_"  # requests are paced in another way here
-_PREFIXES: Final = ("headers.", _ITS_PACE, *_NOT_OPENED)
+_NOT_OPENED: Final = ("cos_", "goosefs_", "hf_", "tos_")  # of schemes that only pylance opens
+_PYLANCE_PACE: Final = "lance_aimd_"  # requests are paced in another way here
+_PREFIXES: Final = ("headers.", _PYLANCE_PACE, *_NOT_OPENED)
 
 
 def _all_names() -> frozenset[str]:
     azure, s3, client = _AZURE.split(), _S3.split(), _CLIENT.split()
-    found = [*_OURS, *_PROVIDED, *client, *s3, *azure]
+    all_names = [*_OURS, *_PROVIDED, *client, *s3, *azure]
     for names in (_OF_S3, _GOOGLE, _OSS, _PYLANCE):
-        found += names.split()
-    found += [f"aws_{name}" for name in s3]
-    found += [f"azure_{name}" for name in (*azure, *client)] + [f"azure_storage_{name}" for name in azure]
-    return frozenset(found)
+        all_names += names.split()
+    all_names += [f"aws_{name}" for name in s3]
+    all_names += [f"azure_{name}" for name in (*azure, *client)] + [f"azure_storage_{name}" for name in azure]
+    return frozenset(all_names)
 
 
 KNOWN: Final = _all_names()
 
-_told: set[str] = set()
+_warned: set[str] = set()
 _lock = threading.Lock()
 
 
-def tell_unknown(names: Iterable[str], stacklevel: int = 2) -> None:
-    """Warn of names (in lower case) of options that no store knows, of each once in this process."""
+def warn_unknown(names: Iterable[str], stacklevel: int = 2) -> None:
+    """Warn of names (in lower case) that are no known option, once for each name in this process."""
     for name in names:
         if name in KNOWN or name.startswith(_PREFIXES):
             continue
         with _lock:
-            if name in _told:
+            if name in _warned:
                 continue
-            _told.add(name)
+            _warned.add(name)
         import difflib
 
         near = difflib.get_close_matches(name, sorted(KNOWN), 1)

@@ -34,7 +34,7 @@ class MemoryStore:
     """Objects in this process's memory.
 
     name   appears in `identity`; None makes a store that is equal to no other
-    clock  by which objects are dated, seconds since the epoch
+    clock  dates the objects, seconds since the epoch
     """
 
     scheme = "memory"
@@ -89,10 +89,10 @@ class MemoryStore:
         gap_bytes: int,
         scratch: WritableBuffer | None = None,
     ) -> Fetched:
-        """Copies of all ranges, one behind the other; see `SyncReads`."""
+        """Copies of all ranges, one after the other; see `SyncReads`."""
         parts = [ranges.part(first, end) for first, end in pairwise(bounds)]
-        found = [self._read(key, part, gap_bytes) for key, part in zip(keys, parts, strict=True)]
-        return join_fetched(found, parts)
+        parts_read = [self._read(key, part, gap_bytes) for key, part in zip(keys, parts, strict=True)]
+        return join_fetched(parts_read, parts)
 
     def get_sync(self, key: str) -> bytes:
         """A whole object."""
@@ -118,9 +118,9 @@ class MemoryStore:
 
     def list_sync(self, prefix: str, asked: Selection = ALL) -> list[ObjectMeta]:
         """Objects below a prefix in key order."""
-        found = list(islice(self._walk(prefix, asked.start_after, asked.delimiter), asked.limit))
+        listed = list(islice(self._walk(prefix, asked.start_after, asked.delimiter), asked.limit))
         self.stats.count("list", prefix, 0)
-        return found
+        return listed
 
     def _walk(self, prefix: str, start_after: str | None, delimiter: str | None) -> Iterator[ObjectMeta]:
         with self._lock:
@@ -266,7 +266,7 @@ class MemoryStore:
 
 
 class MemoryPartWriter:
-    """Parts of an object to be; see `PartWriter`."""
+    """Parts of an object that is being written; see `PartWriter`."""
 
     def __init__(self, store: MemoryStore, key: str, *, if_absent: bool) -> None:
         self._store = store
@@ -326,7 +326,7 @@ class MemoryUpload:
         return self._meta
 
     def abort(self) -> None:
-        """Forget what was written."""
+        """Drop the written bytes."""
         self._over = True
 
     def _check_open(self) -> None:

@@ -1,7 +1,7 @@
-"""Several stores as one to read from, for tables whose files lie in more than one.
+"""A read-only view of several stores as one, for tables whose files lie in more than one store.
 
 key                    of an object in the table's own store
-<identity>/<key>       of an object in the mounted store of that identity
+<identity>/<key>       of an object in the mounted store with that identity
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def mounted_key(store: ObjectReads, key: str) -> str:
 
 
 class MountedStore:
-    """Reads from the store that a key names. It offers no reads without a loop, even if all its stores do.
+    """Reads from the store that a key names. Never offers synchronous reads, even if all its stores do.
 
-    home    where keys without an identity lie
-    others  stores of other identities
+    home    store of keys without an identity
+    others  the other stores
 
-    Reads are planned by the numbers of a store that takes round trips, if any does. Requests count in the statistics
+    Reads are planned by the profile of a store with round trips, if there is one. Requests count in the statistics
     of the store that they go to.
     """
 
@@ -38,7 +38,7 @@ class MountedStore:
         self.identity = " + ".join(store.identity for store in stores)
         self.profile = next((store for store in stores if not offers_sync_reads(store)), home).profile
 
-    def _place(self, key: str) -> tuple[ObjectReads, str]:
+    def _resolve(self, key: str) -> tuple[ObjectReads, str]:
         for prefix, store in self._others.items():
             if key.startswith(prefix):
                 return store, key[len(prefix) :]
@@ -46,15 +46,15 @@ class MountedStore:
 
     async def get_range(self, key: str, start: int, end: int) -> Buffer:
         """See `ObjectReads`, like all methods."""
-        store, key = self._place(key)
+        store, key = self._resolve(key)
         return await store.get_range(key, start, end)
 
     async def get_suffix(self, key: str, num_bytes: int) -> tuple[Any, int, str | None]:
         """The end of an object."""
-        store, key = self._place(key)
+        store, key = self._resolve(key)
         return await store.get_suffix(key, num_bytes)
 
     async def get(self, key: str) -> tuple[Buffer, ObjectMeta]:
         """A whole object."""
-        store, key = self._place(key)
+        store, key = self._resolve(key)
         return await store.get(key)

@@ -1,6 +1,6 @@
 """Protocols that a store may offer beyond `ObjectStore`, and how callers ask for them.
 
-A store needs none of these. `offers_sync_reads`, `offers_sync_writes` and `keeps_copies` ask by type, once for each.
+A store needs none of these. `offers_sync_reads`, `offers_sync_writes` and `keeps_copies` check the type, once for each.
 """
 
 from __future__ import annotations
@@ -20,42 +20,42 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class PlanReads(Protocol):
-    """Offered by stores that execute a whole list of ranges in one call for less than one call per range."""
+    """Offered by stores for which one call with a list of ranges is cheaper than one call per range."""
 
     async def read_ranges(self, key: str, ranges: Ranges, gap_bytes: int, read_bytes_max: int) -> Fetched:
-        """All ranges of one object in one buffer, in the order asked; errors as `get_range`.
+        """All ranges of one object in one buffer, in the given order; errors as `get_range`.
 
         gap_bytes       ranges closer than this may share a read (the gap is then part of the buffer)
-        read_bytes_max  how large one read may be
+        read_bytes_max  maximal size of a read
         """
 
 
 class StartedRead(Protocol):
-    """A range on its way; see `StartReads`.
+    """A range read in progress; see `StartReads`.
 
-    tag  of who asked for it, until `result` is called
+    tag  the caller's own, until `result` is called
     """
 
     tag: Any
 
     @property
     def queue_s(self) -> float:
-        """Seconds that its requests have waited before they were sent."""
+        """Seconds that its requests waited before they were sent."""
 
     def result(self) -> Buffer | None:
-        """Once it is over: its bytes, read-only; None if they are in the memory that was given. Errors as `get_range`.
+        """After its end: the bytes, read-only; None if they are in the request's `memory`. Errors as `get_range`.
 
-        After an error anything may be in that memory, but nothing is written there any more.
+        After an error the contents of `memory` are undefined, but nothing writes there any more.
         """
 
     def cancel(self) -> None:
-        """Give it up, harmless when it is over: nothing is written to its memory, nobody is told of its end."""
+        """Cancel it; a no-op after its end. Nothing writes to its memory any more, and no callback is called."""
 
 
 class Flow:
-    """The requests of one operation: those of several take turns where they wait.
+    """The requests of one operation. Where requests wait, operations take turns.
 
-    reads_once  what they read is hardly asked for again: it is a scan
+    reads_once  a scan: its bytes are hardly read again
     """
 
     __slots__ = ("__weakref__", "reads_once")
@@ -65,16 +65,16 @@ class Flow:
 
 
 flow: Final[ContextVar[Flow | None]] = ContextVar("lance_io.store.flow", default=None)
-"""What requests of this context belong to. Those of no operation (manifests and the like) go ahead."""
+"""Operation of the requests of this context. Requests without one (manifests and the like) go first."""
 
 
 class WantedRange(NamedTuple):
     """A range to read; see `StartReads`.
 
     start, end  of the object, not empty
-    memory      writable, of that length: where the bytes are to be; None for memory of the store's own
-    operation   that it belongs to: those of several take turns where they wait
-    tag         of who asks
+    memory      writable, `end - start` bytes: destination of the bytes; None for memory of the store's own
+    operation   that it belongs to; operations take turns where requests wait
+    tag         the caller's own
     """
 
     key: str
@@ -85,68 +85,71 @@ class WantedRange(NamedTuple):
     tag: Any = None
 
 
-RangesEnded: TypeAlias = "Callable[[Sequence[StartedRead]], None]"
-ToldAgain: TypeAlias = "Callable[[Any, bool], None]"
+OnRangesDone: TypeAlias = "Callable[[Sequence[StartedRead]], None]"
+OnRetry: TypeAlias = "Callable[[Any, bool], None]"
 
 
 @runtime_checkable
 class StartReads(Protocol):
     """Offered by stores that read ranges without a task for each: a take may need hundreds of them at once."""
 
-    def start_ranges(self, wanted: Sequence[WantedRange], ended: RangesEnded, told: ToldAgain) -> Sequence[StartedRead]:
-        """Begin to read ranges; called on a running loop. One for each, in their order; none has begun if it raises.
+    def start_ranges(
+        self, requests: Sequence[WantedRange], on_done: OnRangesDone, on_retry: OnRetry
+    ) -> Sequence[StartedRead]:
+        """Start reading ranges, on a running loop. Returns one read per request, in order; starts none if it raises.
 
-        ended  called on the loop with those that are over, in a later turn; not with those that were cancelled
-        told   called with the tag of one whose request is made again: with True as it is late, with False as it failed
+        on_done   called on the loop, in a later turn, with reads that have ended; never with cancelled reads
+        on_retry  called with a read's tag when its request is sent again: with True for a hedge, with False after a
+                  failure
         """
 
 
 @runtime_checkable
 class FindsRanges(Protocol):
-    """Offered by stores with a disk cache: who plans ranges has them looked for there before they go to the store."""
+    """Offered by stores with a disk cache: the planner of ranges looks there before it starts requests."""
 
-    def looks_for(self, key: str, operation: Flow | None) -> bool:
+    def may_be_cached(self, key: str, operation: Flow | None) -> bool:
         """Whether ranges of an object may be in the cache and are worth a look, for an operation."""
 
     def find_ranges(self, wanted: Sequence[WantedRange]) -> Future[list[memoryview | None]]:
-        """What the cache has of ranges that `looks_for` has said yes to; returns at once, another thread looks.
+        """Read ranges for which `may_be_cached` is true from the cache; returns at once, another thread reads.
 
-        One for each: its memory, if that was given and was filled; other memory, read-only, with its bytes; or None,
-        after which anything may be in the memory that was given.
+        One item for each range: its `memory`, if given, filled; other memory, read-only, with its bytes; or None for
+        a cache miss, which leaves the contents of `memory` undefined.
         """
 
 
 @runtime_checkable
 class KeepsCopies(Protocol):
-    """Offered by stores with a disk cache, for objects whose names may be used again, such as manifests.
+    """Offered by stores with a disk cache, for objects whose names may be reused, such as manifests.
 
-    What never changes they keep by themselves.
+    They cache immutable objects without these calls.
     """
 
     async def find_copy(self, key: str, etag: str | None) -> Buffer | None:
-        """The bytes of an object without a request: of the one with this etag, or, with None, of the last one known."""
+        """The cached bytes of an object, without a request: with this etag, or the latest ones for None."""
 
     def keep_copy(self, key: str, etag: str | None, data: Buffer) -> None:
-        """Keep an object that was read; returns at once."""
+        """Cache an object that was read; returns at once."""
 
     def forget_copy(self, key: str) -> None:
-        """Keep none of an object any more; returns at once."""
+        """Drop the cached copy of an object; returns at once."""
 
 
 @runtime_checkable
 class SyncReads(Protocol):
-    """Offered by stores whose bytes are at hand without waiting: memory and local disk. Safe from any thread.
+    """Offered by stores that read without waiting for a network: memory and local disk. Safe from any thread.
 
-    Errors are those of the async methods of the same name; of several objects that of the first one that fails.
+    Errors are those of the async methods with the same names; of several objects the error of the first that fails.
     """
 
     def read_sync(
         self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int, scratch: WritableBuffer | None = None
     ) -> list[Fetched]:
-        """Ranges of objects, each with its key: all of an object in one buffer, in the order asked.
+        """Ranges of objects, by key: all ranges of an object in one buffer, in the given order.
 
-        Several objects are read side by side where that is faster. A small object that is read whole is one range of
-        the purpose "metadata" from its first byte on; with several such none is kept open.
+        Several objects are read in parallel if that is faster. A small object that is read whole is one range of
+        the purpose "metadata" from its first byte on; with several of them no file is kept open.
 
         scratch  writable memory for all results; used if it is large enough and no `ranges.keep` is true
         """
@@ -168,7 +171,7 @@ class SyncReads(Protocol):
         """A whole object."""
 
     def suffix_sync(self, keys: Sequence[str], num_bytes: int) -> list[tuple[Buffer, int]]:
-        """Of each object the last `num_bytes` (all of a shorter one) and its size in bytes."""
+        """The last `num_bytes` of each object (all of a shorter one), and its size in bytes."""
 
     def list_sync(self, prefix: str, asked: Selection = ALL) -> list[ObjectMeta]:
         """As `ObjectStore.list`."""
@@ -178,7 +181,7 @@ class SyncReads(Protocol):
 
 
 def offers_sync_reads(store: object) -> TypeGuard[SyncReads]:
-    """Whether a store offers `SyncReads`. What `isinstance` says, which needs longer than a small read."""
+    """Whether a store offers `SyncReads`. Same answer as `isinstance`, which takes longer than a small read."""
     return _offers(type(store), SyncReads)
 
 
@@ -186,10 +189,10 @@ _OFFERED: dict[tuple[type, type], bool] = {}
 
 
 def _offers(kind: type, protocol: type) -> bool:
-    found = _OFFERED.get((kind, protocol))
-    if found is None:
-        found = _OFFERED[kind, protocol] = issubclass(kind, protocol)
-    return found
+    offered = _OFFERED.get((kind, protocol))
+    if offered is None:
+        offered = _OFFERED[kind, protocol] = issubclass(kind, protocol)
+    return offered
 
 
 def keeps_copies(store: object) -> TypeGuard[KeepsCopies]:
@@ -201,7 +204,7 @@ def keeps_copies(store: object) -> TypeGuard[KeepsCopies]:
 class SyncWrites(Protocol):
     """Offered beside `SyncReads`: writing without a loop. Safe from any thread.
 
-    Errors are those of the async methods of the same name.
+    Errors are those of the async methods with the same names.
     """
 
     def put_sync(
@@ -226,11 +229,11 @@ class SyncWrites(Protocol):
 
 
 @runtime_checkable
-class PutsTogether(Protocol):
-    """Offered by stores that write several small objects for less than one by one."""
+class PutsMany(Protocol):
+    """Offered by stores for which writing several small objects together is cheaper than one after the other."""
 
     def put_many_sync(self, contents: Mapping[str, Buffer], *, durability: Durability | None = None) -> None:
-        """Write objects, given by key, each as `ObjectStore.put` does; after a failure some of them may be there."""
+        """Write objects, given by key, each as `ObjectStore.put` does; after a failure some of them may exist."""
 
     async def put_many(self, contents: Mapping[str, Buffer], *, durability: Durability | None = None) -> None:
         """The same on the running loop."""
@@ -238,16 +241,16 @@ class PutsTogether(Protocol):
 
 @runtime_checkable
 class HoldsFolders(Protocol):
-    """A store where folders stay when the last object in them is removed, and where links lead elsewhere."""
+    """A store whose folders stay when their last object is removed, and whose links lead elsewhere."""
 
     def own_files_sync(self, folder: str) -> Sequence[str]:
-        """Keys of all files in a folder and below it, and of links in it; what is behind a link is not its own."""
+        """Keys of all files and links in a folder and below it; links are not followed."""
 
     async def own_files(self, folder: str) -> Sequence[str]:
         """The same on the running loop."""
 
     def remove_empty_folders_sync(self, folder: str) -> None:
-        """Remove a folder and those below it as far as nothing is in them; links are neither followed nor removed."""
+        """Remove a folder and its subfolders if they are empty; links are neither followed nor removed."""
 
     async def remove_empty_folders(self, folder: str) -> None:
         """The same on the running loop."""
@@ -255,10 +258,10 @@ class HoldsFolders(Protocol):
 
 @runtime_checkable
 class HasOwnPaths(Protocol):
-    """A store whose URIs are not those of a scheme that everybody knows."""
+    """A store whose URIs do not have a well-known scheme."""
 
     def key_of(self, uri: str) -> str:
-        """The key that a URI or path names in it. Raises `UsageError` for those of other stores."""
+        """The key of a URI or path in this store. Raises `UsageError` for URIs of other stores."""
 
 
 def offers_sync_writes(store: object) -> TypeGuard[SyncWrites]:
@@ -266,6 +269,6 @@ def offers_sync_writes(store: object) -> TypeGuard[SyncWrites]:
     return _offers(type(store), SyncWrites) and _offers(type(store), SyncReads)
 
 
-def puts_together(store: object) -> TypeGuard[PutsTogether]:
-    """Whether a store offers `PutsTogether`."""
-    return _offers(type(store), PutsTogether)
+def offers_put_many(store: object) -> TypeGuard[PutsMany]:
+    """Whether a store offers `PutsMany`."""
+    return _offers(type(store), PutsMany)

@@ -1,11 +1,11 @@
-"""Does this bucket keep the promise of create-if-absent? Tried once per process and bucket, before it is relied on.
+"""Tests whether a bucket supports create-if-absent: once per process and bucket, before a commit relies on it.
 
     PUT _versions/.probe-<uuid>, If-None-Match: *     applied
     PUT the same again                                412: kept; 200: ignored, two writers would both win
     DELETE it
 
-Amazon's own endpoints are trusted, memory and the local disk know by themselves. An answer that says nothing (a lost
-connection, 409, 5xx) decides nothing: the second PUT is made again until two certain answers contradict or agree.
+Amazon's own endpoints are trusted; memory and the local disk always support it. An inconclusive answer (a lost
+connection, 409, 5xx) decides nothing: the second PUT is repeated until two conclusive answers agree or contradict.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _kept: dict[str, bool] = {}  # by the identity of the store
 
 
 def refuse_undecided(store: ObjectStore) -> None:
-    """Raise `UnsupportedError` where it is known without a request that the store does not keep the promise."""
+    """Raise `UnsupportedError` if the store is already known not to support create-if-absent; makes no request."""
     able = store.capabilities
     if not able.conditional_create or _kept.get(store.identity) is False:
         raise UnsupportedError(f"{store.identity} {able.create_refusal}")
 
 
 class ConditionalProbe:
-    """The question for one store. `run` may run beside other requests, and more than once at a time.
+    """The test for one store. `run` may run beside other requests, and more than once at a time.
 
-    folder  key prefix of the table's `_versions` folder, without a slash at its end: writers may write there
+    folder  key prefix of the table's `_versions` folder, without a trailing slash: writers may write there
     """
 
     def __init__(self, store: ObjectStore, folder: str) -> None:
@@ -49,9 +49,9 @@ class ConditionalProbe:
         self._folder = folder
 
     async def run(self) -> None:
-        """Return if the store keeps the promise; no request when that is known.
+        """Return if the store supports create-if-absent; makes no request if that is known.
 
-        Raises `UnsupportedError` if it does not, and the store's own error when there is no telling.
+        Raises `UnsupportedError` if it does not, and the store's own error if the answers are inconclusive.
         """
         able = self._store.capabilities
         kept = able.conditional_create
@@ -83,7 +83,7 @@ class ConditionalProbe:
             except StoreFailure as error:
                 if error.status != 501:
                     raise
-                return False  # refused, because it is not known
+                return False  # the server does not implement the header
             else:
                 if is_there:
                     return False

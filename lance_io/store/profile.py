@@ -1,4 +1,4 @@
-"""Numbers by which reads from a store are planned."""
+"""Numbers that the planning of reads from a store uses."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from lance_io.store.costs import (
     EXPRESS_GETS,
     SIGNED_GETS,
     RequestCosts,
+    has_cost_options,
     requests_within_descriptors,
-    tells_costs,
 )
 
 if TYPE_CHECKING:
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoreProfile:
-    """The numbers by which reads from a store are planned; those of the cloud follow from its `costs.py`.
+    """Numbers that the planning of reads from a store uses; those of cloud stores follow from `costs.py`.
 
     take_gap_bytes, scan_gap_bytes            ranges closer than this share a read, for takes and for scans
-    take_read_bytes_max, scan_read_bytes_max  how large a read may grow by merging
-    split_bytes                               a range longer than this is read in several requests
-    requests_start, requests_max              requests in flight: of a scan at first, and of everything at most
-    tail_bytes, tail_bytes_max                how much of a file's end the first read of it asks for: the first, or of
-                                              large files with page indexes there a 256th, at most the second. A store
-                                              that is waited for has a larger second one
-    whole_file_bytes                          files up to this size are read whole, if that is of use
-    hedge_percent                             for 100 reads, how many more may go out where an answer is late
-    max_requests_per_second                   for stores with a speed limit; 0 for none
-    costs                                     what requests to the store cost; None where that is nothing to speak of
+    take_read_bytes_max, scan_read_bytes_max  maximal size of a read that merges ranges
+    split_bytes                               a longer range is read in several requests
+    requests_start, requests_max              requests in flight: initially of a scan, and at most of everything
+    tail_bytes, tail_bytes_max                bytes at a file's end that its first read fetches: the first number, or
+                                              for large files with page indexes there a 256th of the file, at most the
+                                              second number. Stores with latency have a larger second number
+    whole_file_bytes                          files up to this size may be read whole
+    hedge_percent                             late requests that may be repeated, per 100 reads
+    max_requests_per_second                   for stores with a rate limit; 0 for none
+    costs                                     costs of requests to the store; None if they are negligible
     """
 
     name: str
@@ -62,16 +62,16 @@ class StoreProfile:
     costs: RequestCosts | None = None
 
     def with_options(self, options: Mapping[str, str]) -> StoreProfile:
-        """This profile with the numbers that `options` names by field; `block_size` is pylance's `take_gap_bytes`.
+        """This profile with the fields that `options` names; `block_size` is pylance's `take_gap_bytes`.
 
-        Options that say what the store costs (`RequestCosts.with_options`) come first: see `with_costs`.
-        options  lower-case names to decimal texts; names that are no field are left alone. Raises `UsageError` for
+        Cost options (`RequestCosts.with_options`) apply first: see `with_costs`.
+        options  lower-case names to decimal texts; names that are no field are ignored. Raises `UsageError` for
                  a value that is no number of at least 0 (1 for `requests_*`, `*_max`, `split_bytes`, `tail_bytes`).
         """
         changes: dict[str, Any] = {}
         if not options:
             return self
-        if tells_costs(options):
+        if has_cost_options(options):
             numbers = {name: text for name, text in options.items() if name in PROFILE_OPTIONS}
             return self.with_costs((self.costs or SIGNED_GETS).with_options(options)).with_options(numbers)
         if "block_size" in options:
@@ -84,9 +84,9 @@ class StoreProfile:
         return replace(self, **changes)._at_most(changes.get("requests_max", self.requests_max))
 
     def with_costs(self, costs: RequestCosts) -> StoreProfile:
-        """This profile for a store that costs something else: with what follows from that.
+        """This profile for a store with other costs, and the numbers that follow from them.
 
-        A number for which both costs say the same stays as it is, and so do all of a store that had none.
+        A number stays if both costs give the same value, and all numbers stay if this profile has no costs.
         """
         before = self.costs
         if before is None:
@@ -100,11 +100,11 @@ class StoreProfile:
 
     @property
     def connections_max(self) -> int:
-        """Connections that are open at once: one for each request, and some for those that are made again when late."""
+        """Connections that are open at once: one for each request, and some for hedged requests."""
         return self.requests_max + -(-self.requests_max * self.hedge_percent // 100)
 
     def within_descriptors(self) -> StoreProfile:
-        """This profile with no more requests in flight than the process has file descriptors for their connections."""
+        """This profile with its requests in flight limited by the file descriptors for their connections."""
         return self._at_most(requests_within_descriptors(self.requests_max))
 
     def _at_most(self, requests: int) -> StoreProfile:
@@ -115,8 +115,8 @@ PROFILE_OPTIONS: Final = (
     "block_size",
     *(field.name for field in fields(StoreProfile) if field.name not in ("name", "costs")),
 )
-"""Storage options that are numbers of a profile."""
-_FOLLOW: Final = {  # numbers of a profile, and the property of its costs that each is
+"""Storage options that set fields of a profile."""
+_FOLLOW: Final = {  # field of a profile: property of its costs
     "take_gap_bytes": "take_gap_bytes",
     "scan_gap_bytes": "scan_gap_bytes",
     "take_read_bytes_max": "read_bytes_max",
@@ -160,10 +160,10 @@ CLOUD = StoreProfile(
     hedge_percent=5,
     costs=SIGNED_GETS,
 )
-# A client that costs a millisecond of processor time per request.
+# A client that takes a millisecond of processor time per request.
 SLOW_CLIENT = replace(CLOUD.with_costs(CLIENT_GETS), name="slow-client", hedge_percent=0)
-# The same for a store whose bytes cost money. Eight requests in flight would keep that client busy at the latency that
-# is promised; as no such bucket was measured, it has the number of the others.
+# The same for a store whose bytes cost money. Eight requests in flight would keep that client busy at the promised
+# latency; as no such bucket was measured, it has the number of the others.
 S3_EXPRESS = replace(
     SLOW_CLIENT.with_costs(EXPRESS_GETS),
     name="s3-express",

@@ -1,11 +1,11 @@
-"""Storage options that somebody gives anew before they expire, such as the temporary keys of a service of one's own.
+"""Storage options from a provider that refreshes them before they expire, such as temporary keys of your own service.
 
-A provider has a method `fetch_storage_options()` that gives storage options, among them
+A provider has a method `fetch_storage_options()` that returns storage options, among them
 
-    expires_at_millis      until when they hold, in milliseconds since 1970; without it: for ever
-    refresh_offset_millis  how long before that new ones are asked for (60,000)
+    expires_at_millis      when they expire, in milliseconds since 1970; without it: never
+    refresh_offset_millis  how long before that they are refreshed (60,000)
 
-as those of pylance and of namespaces do. It is asked in a thread, by one caller at a time for the whole process.
+like the providers of pylance and of namespaces. It is called in a thread, by one caller at a time in a process.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ T = TypeVar("T")
 EXPIRES_AT: Final = "expires_at_millis"
 REFRESH_OFFSET: Final = "refresh_offset_millis"
 OFFSET_MS: Final = 60_000
-MESSAGE_MAX: Final = 500  # characters of a provider's own message that an error shows
+MESSAGE_MAX: Final = 500  # characters of a provider's own message in an error
 
 
 @runtime_checkable
 class StorageOptionsProvider(Protocol):
-    """Gives storage options. May also have `provider_id()`: providers of the same one stand for each other."""
+    """Returns storage options. May also have `provider_id()`: providers with the same id are interchangeable."""
 
     def fetch_storage_options(self) -> Mapping[str, str]:
-        """Options of this moment; may block. See the module's description for when it is asked again."""
+        """Current options; may block. The module's docstring says when it is called again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provided:
-    """Options as a provider gave them, with lower-case names.
+    """Options of a provider, with lower-case names.
 
     expires_s  when they expire, in seconds since 1970; None: never
-    ahead_s    how long before that others are asked for
+    ahead_s    how long before that they are refreshed
     """
 
     options: Mapping[str, str]
@@ -56,7 +56,7 @@ class Provided:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Provided:
-        """From normalized options. Raises `UsageError` for times that are no whole numbers."""
+        """From normalized options. Raises `UsageError` for times that are not whole numbers."""
         expires = options.get(EXPIRES_AT)
         return cls(
             options={name: text for name, text in options.items() if name not in (EXPIRES_AT, REFRESH_OFFSET)},
@@ -64,13 +64,13 @@ class Provided:
             ahead_s=whole_number(REFRESH_OFFSET, options.get(REFRESH_OFFSET, str(OFFSET_MS))) / 1000,
         )
 
-    def holds(self, seconds: float) -> bool:
-        """Whether they hold for so long."""
+    def are_valid_for(self, seconds: float) -> bool:
+        """Whether they expire later than in `seconds`."""
         return self.expires_s is None or self.expires_s - time.time() > seconds
 
 
 class OptionsSource:
-    """What a provider gave last, for all stores of this process."""
+    """The latest options of a provider, for all stores of this process."""
 
     def __init__(self, provider: StorageOptionsProvider) -> None:
         self.provider = provider
@@ -79,30 +79,30 @@ class OptionsSource:
         survive_fork(self)
 
     def start_over(self) -> None:
-        """In a forked child: the thread that asked may not be here."""
+        """In a forked child: the thread that called the provider may not exist here."""
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"OptionsSource({type(self.provider).__name__})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return source_for, (self.provider,)  # without what it gave
+        return source_for, (self.provider,)  # without the options
 
     @property
     def identity(self) -> str:
-        """What tells its credentials from others in any process: the provider's own word, else nothing that lasts."""
+        """Identifies its credentials in any process: the provider's own id, else an id of this process only."""
         named = getattr(self.provider, "provider_id", None)
         return f"provider {named()}" if callable(named) else f"provider {id(self)} of one process"
 
     @property
     def latest(self) -> Provided | None:
-        """What was given last, expired or not."""
+        """The latest options, expired or not."""
         return self._latest
 
     def first(self, given: Mapping[str, str]) -> Provided:
-        """What was given last, expired or not; the first time, asks for it.
+        """The latest options, expired or not; fetches them the first time.
 
-        given  options beside the provider; where they say until when they hold, they are what it gave first
+        given  options beside the provider; if they have an expiry, they are its first answer
         Raises our errors.
         """
         if self._latest is not None:
@@ -110,40 +110,40 @@ class OptionsSource:
         with self._lock:
             if self._latest is None:
                 known = Provided.of(given) if EXPIRES_AT in given else None
-                self._latest = known if known is not None and known.holds(known.ahead_s) else self._ask()
+                self._latest = known if known is not None and known.are_valid_for(known.ahead_s) else self._ask()
             return self._latest
 
     def newer(self, known: Provided | None, margin_s: float) -> Provided:
-        """Others than those that somebody knows: those that were given since, if they hold for so long, else new ones.
+        """Options newer than `known`; refreshes them if they expire within `margin_s`.
 
         Raises our errors.
         """
         with self._lock:
-            if self._latest is None or self._latest is known or not self._latest.holds(margin_s):
+            if self._latest is None or self._latest is known or not self._latest.are_valid_for(margin_s):
                 self._latest = self._ask()
             return self._latest
 
     def _ask(self) -> Provided:
         name = type(self.provider).__name__
         try:
-            found: Any = self.provider.fetch_storage_options()
+            fetched: Any = self.provider.fetch_storage_options()
         except LanceError:
             raise
-        except Exception as error:  # of anybody's code; what it raises may hold what it was told in confidence
+        except Exception as error:  # from foreign code; the message may contain secrets
             text = self._redact(f"{type(error).__name__}: {error}")[:MESSAGE_MAX]
             raise AccessDenied(f"the storage_options_provider {name} gave no storage options ({text})") from None
-        if not found:
+        if not fetched:
             raise AccessDenied(f"the storage_options_provider {name} gave no storage options")
         try:
-            return Provided.of(normalize(found))
+            return Provided.of(normalize(fetched))
         except TypeError as error:
             raise AccessDenied(f"the storage_options_provider {name}: {error}") from None
 
     def _redact(self, text: str) -> str:
-        """A message without the values of what was given last, and without the parts of signatures."""
+        """A message without the values of the latest options, and without the parts of signatures."""
         values = () if self._latest is None else tuple(self._latest.options.values())
         parts = [*values, *(part for value in values for part in re.split("[&=]", value))]
-        # what is shorter is no credential, and may be part of any word
+        # shorter parts are no credentials, and may occur in any word
         return hide_secrets(text, [part for part in parts if len(part) >= 8])
 
 
@@ -161,7 +161,7 @@ os.register_at_fork(after_in_child=_start_over)
 
 
 def source_for(provider: StorageOptionsProvider) -> OptionsSource:
-    """What all stores share whose options come from this provider, or one of the same `provider_id()`."""
+    """The source that all stores with this provider share, or with another one of the same `provider_id()`."""
     named = getattr(provider, "provider_id", None)
     key: object = str(named()) if callable(named) else id(provider)
     with _sources_lock:
@@ -172,9 +172,9 @@ def source_for(provider: StorageOptionsProvider) -> OptionsSource:
 
 
 def with_provider(options: Mapping[str, T] | None, provider: Any) -> Mapping[str, T] | None:
-    """Storage options and who gives others; as they are where there is no provider.
+    """Storage options with their provider; unchanged if there is none.
 
-    Raises `TypeError` for what cannot be asked for options.
+    Raises `TypeError` for a provider without `fetch_storage_options`.
     """
     if provider is None:
         return options
@@ -187,16 +187,16 @@ def with_provider(options: Mapping[str, T] | None, provider: Any) -> Mapping[str
 
 
 def gather_provider(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords of a call, with `storage_options_provider` in `storage_options`. Errors as of `with_provider`."""
-    found = dict(keywords)
-    provider = found.pop("storage_options_provider", None)
+    """The keywords of a call with `storage_options_provider` moved into `storage_options`; see `with_provider`."""
+    gathered = dict(keywords)
+    provider = gathered.pop("storage_options_provider", None)
     if provider is not None:
-        found["storage_options"] = with_provider(found.get("storage_options"), provider)
-    return found
+        gathered["storage_options"] = with_provider(gathered.get("storage_options"), provider)
+    return gathered
 
 
 def source_of(options: Mapping[str, Any] | None) -> OptionsSource | None:
-    """Who gives others of these storage options, or None."""
+    """The provider of these storage options, or None."""
     if not isinstance(options, ProvidedOptions):
         return None
     source: OptionsSource = options.source

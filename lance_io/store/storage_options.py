@@ -1,7 +1,7 @@
-"""Storage options: texts by name, in any case, with environment variables behind them.
+"""Storage options: case-insensitive names with text values; environment variables are the fallback.
 
-The names are those of pylance. Switches and numbers (`True`, `5`) are taken as their text; all else that is no text is
-a `TypeError`.
+The names are those of pylance. Booleans and numbers (`True`, `5`) are converted to text; any other value that is not
+text is a `TypeError`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _VARIABLES_OF_PYLANCE = {
     "LANCE_PROCESS_IO_THREADS_LIMIT": "requests_max",
     "LANCE_MAX_IOP_SIZE": "split_bytes",
 }
-_ALL_VARIABLES: Final = (*_VARIABLES_OF_PYLANCE.items(), *_VARIABLES.items())  # of two for an option the last counts
+_ALL_VARIABLES: Final = (*_VARIABLES_OF_PYLANCE.items(), *_VARIABLES.items())  # the last one for an option wins
 _ENCODED_VARIABLES: Final = frozenset(os.fsencode(variable) for variable, _ in _ALL_VARIABLES)
 _TRUE = frozenset({"1", "true", "on", "yes", "y"})
 _FALSE = frozenset({"0", "false", "off", "no", "n", ""})
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-zµ]+)\s*")  # durations are some of these
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-zµ]+)\s*")  # a duration is a sequence of these
 _UNITS = {
     1e-9: "ns nsec nanos nanosecond nanoseconds",
     1e-6: "us µs usec micros microsecond microseconds",
@@ -49,9 +49,9 @@ _SECONDS = {name: seconds for seconds, names in _UNITS.items() for name in names
 
 
 class ProvidedOptions(dict[str, T]):
-    """Storage options beside which somebody gives others, credentials above all; copies keep that.
+    """Storage options with a provider that refreshes them, credentials above all; copies keep the provider.
 
-    source  who gives them, see `provided_options.py`
+    source  the provider, see `provided_options.py`
     """
 
     __slots__ = ("source",)
@@ -70,8 +70,9 @@ def normalize(options: Mapping[str, object] | None) -> dict[str, str]:
 
 
 def options_of(options: Mapping[str, T] | None) -> dict[str, T]:
-    """A copy of the options that somebody gave, with whoever gives others. Raises `TypeError` for what is no mapping,
-    and for other names than texts and other values than texts, switches and numbers.
+    """A copy of the user's options, with their provider.
+
+    Raises `TypeError` for anything but a mapping of texts to texts, booleans and numbers.
     """
     if options is None:
         return {}
@@ -82,47 +83,47 @@ def options_of(options: Mapping[str, T] | None) -> dict[str, T]:
             raise TypeError(f"storage_options is a dict of texts, found a name {_describe(name)}")
         if not isinstance(value, (str, int, float)):
             raise TypeError(
-                f"storage option {name}: expected a text, found a value {_describe(value)}; leave out what is unset"
+                f"storage option {name}: expected a text, found a value {_describe(value)}; omit unset options"
             )
     return ProvidedOptions(options, options.source) if isinstance(options, ProvidedOptions) else dict(options)
 
 
 def _describe(value: object) -> str:
-    """What a value is, without showing it: it may be a credential."""
+    """The type of a value, without the value itself: it may be a credential."""
     return f"of type {type(value).__name__}"
 
 
 def planning(options: Mapping[str, str], environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The options with what `LANCE_IO_*` variables say behind them: numbers of a `StoreProfile`, and `durability`.
+    """The options, with `LANCE_IO_*` variables as fallback: numbers of a `StoreProfile`, and `durability`.
 
-    Behind these are the variables that pylance reads.
+    The variables that pylance reads are the fallback of these.
     """
     source = os.environ if environment is None else environment
-    found = (
+    from_variables = (
         {name: source[variable] for variable, name in _ALL_VARIABLES if variable in source} if _any_in(source) else {}
     )
-    return {**found, **options}
+    return {**from_variables, **options}
 
 
 def _any_in(environment: Mapping[str, str]) -> bool:
     """Whether one of the variables may be set.
 
-    Each look into `os.environ` encodes a name, by four calls of functions: thirty of them are a tenth of opening a
-    table. So one look goes to what lies behind it, where that is as known here.
+    Each lookup in `os.environ` encodes a name with four function calls: thirty of them are a tenth of the time of
+    opening a table. So this looks once at the dictionary inside of it, where there is one as expected.
     """
     names = getattr(environment, "_data", None) if os.name == "posix" else None
     return not isinstance(names, dict) or not names.keys().isdisjoint(_ENCODED_VARIABLES)
 
 
 def planning_variables() -> dict[str, str]:
-    """The variable that each of these options is read from, the one that counts where there are two."""
+    """The environment variable of each of these options; of two variables the one that takes effect."""
     variables = {**_VARIABLES_OF_PYLANCE, **_VARIABLES}
-    set_ones = {name: variable for variable, name in variables.items() if variable in os.environ}
-    return {**{name: variable for variable, name in _VARIABLES.items()}, **set_ones}
+    in_use = {name: variable for variable, name in variables.items() if variable in os.environ}
+    return {**{name: variable for variable, name in _VARIABLES.items()}, **in_use}
 
 
 def switch(name: str, text: str) -> bool:
-    """A yes or no; `UsageError` for anything else."""
+    """A boolean; `UsageError` for anything else."""
     if text.lower() in _TRUE:
         return True
     if text.lower() in _FALSE:
@@ -133,16 +134,16 @@ def switch(name: str, text: str) -> bool:
 def seconds(name: str, text: str) -> float:
     """A duration such as `5s`, `500ms`, `2 minutes`, `1h 30m` or `30` (seconds), in seconds."""
     text = text.strip()
-    if re.fullmatch(r"\d+(\.\d+)?", text):  # pylance wants a unit
+    if re.fullmatch(r"\d+(\.\d+)?", text):  # pylance requires a unit
         return float(text)
-    found = _SPAN.findall(text)
-    if not found or _SPAN.sub("", text) or any(unit not in _SECONDS for _, unit in found):
+    spans = _SPAN.findall(text)
+    if not spans or _SPAN.sub("", text) or any(unit not in _SECONDS for _, unit in spans):
         raise UsageError(f"storage option {name}: expected a duration such as '30s', found {text!r}")
-    return sum(float(number) * _SECONDS[unit] for number, unit in found)
+    return sum(float(number) * _SECONDS[unit] for number, unit in spans)
 
 
 def durability(options: Mapping[str, str]) -> Durability:
-    """The option `durability` of those that `planning` gives: `full`, the default, or `none`."""
+    """The option `durability` among those that `planning` returns: `full`, the default, or `none`."""
     text = options.get("durability", "full").lower()
     if text == "full":
         return "full"

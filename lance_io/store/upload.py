@@ -1,14 +1,14 @@
-"""Writing objects of any size through any store: one PUT while little was written, parts in parallel above.
+"""Writes objects of any size to any store: one PUT for small objects, parallel parts for larger ones.
 
-    write ──> part being filled (16 MiB) ──> at most 8 parts under way ──> complete
-                                              each sent again by its store where that helps
+    write ──> part being filled (16 MiB) ──> at most 8 parts in flight ──> complete
+                                              the store retries each of them
 
-Memory is 9 parts, whatever the size of the object. Parts are equal, as some services demand, and grow only where
-10,000 of them would not suffice; fewer are then under way at once, so that the memory stays the same.
+Memory is 9 parts, for objects of any size. Parts have equal sizes, as some services require, and grow only if
+10,000 of them would not suffice; fewer are then in flight, so the memory stays the same.
 
-An upload that fails or is cancelled is aborted before the error is raised, shielded from further cancellation. What
-an abort could not remove (the connection is gone, the process ends) stays invisible in the bucket and costs storage:
-a lifecycle rule that drops incomplete uploads after some days is part of a bucket's set-up.
+A failed or cancelled upload is aborted before the error is raised, shielded from further cancellation. Parts that the
+abort cannot remove (the connection is lost, the process ends) stay invisible in the bucket and cost storage:
+set up a lifecycle rule for the bucket that drops incomplete uploads after some days.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 PART_BYTES: Final = 16 * MIB  # also the largest object that is written in one request
 PARTS_IN_FLIGHT: Final = 8
-PARTS_MAX: Final = 10_000  # of one object, at S3 and everything like it
-_GROW_AFTER: Final = 5_000  # parts of the first size, where nobody said how many bytes would come ...
-_GROW_EVERY: Final = 1_000  # ... and then doubled after so many: room for a TiB
-_COPY_BYTES: Final = 1 * MIB  # copied at a time; a part that holds more gets its memory at once, not bit by bit
+PARTS_MAX: Final = 10_000  # of one object, at S3 and compatible services
+_GROW_AFTER: Final = 5_000  # without a size hint, parts double after this number of parts of the first size ...
+_GROW_EVERY: Final = 1_000  # ... and again after every 1,000 parts: room for a TiB
+_COPY_BYTES: Final = 1 * MIB  # copied at a time; a larger part gets its memory at once, not bit by bit
 
 _logger = get_logger(__name__)
 
@@ -40,11 +40,11 @@ _logger = get_logger(__name__)
 def part_bytes_of(number: int, content_length_hint: int | None, *, equal: bool, part_bytes: int = PART_BYTES) -> int:
     """Size of the part `number` (from 0) in bytes.
 
-    content_length_hint  bytes of the whole object, roughly, or None
-    equal                all parts must have one size: without a hint they then do not grow
+    content_length_hint  approximate size of the whole object in bytes, or None
+    equal                all parts must have the same size: without a hint they then do not grow
     part_bytes           the usual size
     """
-    expected = (content_length_hint or 0) * 5 // 4  # a hint is not a promise
+    expected = (content_length_hint or 0) * 5 // 4  # a hint may be too low
     whole_mib = -(-expected // PARTS_MAX // MIB) * MIB
     first = max(part_bytes, whole_mib)
     if equal or number < _GROW_AFTER:
@@ -78,7 +78,7 @@ class PartUpload:
         self._num_parts = 0
         self._sent_bytes = 0
         self._starting: asyncio.Future[PartWriter] | None = None
-        self._sending: dict[asyncio.Task[None], int] = {}  # parts under way, and their bytes
+        self._sending: dict[asyncio.Task[None], int] = {}  # parts in flight, and their bytes
         self._meta: ObjectMeta | None = None
         self._over = False
 
@@ -101,7 +101,7 @@ class PartUpload:
                 rest = memoryview(buffer).cast("B")
                 while len(rest):
                     room = self._part_bytes - self._part.tell()
-                    if not room:  # a part is sent when more follows: what fits into one part is one PUT
+                    if not room:  # a part is sent when more bytes follow: an object of one part is one PUT
                         await self._send_part()
                         continue
                     piece, rest = rest[: min(room, _COPY_BYTES)], rest[min(room, _COPY_BYTES) :]
@@ -124,7 +124,7 @@ class PartUpload:
         return self._meta
 
     async def abort(self) -> None:
-        """Remove what was sent; see `Upload`."""
+        """Remove the parts that were sent; see `Upload`."""
         if not self._over:
             await self._give_up(None)
 
@@ -146,13 +146,13 @@ class PartUpload:
         self._part.write(piece)
 
     def _take_part(self) -> bytes:
-        """What was filled, not a copy of it; the next part is begun."""
+        """The filled part, not a copy of it; begins the next part."""
         part, self._part = self._part, io.BytesIO()
         part.truncate()
         return part.getvalue()
 
     async def _send_part(self) -> None:
-        """Put the filled part under way and begin the next one; waits for room, and for the upload to be begun."""
+        """Start sending the filled part and begin the next one; waits for room, and for the start of the upload."""
         if self._num_parts >= PARTS_MAX:
             raise UsageError(
                 f"{self._key}: {self.size_bytes} bytes are more than {PARTS_MAX} parts hold; "
@@ -172,14 +172,14 @@ class PartUpload:
         self._part_bytes = self._size_of_part(self._num_parts)
 
     async def _writer(self) -> PartWriter:
-        """The upload in parts. Cancelling this does not cancel its beginning: an upload without a name cannot end."""
+        """The multipart upload. Cancelling this does not cancel its start: only an upload with an id can be aborted."""
         if self._starting is None:
             put = self._store.put_multipart(self._key, if_absent=self._if_absent, durability=self._durability)
             self._starting = asyncio.ensure_future(put)
         return await asyncio.shield(self._starting)
 
     def _raise_failed(self) -> None:
-        """Take note of the parts that are through; raise the first error among them."""
+        """Drop the finished parts; raise the first error among them."""
         for task in [task for task in self._sending if task.done()]:
             del self._sending[task]
             task.result()
@@ -198,7 +198,7 @@ class PartUpload:
         return await writer.complete()
 
     async def _give_up(self, cause: BaseException | None) -> None:
-        """Stop the parts under way and remove the others, to the end even if the caller is cancelled again."""
+        """Cancel the parts in flight and remove the others, even if the caller is cancelled again."""
         self._over = True
         self._part.close()
         self._part = io.BytesIO()
@@ -220,13 +220,13 @@ class PartUpload:
         if not starting.cancelled() and starting.exception() is None:
             try:
                 await starting.result().abort()
-            except Exception as error:  # which nobody hears of who is cancelled meanwhile
-                _logger.warning("%s: parts of a given-up upload stay until the bucket drops them: %s", self._key, error)
+            except Exception as error:  # a cancelled caller does not see the error
+                _logger.warning("%s: parts of an aborted upload stay until the bucket drops them: %s", self._key, error)
                 raise
 
 
 def _memory_of(num_bytes: int) -> io.BytesIO:
-    """An empty buffer that need not move to hold so many bytes."""
+    """An empty buffer with room for `num_bytes`, so that it need not be moved."""
     buffer = io.BytesIO()
     buffer.seek(num_bytes - 1)
     buffer.write(b"\0")

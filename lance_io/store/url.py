@@ -1,15 +1,15 @@
-"""From a URI to a store and a place in it.
+"""From a URI to a store and a location in it.
 
     none, file://, file-object-store://   local disk; `~` and relative paths are resolved
     file:/path                            the same as file:///path
-    memory://                             a store of its own for every call
+    memory://                             a new store for every call
     shared-memory://name/path             the store of that name in this process
     s3://bucket/path, s3a://              `lance_io[s3]`
     gs://bucket/path                      `lance_io[gcs]`
-    oss://bucket/path                     the same, by Alibaba's options
+    oss://bucket/path                     as s3://, with Alibaba's options
     az://container/path, abfs[s]://       `lance_io[azure]`; also container@account.dfs.core.windows.net/path
-    others                                what fsspec knows, `lance_io[fsspec]`
-    a `FilesystemUri`                     a place on a filesystem that somebody has made
+    others                                schemes of fsspec, `lance_io[fsspec]`
+    a `FilesystemUri`                     a path on a filesystem object of the user
 
 All but the first, and those in memory, are URLs: `%20` is a space, `.` and `..` are resolved, and `?` or `#` ends them,
 as in pylance.
@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from lance_io.errors import UnsupportedError, UsageError
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.records import dataclass
 from lance_io.redaction import hide_secrets
 from lance_io.runtime import in_thread, load_modules
-from lance_io.store.known_options import tell_unknown
+from lance_io.store.known_options import warn_unknown
 from lance_io.store.profile import LOCAL, MEMORY
 from lance_io.store.provided_options import source_of
 from lance_io.store.storage_options import durability, normalize, planning
@@ -41,25 +41,25 @@ if TYPE_CHECKING:
     from lance_io.store import memory
     from lance_io.store.api import ObjectStore
     from lance_io.store.azure import container as azure
-    from lance_io.store.filesystem import place as filesystems
+    from lance_io.store.filesystem import resolve as filesystems
     from lance_io.store.gcs import gcs_store as gcs
     from lance_io.store.local import disk
     from lance_io.store.memory import MemoryStore
     from lance_io.store.provided_options import OptionsSource
     from lance_io.store.s3 import bucket as s3
 else:
-    disk = later("lance_io.store.local.disk")
-    memory = later("lance_io.store.memory")
-    s3 = later("lance_io.store.s3.bucket")
-    gcs = later("lance_io.store.gcs.gcs_store")
-    azure = later("lance_io.store.azure.container")
-    filesystems = later("lance_io.store.filesystem.place")
+    disk = lazy_module("lance_io.store.local.disk")
+    memory = lazy_module("lance_io.store.memory")
+    s3 = lazy_module("lance_io.store.s3.bucket")
+    gcs = lazy_module("lance_io.store.gcs.gcs_store")
+    azure = lazy_module("lance_io.store.azure.container")
+    filesystems = lazy_module("lance_io.store.filesystem.resolve")
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SHORT_FILE = re.compile(r"file:(?!//)", re.IGNORECASE)
 _NOT_YET = frozenset({"s3+ddb"})
 _AZURE = frozenset({"az", "abfs", "abfss"})
-_CLIENTS = {  # what a scheme's store imports
+_CLIENTS = {  # modules that a scheme's store imports
     **dict.fromkeys(("file", "file-object-store"), ("lance_io.store.local.disk",)),
     **dict.fromkeys(("memory", "shared-memory"), ("lance_io.store.memory",)),
     **dict.fromkeys(("s3", "s3a", "oss"), ("lance_io.store.s3.bucket", "lance_io.store.http.gets")),
@@ -67,16 +67,16 @@ _CLIENTS = {  # what a scheme's store imports
     **dict.fromkeys(_AZURE, ("lance_io.store.azure.container", "lance_io.store.http.gets")),
     "s3+ddb": ("lance_io.store.s3.bucket", "aiobotocore.session"),
 }
-_PROVIDED = frozenset({"s3", "s3a", "gs", *_AZURE, "s3+ddb"})  # may ask for storage options
-_OTHERS = ("lance_io.store.filesystem.place", "fsspec.core", "lance_io.store.filesystem.fsspec_calls")
-_TEXT_MISTAKES = str.maketrans("", "", "\t\r\n")  # what a URL loses wherever it stands
+_PROVIDED = frozenset({"s3", "s3a", "gs", *_AZURE, "s3+ddb"})  # these support a storage options provider
+_OTHERS = ("lance_io.store.filesystem.resolve", "fsspec.core", "lance_io.store.filesystem.fsspec_calls")
+_TEXT_MISTAKES = str.maketrans("", "", "\t\r\n")  # characters that are removed from URLs
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 _DOT = re.compile(r"(?:\.|%2e){1,2}", re.IGNORECASE)
 _shared: dict[str, MemoryStore] = {}
 
 
 class FilesystemUri(str):
-    """A path or URI on a filesystem that somebody has made.
+    """A path or URI on a filesystem object of the user.
 
     filesystem  of fsspec, pyarrow or obstore
     """
@@ -85,16 +85,16 @@ class FilesystemUri(str):
     filesystem: Any
 
     def __new__(cls, uri: str, filesystem: Any) -> FilesystemUri:
-        made = super().__new__(cls, uri)
-        made.filesystem = filesystem
-        return made
+        self = super().__new__(cls, uri)
+        self.filesystem = filesystem
+        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FilesystemUri, (str(self), self.filesystem)
 
 
 def uri_on(filesystem: Any, uri: Any) -> Any:
-    """A URI on a filesystem; as it is where none was given, or where it is none. Raises `UsageError` for no URI."""
+    """A URI on a filesystem; `uri` itself if `filesystem` is None. Raises `UsageError` for anything but a URI."""
     if filesystem is None:
         return uri
     if not isinstance(uri, (str, os.PathLike)):
@@ -103,18 +103,18 @@ def uri_on(filesystem: Any, uri: Any) -> Any:
 
 
 def uri_of(location: Location) -> str:
-    """What opens a location again, in this process or another one."""
+    """A URI that opens a location again, in this process or another one."""
     filesystem = getattr(getattr(location.store, "calls", None), "given", None)
-    if filesystem is None or isinstance(filesystem, tuple):  # a URL, which opens it by itself
+    if filesystem is None or isinstance(filesystem, tuple):  # a URL is enough to open it
         return location.uri
     return FilesystemUri(location.uri, filesystem)
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A place in a store.
+    """A location in a store.
 
-    path  key prefix without a slash at its end (but `/` itself); empty for a whole bucket or memory store
+    path  key prefix without a trailing slash (except `/` itself); empty for a whole bucket or memory store
     uri   the same as text for people and other processes, without credentials
     """
 
@@ -123,19 +123,19 @@ class Location:
     uri: str
 
     def key(self, *parts: str) -> str:
-        """The key of something below this place."""
+        """The key of an object below this location."""
         return "/".join([self.path.rstrip("/"), *parts] if self.path else parts)
 
     def below(self, *parts: str) -> Location:
-        """A place below this one."""
+        """A location below this one."""
         return Location(self.store, self.key(*parts), "/".join([self.uri.rstrip("/"), *parts]))
 
 
 def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> Location:
-    """The store that a URI names, and the place in it; makes no request, but asks a provider that was never asked.
+    """The store of a URI, and the location in it; makes no request, but calls a provider for the first time.
 
-    storage_options  names in any case; those that no scheme knows are told by a warning, and ignored as in pylance
-    Raises `UsageError` for an unknown scheme or an option that makes no sense, `UnsupportedError` for a scheme that
+    storage_options  case-insensitive names; unknown ones cause a warning and are ignored, as in pylance
+    Raises `UsageError` for an unknown scheme or an invalid option, `UnsupportedError` for a scheme that
     this release does not open, `ModuleNotFoundError` if the scheme's client library is missing.
     """
     text = uri_text(uri)
@@ -151,7 +151,7 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
     scheme = match[1].lower() if match else "file"
     rest = text[match.end() :] if match else text
     if scheme in _CLIENTS:
-        tell_unknown(options, stacklevel=3)
+        warn_unknown(options, stacklevel=3)
     if scheme in ("file", "file-object-store"):
         path = _file_path(rest) if match else os.path.abspath(os.path.expanduser(rest))
         planned = planning(options)
@@ -169,13 +169,13 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
     if opened is not None:
         return Location(*opened, text.rstrip("/"))
     raise UsageError(
-        f"No object store provider found for scheme: '{scheme}' in {text!r}; what fsspec knows takes "
+        f"No object store provider found for scheme: '{scheme}' in {text!r}; schemes of fsspec need "
         "pip install 'lance_io[fsspec]'"
     )
 
 
 def _in_memory(scheme: str, rest: str, text: str, options: Mapping[str, str]) -> Location:
-    """In a store of its own, or in the one of this process that the URI names."""
+    """A location in a new store, or in the shared store that the URI names."""
     name, _, path = rest.partition("/")
     _expect_no_user(scheme, name)
     if scheme == "memory":
@@ -184,8 +184,8 @@ def _in_memory(scheme: str, rest: str, text: str, options: Mapping[str, str]) ->
 
 
 def _open_bucket(scheme: str, rest: str, options: Mapping[str, str], source: OptionsSource | None) -> Location:
-    """What `scheme://` + `rest` names in a bucket or a container."""
-    bucket, path = _cloud_place(scheme, rest, has_account=scheme in _AZURE)
+    """The location of `scheme://` + `rest` in a bucket or a container."""
+    bucket, path = _split_bucket(scheme, rest, has_account=scheme in _AZURE)
     store: ObjectStore
     if scheme in _AZURE:
         store = azure.open_azure(bucket, options, source)
@@ -204,7 +204,7 @@ def _expect_no_provider(source: OptionsSource | None, scheme: str) -> None:
 
 
 def is_opened_by_fsspec(uri: str) -> bool:
-    """Whether a URI is of a scheme that this package has no store of its own for, and that fsspec knows."""
+    """Whether fsspec opens a URI: its scheme has no store in this package, and fsspec supports it."""
     match = _SCHEME.match(uri)
     if match is None or match[1].lower() in _CLIENTS or match[1].lower() in _NOT_YET:
         return False
@@ -213,10 +213,10 @@ def is_opened_by_fsspec(uri: str) -> bool:
 
 
 async def load_client(uri: Any, storage_options: Mapping[str, Any] | None = None) -> None:
-    """Import what `open_store` will import for a URI, and ask who gives options, in a thread: no loop may lose the
-    time that takes.
+    """Import the modules that `open_store` needs for a URI, and call the storage options provider, both in a thread.
 
-    Does nothing for what is no URI, and where the library is missing: `open_store` says so.
+    They would block the loop otherwise. Does nothing for anything but a URI, and if the library is missing:
+    `open_store` raises then.
     """
     match = _SCHEME.match(os.fspath(uri)) if isinstance(uri, (str, os.PathLike)) else None
     if isinstance(uri, FilesystemUri):
@@ -232,7 +232,7 @@ async def load_client(uri: Any, storage_options: Mapping[str, Any] | None = None
 
 
 def uri_text(uri: object) -> str:
-    """A path or URI as text. Raises `TypeError` for what is neither, bytes among it."""
+    """A path or URI as text. Raises `TypeError` for anything else, bytes among it."""
     text = os.fspath(uri) if isinstance(uri, os.PathLike) else uri
     if isinstance(text, str):
         return text
@@ -259,10 +259,10 @@ def _file_path(rest: str) -> str:
     raise UsageError(f"file://{rest}: expected file:///absolute/path")
 
 
-def _cloud_place(scheme: str, rest: str, *, has_account: bool = False) -> tuple[str, str]:
+def _split_bucket(scheme: str, rest: str, *, has_account: bool = False) -> tuple[str, str]:
     """The bucket and the key prefix of `scheme://` + `rest`.
 
-    has_account  the bucket may have `@` and an account behind it
+    has_account  the bucket may be followed by `@` and an account
     """
     if rest.startswith("arn:"):
         raise UnsupportedError(
@@ -288,7 +288,7 @@ def _cloud_place(scheme: str, rest: str, *, has_account: bool = False) -> tuple[
 
 
 def _expect_no_user(scheme: str, authority: str) -> None:
-    """Raise `UsageError` for a user or a port, which is not shown: it may be a password."""
+    """Raise `UsageError` for a user or a port; the message omits it, as it may be a password."""
     if ":" in authority or "@" in authority:
         raise UsageError(
             f"expected {scheme}://bucket/path, found a user or a port; credentials go into storage_options"
@@ -296,19 +296,19 @@ def _expect_no_user(scheme: str, authority: str) -> None:
 
 
 def _without_end(rest: str) -> str:
-    """A URL without query and fragment, which mean nothing here, and without what URLs lose."""
+    """A URL without query and fragment, which have no meaning here, and without the characters that URLs drop."""
     return re.split("[?#]", rest.translate(_TEXT_MISTAKES).rstrip("\x00 "), maxsplit=1)[0]
 
 
 def _without_dots(path: str) -> str:
-    """The path with its `.` and `..` resolved, which may be escaped; nothing lies above its beginning."""
-    found: list[str] = []
+    """The path with its `.` and `..` resolved, which may be escaped; `..` at the root is dropped."""
+    kept: list[str] = []
     parts = path.split("/")
     for part in parts:
         if not _DOT.fullmatch(part):
-            found.append(part)
-        elif len(unquote(part)) == 2 and found:
-            found.pop()
+            kept.append(part)
+        elif len(unquote(part)) == 2 and kept:
+            kept.pop()
     if _DOT.fullmatch(parts[-1]):
-        found.append("")
-    return "/".join(found)
+        kept.append("")
+    return "/".join(kept)

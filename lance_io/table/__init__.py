@@ -1,7 +1,7 @@
-"""METADATA, PURE: what a version of a table is made of, from bytes to frozen values, and what changes mean.
+"""METADATA, PURE: versions of a table, parsed from bytes into frozen values, and the meaning of changes.
 
-    manifest/      a version: manifest, fragments, deletion files, row ids, index section, and where they are
-    transaction/   changes: transactions and operations, conflicts, rebase, the version that comes of them, cleanups
+    manifest/      a version: manifest, fragments, deletion files, row ids, index section, and their paths
+    transaction/   changes: transactions and operations, conflicts, rebase, the next version, cleanups
 
-Whoever calls these functions has fetched the bytes; nothing here does I/O. May import `format` and below.
+Nothing here does I/O: callers fetch the bytes. May import `format` and below.
 """

@@ -17,7 +17,7 @@ from lance_io.format.v0_1.dictionaries import lay_out_values
 from lance_io.proto import table_pb2
 from lance_io.records import dataclass
 from lance_io.table.manifest.manifest import Manifest, from_message
-from lance_io.table.transaction.named_twice import check_in_once
+from lance_io.table.transaction.duplicate_names import check_added_once
 from lance_io.table.transaction.transaction import INLINE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ _FOOTER_MAJOR, _FOOTER_MINOR = 0, 2
 
 @dataclass(frozen=True)
 class ManifestFile:
-    """A manifest file that is to be written.
+    """A manifest file to write.
 
     data         its bytes
-    transaction  those of the transaction, also for its own file
-    manifest     the values that reading it back would give
+    transaction  the bytes of the transaction, also for its own file
+    manifest     the values that reading it back gives
     """
 
     data: bytes
@@ -46,10 +46,10 @@ class ManifestFile:
 
 
 def encode_manifest_file(following: NextVersion) -> ManifestFile:
-    """The file of a version.
+    """The manifest file of a version.
 
-    Raises as `decode_manifest` does for a manifest that contradicts itself, and `OperationError` where a data file that
-    its transaction adds was there already.
+    Raises like `decode_manifest` for a manifest that contradicts itself, and `OperationError` if the table already has
+    a data file that the transaction adds.
     """
     message, transaction = following.message, following.transaction.data
     fields = [each for each in message.fields[:] if each.dictionary.values]
@@ -65,7 +65,7 @@ def encode_manifest_file(following: NextVersion) -> ManifestFile:
         sections += [_LENGTH.pack(len(transaction)), transaction]
         position += _LENGTH.size + len(transaction)
     content = (_with_fields(message, stored.fields) if fields else message).SerializeToString(deterministic=True)
-    check_in_once(following.transaction.name, following.added, message, content)
+    check_added_once(following.transaction.name, following.added, message, content)
     footer = _FOOTER.pack(position, _FOOTER_MAJOR, _FOOTER_MINOR, MAGIC)
     data = b"".join([*sections, _LENGTH.pack(len(content)), content, footer])
     manifest = from_message(message, position, following.index_section, following.extended)
@@ -73,7 +73,7 @@ def encode_manifest_file(following: NextVersion) -> ManifestFile:
 
 
 def _with_fields(message: table_pb2.Manifest, fields: Iterable[file_pb2.Field]) -> table_pb2.Manifest:
-    """A copy of the message with these fields in place of those of the same ids."""
+    """A copy of the message with `fields` in place of those with the same ids."""
     copy = table_pb2.Manifest()
     copy.CopyFrom(message)
     by_id = {each.id: each for each in fields}

@@ -1,8 +1,8 @@
 """A store that fails by script: "the third write is applied, but its answer is lost".
 
-A run is a mapping from request numbers to faults, so a failing test names its case; `count_requests` says how many
-there are to enumerate. Which requests are numbered is up to `counts` (writes only, by default). Whether a create
-never arrived or only its answer was lost looks the same to its caller, as on a real store: `OutcomeUnknown`.
+A script maps request numbers to faults, so a failing test names its case; `count_requests` returns the number of
+requests to enumerate. `counts` selects the numbered requests (writes only, by default). The caller of a create cannot
+distinguish a lost request from a lost answer, as on a real store: both raise `OutcomeUnknown`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Fault(Enum):
-    """What happens to a request."""
+    """A fault of a request; the value describes it."""
 
     REFUSED = "it never arrives"
     LOST_ANSWER = "it is applied, the answer is lost"
@@ -31,7 +31,7 @@ class Fault(Enum):
     SHORT_BODY = "the answer has half of its bytes"
     SLOW = "it takes a minute"
     THROTTLED = "503: fewer requests, please"
-    STALE_LIST = "the listing does not show what was written through this store"
+    STALE_LIST = "the listing omits objects written through this store"
 
 
 SLOW_S = 60.0
@@ -39,18 +39,28 @@ FAULTS_OF_WRITES = (Fault.REFUSED, Fault.LOST_ANSWER, Fault.CRASH, Fault.THROTTL
 
 
 class Crashed(BaseException):
-    """The process that used the store is gone; nothing that handles errors shall handle this."""
+    """The process that used the store has crashed; a `BaseException`, so that error handlers do not catch it."""
 
 
 def is_write(request: Request) -> bool:
-    """The requests that are numbered unless the test says otherwise."""
+    """Whether a request is a write: the default of `counts`.
+
+    Args:
+        request: The request.
+    """
     return request.is_write
 
 
 class FaultyStore(WrappedStore):
-    """Does to the n-th counted request (from 0) what `script[n]` says, and the right thing to all others.
+    """A store that injects faults into counted requests, and forwards all others.
 
-    seen  the counted requests so far
+    Args:
+        inner: The store that answers the requests.
+        script: Fault of the n-th counted request, from 0.
+        counts: Selects the counted requests.
+
+    Attributes:
+        seen: Counted requests so far.
     """
 
     def __init__(
@@ -68,11 +78,18 @@ class FaultyStore(WrappedStore):
 
     @property
     def is_crashed(self) -> bool:
-        """Whether the process is gone."""
+        """Whether the process has crashed: every later request raises `Crashed`."""
         return self._crashed
 
     async def request(self, request: Request, send: Callable[[], Awaitable[T]]) -> T:
-        """Carry out a request, or what the script says."""
+        """See `WrappedStore.request`; injects the scripted fault.
+
+        Raises:
+            Crashed: During and after a `Fault.CRASH`.
+            OutcomeUnknown: For a refused create, or one with a lost answer.
+            Throttled: For `Fault.THROTTLED`.
+            Transient: For other refused requests and lost answers.
+        """
         if self._crashed:
             raise Crashed(str(request))
         fault = None
@@ -103,7 +120,7 @@ class FaultyStore(WrappedStore):
 
 
 def _failure(request: Request, message: str, kind: type[Transient] = Transient, status: int | None = None) -> Transient:
-    """The error of a request; of a create the one that real stores raise: they cannot tell whether it was applied."""
+    """The error of a request; for a create the one of real stores, which cannot know whether it was applied."""
     if request.operation == "put_create":
         kind = OutcomeUnknown
     return kind(message, path=request.key, operation=request.operation, status=status)
@@ -121,7 +138,13 @@ async def count_requests(
     work: Callable[[ObjectStore], Coroutine[Any, Any, Any]],
     counts: Callable[[Request], bool] = is_write,
 ) -> int:
-    """How many counted requests a piece of work makes when nothing fails."""
+    """Number of counted requests of some work without faults.
+
+    Args:
+        store: The store that answers the requests.
+        work: Called with the store to use.
+        counts: Selects the counted requests.
+    """
     counting = FaultyStore(store, counts=counts)
     await work(counting)
     return len(counting.seen)

@@ -1,8 +1,8 @@
 """Dependent rounds of I/O, measured without a clock.
 
-On a `VirtualTimeLoop` time stands still while anything can run and jumps to the next timer when nothing can. Around a
-memory store, `LatencyStore` makes every request last one unit; what has then passed is the number of requests that
-had to wait for one another, however many were in flight at once:
+On a `VirtualTimeLoop` time stands still while anything can run, and jumps to the next timer when nothing can. With a
+`LatencyStore` around a memory store every request takes one unit. The elapsed time is then the number of dependent
+requests, for any number of requests in flight:
 
     rows, rounds = run_virtual(lambda: read(LatencyStore(store)))
 """
@@ -25,25 +25,35 @@ T = TypeVar("T")
 
 
 class LatencyStore(WrappedStore):
-    """Every request takes `delay_s`, whatever it asks for."""
+    """A store whose every request takes the same time.
+
+    Args:
+        inner: The store that answers the requests.
+        delay_s: Seconds that each request takes.
+    """
 
     def __init__(self, inner: ObjectStore, delay_s: float = 1.0) -> None:
         super().__init__(inner)
         self._delay_s = delay_s
 
     async def request(self, request: Request, send: Callable[[], Awaitable[T]]) -> T:
-        """Wait, then pass on."""
+        """See `WrappedStore.request`; waits first."""
         await asyncio.sleep(self._delay_s)
         return await send()
 
 
 class JumpingSelector(selectors.DefaultSelector):
-    """Instead of waiting for a timer, says that its time has come."""
+    """A selector that advances virtual time in place of waiting for a timer.
+
+    Attributes:
+        jumped_s: Virtual seconds so far.
+    """
 
     jumped_s = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None:  # no timer at all: something from another thread must come
+        """See `BaseSelector.select`; a timeout advances the virtual time."""
+        if timeout is None:  # no timer: only another thread can wake the loop
             return super().select(None)
         events = super().select(0)
         if not events and timeout > 0:
@@ -52,9 +62,12 @@ class JumpingSelector(selectors.DefaultSelector):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock starts at 0 and moves only when nothing else is left to do.
+    """An event loop whose clock starts at 0 and advances only when nothing can run.
 
     It does not wait for threads while a timer is set: use it with stores that answer on the loop.
+
+    Args:
+        selector: Selector of the loop; None for a new `JumpingSelector`.
     """
 
     def __init__(self, selector: JumpingSelector | None = None) -> None:
@@ -62,12 +75,19 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         super().__init__(self._jumping)
 
     def time(self) -> float:
-        """Virtual seconds since the loop was made."""
+        """Virtual seconds since the loop was created."""
         return self._jumping.jumped_s
 
 
 def run_virtual(make: Callable[[], Coroutine[Any, Any, T]]) -> tuple[T, float]:
-    """Run a coroutine on a loop of its own with virtual time: its result, and how long it took."""
+    """Run a coroutine on a new loop with virtual time.
+
+    Args:
+        make: Returns the coroutine; called once the loop exists.
+
+    Returns:
+        The result of the coroutine, and the virtual seconds that it took.
+    """
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         loop = runner.get_loop()
         began_s = loop.time()

@@ -1,12 +1,12 @@
-"""Every request as a line of text, so that a test can state the I/O it expects.
+"""Records every request as a line of text, so that a test can state the expected I/O.
 
     list _versions/
     get _versions/1.manifest
     get data/7f.lance -65536
     get data/7f.lance 0-16384
 
-`record(store)` keeps the abilities of the store: around one that reads without waiting comes one that does so too.
-A list of ranges read in one call gives one line per read, merged as the store would merge it.
+`record(store)` keeps synchronous reads and writes if the store offers them.
+A list of ranges in one call gives one line per read, with ranges merged as the store merges them.
 """
 
 from __future__ import annotations
@@ -28,9 +28,14 @@ T = TypeVar("T")
 
 
 class RecordingStore(WrappedStore):
-    """Writes down each request when it goes out.
+    """A store that records each request when it is sent.
 
-    base  left out at the start of keys
+    Args:
+        inner: The store that answers the requests.
+        base: Prefix that is removed from keys in the log.
+
+    Attributes:
+        requests: Requests so far.
     """
 
     def __init__(self, inner: ObjectStore, base: str = "") -> None:
@@ -44,13 +49,13 @@ class RecordingStore(WrappedStore):
         return [str(request) for request in self.requests]
 
     def take_log(self) -> list[str]:
-        """The log since the last call."""
+        """Return the log since the last call, and clear it."""
         log = self.log
         self.requests.clear()
         return log
 
     async def request(self, request: Request, send: Callable[[], Awaitable[T]]) -> T:
-        """Note and pass on."""
+        """See `WrappedStore.request`; records the request first."""
         self._note(request)
         return await send()
 
@@ -64,7 +69,7 @@ class RecordingStore(WrappedStore):
 
 
 class RecordingSyncStore(RecordingStore):
-    """The same around a store that offers `SyncReads` and `SyncWrites`."""
+    """A `RecordingStore` around a store that offers `SyncReads` and `SyncWrites`; also records synchronous calls."""
 
     @property
     def _sync(self) -> SyncReads:
@@ -77,7 +82,7 @@ class RecordingSyncStore(RecordingStore):
     def read_sync(
         self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int, scratch: WritableBuffer | None = None
     ) -> list[Fetched]:
-        """See `SyncReads`, like all methods here."""
+        """See `SyncReads.read_sync`."""
         for key, ranges in wanted:
             self._note_ranges(key, ranges, gap_bytes)
         return self._sync.read_sync(wanted, gap_bytes, scratch)
@@ -90,29 +95,29 @@ class RecordingSyncStore(RecordingStore):
         gap_bytes: int,
         scratch: WritableBuffer | None = None,
     ) -> Fetched:
-        """Ranges of several objects in one buffer."""
+        """See `SyncReads.read_joined_sync`."""
         for key, (first, end) in zip(keys, pairwise(bounds), strict=True):
             self._note_ranges(key, ranges.part(first, end), gap_bytes)
         return self._sync.read_joined_sync(keys, ranges, bounds, gap_bytes, scratch)
 
     def get_sync(self, key: str) -> bytes:
-        """A whole object."""
+        """See `SyncReads.get_sync`."""
         self._note(Request("get", key))
         return self._sync.get_sync(key)
 
     def suffix_sync(self, keys: Sequence[str], num_bytes: int) -> list[tuple[Buffer, int]]:
-        """The ends of objects."""
+        """See `SyncReads.suffix_sync`."""
         for key in keys:
             self._note(Request("get", key, -num_bytes))
         return self._sync.suffix_sync(keys, num_bytes)
 
     def list_sync(self, prefix: str, asked: Selection = ALL) -> list[ObjectMeta]:
-        """Objects below a prefix."""
+        """See `SyncReads.list_sync`."""
         self._note(Request("list", prefix))
         return self._sync.list_sync(prefix, asked)
 
     def head_sync(self, key: str) -> ObjectMeta:
-        """Metadata of an object."""
+        """See `SyncReads.head_sync`."""
         self._note(Request("head", key))
         return self._sync.head_sync(key)
 
@@ -126,7 +131,7 @@ class RecordingSyncStore(RecordingStore):
         durability: Durability | None = None,
         in_place: bool = False,
     ) -> ObjectMeta:
-        """Write an object."""
+        """See `SyncWrites.put_sync`."""
         self._note(put_request(key, data, if_absent))
         return self._writes.put_sync(
             key, data, if_absent=if_absent, if_match=if_match, durability=durability, in_place=in_place
@@ -135,24 +140,37 @@ class RecordingSyncStore(RecordingStore):
     def open_upload_sync(
         self, key: str, *, if_absent: bool = False, durability: Durability | None = None
     ) -> SyncUpload:
-        """Write an object of any size; noted when it begins."""
+        """See `SyncWrites.open_upload_sync`; recorded when it begins."""
         self._note(Request("put_create" if if_absent else "put", key))
         return self._writes.open_upload_sync(key, if_absent=if_absent, durability=durability)
 
     def delete_sync(self, keys: Iterable[str]) -> None:
-        """Delete objects, noted one by one."""
+        """See `SyncWrites.delete_sync`; recorded one by one."""
         for key in keys:
             self._note(Request("delete", key))
             self._writes.delete_sync([key])
 
 
 def record(store: ObjectStore, base: str = "") -> RecordingStore:
-    """A recording store around `store`, with `SyncReads` if that offers it."""
+    """A recording store around `store`, with synchronous calls if `store` offers them.
+
+    Args:
+        store: The store that answers the requests.
+        base: Prefix that is removed from keys in the log.
+    """
     return (RecordingSyncStore if isinstance(store, SyncReads) else RecordingStore)(store, base)
 
 
 def merge(ranges: Ranges, gap_bytes: int) -> list[tuple[int, int]]:
-    """The reads that serve `ranges` when those closer than the gap share one; the plain statement of it."""
+    """The reads for `ranges`, a reference implementation.
+
+    Args:
+        ranges: Ranges of one object, in any order.
+        gap_bytes: Ranges with at most this gap between them share a read.
+
+    Returns:
+        Start and end of each read in bytes, in ascending order.
+    """
     reads: list[tuple[int, int]] = []
     for start, end in sorted(zip(ranges.starts.tolist(), ranges.ends.tolist(), strict=True)):
         if start == end:

@@ -1,15 +1,15 @@
-"""Interleavings by choice: every store call of every writer waits at a turnstile, and somebody says who goes next.
+"""Chosen interleavings: every store call of every writer waits at a turnstile, and a function chooses the next one.
 
-No sleeps: all writers run on one loop, and a new one is let through only when nobody else can move, work in threads
-among them. Time is virtual, and moves when nobody waits to be let through. So a race is a list of numbers, which a
-property test can draw, shrink and repeat, however slow the machine is.
+No sleeps: all writers run on one loop, and the turnstile lets the next call through only when no writer can move, work
+in threads included. Time is virtual, and advances when no call waits at the turnstile. So a race is a list of numbers,
+which a property test can draw, shrink and repeat, on machines of any speed.
 
     turnstile = Turnstile(choose)
     with asyncio.Runner(loop_factory=TurnstileLoop) as runner:
         runner.run(turnstile.run([writer(turnstile.store(inner)) for ...]))
 
-`choose(n)` gives a number below n, such as `lambda n: data.draw(integers(0, n - 1))`. Those who wait are in the order
-of the writers; what waits for one writer, in the order in which it came.
+`choose(n)` returns a number below n, such as `lambda n: data.draw(integers(0, n - 1))`. Waiting calls are in the order
+of the writers; the calls of one writer are in the order of arrival.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-_writer: ContextVar[int] = ContextVar("writer", default=-1)  # whose code is running; tasks that it makes inherit it
+_writer: ContextVar[int] = ContextVar("writer", default=-1)  # number of the running writer; its tasks inherit it
 
 
 class _SettlingSelector(JumpingSelector):
-    """Says when nothing can move but time: no callback is ready, and no thread is at work for the loop.
+    """Detects that only time can move: no callback is ready, and no thread works for the loop.
 
-    settled     is done then, once
-    moved       is done when time has moved
-    in_threads  how much work is under way in threads
+    settled     set once that is so
+    moved       set once time has advanced
+    in_threads  jobs in progress in threads
     """
 
     settled: asyncio.Future[None] | None = None
@@ -68,7 +68,7 @@ class _SettlingSelector(JumpingSelector):
 
 
 class TurnstileLoop(VirtualTimeLoop):
-    """The loop that a turnstile runs on: it knows when all of its tasks wait, and waits for threads before that."""
+    """The loop of a turnstile: detects that all of its tasks wait, after it has waited for threads."""
 
     def __init__(self) -> None:
         self._settling = _SettlingSelector()
@@ -77,7 +77,7 @@ class TurnstileLoop(VirtualTimeLoop):
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts
     ) -> asyncio.Future[T]:
-        """See asyncio. All threads that a writer waits for are asked in this way."""
+        """See `AbstractEventLoop.run_in_executor`. All threads that a writer waits for must be started with this."""
         future = super().run_in_executor(executor, func, *args)
         self._settling.in_threads += 1
         future.add_done_callback(self._end_thread)
@@ -87,24 +87,28 @@ class TurnstileLoop(VirtualTimeLoop):
         self._settling.in_threads -= 1
 
     async def settle(self) -> None:
-        """Wait until nothing else can move but time."""
+        """Wait until only time can move."""
         self._settling.settled = self.create_future()
         await self._settling.settled
 
     async def move_on(self) -> None:
-        """Wait until time has moved."""
+        """Wait until time has advanced."""
         self._settling.moved = self.create_future()
         await self._settling.moved
 
 
 class TurnstileClosed(Exception):
-    """Whoever chose the order has given up."""
+    """The turnstile is closed: the run has ended, or `choose` has raised."""
 
 
 class Turnstile:
     """Lets one waiting call through at a time.
 
-    passed  what went through, in order
+    Args:
+        choose: Called with the number of waiting calls; returns the index of the next one.
+
+    Attributes:
+        passed: Labels of the calls that were let through, in order.
     """
 
     def __init__(self, choose: Callable[[int], int]) -> None:
@@ -115,19 +119,31 @@ class Turnstile:
 
     @property
     def waiting(self) -> list[str]:
-        """What waits, in the order that `choose` chooses from."""
-        return [one.label for one in self._in_order()]
+        """Labels of the waiting calls, in the order that `choose` chooses from."""
+        return [call.label for call in self._in_order()]
 
     def _in_order(self) -> list[_Waiting]:
-        """Those who wait; who came first among several writers may depend on threads."""
-        return sorted([one for one in self._waiting if not one.gate.done()], key=lambda one: one.writer)
+        """Waiting calls by writer: their order of arrival may depend on threads."""
+        return sorted([call for call in self._waiting if not call.gate.done()], key=lambda call: call.writer)
 
     def store(self, inner: ObjectStore, name: str = "") -> TurnstileStore:
-        """A store whose calls wait here; `name` says whose they are."""
+        """A store whose calls wait at this turnstile.
+
+        Args:
+            inner: The store that answers the calls.
+            name: Begins the labels of the calls.
+        """
         return TurnstileStore(inner, self, name)
 
     async def wait(self, label: str) -> None:
-        """Wait to be let through."""
+        """Wait to be let through.
+
+        Args:
+            label: Name of the call, for `waiting` and `passed`.
+
+        Raises:
+            TurnstileClosed: The turnstile is closed.
+        """
         if self._is_closed:
             raise TurnstileClosed
         waiting = _Waiting(label, asyncio.get_running_loop().create_future(), _writer.get())
@@ -135,9 +151,16 @@ class Turnstile:
         await waiting.gate
 
     async def run(self, writers: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
-        """Run all writers to their ends, on a `TurnstileLoop`; gives what they returned or raised."""
+        """Run all writers to their ends, on a `TurnstileLoop`.
+
+        Args:
+            writers: Coroutines that use stores of this turnstile.
+
+        Returns:
+            The result of each writer, or the exception that it raised.
+        """
         loop = asyncio.get_running_loop()
-        assert isinstance(loop, TurnstileLoop), "other loops do not tell when nobody can move"
+        assert isinstance(loop, TurnstileLoop), "other loops do not detect that no writer can move"
         tasks = [_begin(loop, number, writer) for number, writer in enumerate(writers)]
         try:
             await loop.settle()
@@ -145,7 +168,7 @@ class Turnstile:
                 waiting = self._in_order()
                 if waiting:
                     chosen = waiting[self._choose(len(waiting))]
-                    self._waiting = [one for one in waiting if one is not chosen]
+                    self._waiting = [call for call in waiting if call is not chosen]
                     self.passed.append(chosen.label)
                     chosen.gate.set_result(None)
                 else:
@@ -153,9 +176,9 @@ class Turnstile:
                 await loop.settle()
             return list(await asyncio.gather(*tasks, return_exceptions=True))
         finally:
-            self._is_closed = True  # whoever chooses may have given up, and some who wait do not hear of cancellation
-            for one in self._in_order():
-                one.gate.set_exception(TurnstileClosed())
+            self._is_closed = True  # `choose` may have raised, and some waiting calls are shielded from cancellation
+            for call in self._in_order():
+                call.gate.set_exception(TurnstileClosed())
             for task in tasks:
                 task.cancel()
 
@@ -170,14 +193,20 @@ class _Waiting:
 
 
 def _begin(loop: asyncio.AbstractEventLoop, number: int, writer: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """The task of a writer, whose code knows which one it is."""
+    """The task of a writer, with its number in the context."""
     context = copy_context()
     context.run(_writer.set, number)
     return loop.create_task(writer, context=context)
 
 
 class TurnstileStore(WrappedStore):
-    """A store whose every call waits at the turnstile before it is carried out."""
+    """A store whose calls wait at a turnstile before they are sent.
+
+    Args:
+        inner: The store that answers the calls.
+        turnstile: Where they wait.
+        name: Begins the labels of the calls.
+    """
 
     def __init__(self, inner: ObjectStore, turnstile: Turnstile, name: str) -> None:
         super().__init__(inner)
@@ -185,6 +214,6 @@ class TurnstileStore(WrappedStore):
         self._name = name
 
     async def request(self, request: Request, send: Callable[[], Awaitable[T]]) -> T:
-        """Wait, then pass on."""
+        """See `WrappedStore.request`; waits first."""
         await self._turnstile.wait(f"{self._name} {request}")
         return await send()

@@ -1,4 +1,4 @@
-"""A store around a store: one hook sees every request, before it goes out and after it came back."""
+"""A store around a store: a hook sees every request, before it is sent and after its answer."""
 
 from __future__ import annotations
 
@@ -27,10 +27,14 @@ WRITES: frozenset[str] = frozenset({"put", "put_create", "part", "delete"})
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked of a store.
+    """A request to a store.
 
-    start, end  of a range; of a suffix of n bytes -n and None; both None for a whole object
-    num_bytes   payload of a write
+    Attributes:
+        operation: Class of the request.
+        key: Key of the object, or prefix of a listing.
+        start: First byte of a range; -n for a suffix of n bytes; None for a whole object.
+        end: End of a range; None for a suffix or a whole object.
+        num_bytes: Payload of a write in bytes.
     """
 
     operation: Operation
@@ -41,7 +45,7 @@ class Request:
 
     @property
     def is_write(self) -> bool:
-        """Does it change what is stored?"""
+        """Whether it changes stored objects."""
         return self.operation in WRITES
 
     def __str__(self) -> str:
@@ -53,26 +57,38 @@ class Request:
 
 
 class WrappedStore(ForwardingStore):
-    """Passes everything on to `inner`; subclasses override `request`."""
+    """Forwards every request to `inner`; subclasses override `request`.
+
+    Args:
+        inner: The store that answers the requests.
+    """
 
     async def request(self, request: Request, send: Callable[[], Awaitable[T]]) -> T:
-        """Carry out one request: `await send()` does it."""
+        """Carry out one request; override it to act before or after.
+
+        Args:
+            request: The request.
+            send: Sends it to the inner store: `await send()`.
+
+        Returns:
+            The result of `send`.
+        """
         return await send()
 
     async def get_range(self, key: str, start: int, end: int) -> Buffer:
-        """See `ObjectStore`, like all methods."""
+        """See `ObjectStore.get_range`."""
         return await self.request(Request("get", key, start, end), lambda: self.inner.get_range(key, start, end))
 
     async def get_suffix(self, key: str, num_bytes: int) -> tuple[Buffer, int, str | None]:
-        """The end of an object."""
+        """See `ObjectStore.get_suffix`."""
         return await self.request(Request("get", key, -num_bytes), lambda: self.inner.get_suffix(key, num_bytes))
 
     async def get(self, key: str) -> tuple[Buffer, ObjectMeta]:
-        """A whole object."""
+        """See `ObjectStore.get`."""
         return await self.request(Request("get", key), lambda: self.inner.get(key))
 
     async def head(self, key: str) -> ObjectMeta:
-        """Metadata of an object."""
+        """See `ObjectStore.head`."""
         return await self.request(Request("head", key), lambda: self.inner.head(key))
 
     async def put(
@@ -85,7 +101,7 @@ class WrappedStore(ForwardingStore):
         durability: Durability | None = None,
         in_place: bool = False,
     ) -> ObjectMeta:
-        """Write an object."""
+        """See `ObjectStore.put`."""
         return await self.request(
             put_request(key, data, if_absent),
             lambda: self.inner.put(
@@ -96,7 +112,7 @@ class WrappedStore(ForwardingStore):
     async def put_multipart(
         self, key: str, *, if_absent: bool = False, durability: Durability | None = None
     ) -> PartWriter:
-        """Start an upload in parts."""
+        """See `ObjectStore.put_multipart`."""
         writer = await self.request(
             Request("part", key), lambda: self.inner.put_multipart(key, if_absent=if_absent, durability=durability)
         )
@@ -110,17 +126,17 @@ class WrappedStore(ForwardingStore):
         durability: Durability | None = None,
         content_length_hint: int | None = None,
     ) -> PartUpload:
-        """Start writing an object of any size; its PUT, or its parts and their end, are requests of the wrapper."""
+        """See `ObjectStore.open_upload`; its PUT, or its parts and their completion, are requests of the wrapper."""
         return PartUpload(
             self, key, if_absent=if_absent, durability=durability, content_length_hint=content_length_hint
         )
 
     async def copy(self, source: str, key: str) -> None:
-        """Write an object with the content of another."""
+        """See `ObjectStore.copy`."""
         await self.request(Request("put", key), lambda: self.inner.copy(source, key))
 
     async def list(self, prefix: str, asked: Selection = ALL) -> AsyncIterator[ObjectMeta]:
-        """Objects below a prefix; the whole listing counts as one request."""
+        """See `ObjectStore.list`; the whole listing counts as one request."""
 
         async def collect() -> list[ObjectMeta]:
             return [meta async for meta in self.inner.list(prefix, asked)]
@@ -129,13 +145,20 @@ class WrappedStore(ForwardingStore):
             yield meta
 
     async def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects, one request each."""
+        """See `ObjectStore.delete`; one request for each object."""
         for key in keys:
             await self.request(Request("delete", key), lambda key=key: self.inner.delete([key]))  # type: ignore[misc]
 
 
 class WrappedPartWriter:
-    """An upload whose parts and end are requests of the wrapper."""
+    """An upload whose parts and completion are requests of the wrapper.
+
+    Args:
+        store: The wrapper.
+        key: Key of the object.
+        inner: The upload of the inner store.
+        if_absent: Whether the upload must not replace an object.
+    """
 
     def __init__(self, store: WrappedStore, key: str, inner: PartWriter, *, if_absent: bool) -> None:
         self._store = store
@@ -144,20 +167,26 @@ class WrappedPartWriter:
         self._end: Operation = "put_create" if if_absent else "put"
 
     async def write_part(self, number: int, offset_bytes: int, data: Buffer) -> None:
-        """Send a part."""
+        """See `PartWriter.write_part`."""
         request = Request("part", self._key, num_bytes=memoryview(data).nbytes)
         await self._store.request(request, lambda: self._inner.write_part(number, offset_bytes, data))
 
     async def complete(self) -> ObjectMeta:
-        """Make the object visible."""
+        """See `PartWriter.complete`."""
         return await self._store.request(Request(self._end, self._key), self._inner.complete)
 
     async def abort(self) -> None:
-        """Drop the parts."""
+        """See `PartWriter.abort`."""
         await self._store.request(Request("delete", self._key), self._inner.abort)
 
 
 def put_request(key: str, data: Buffer, if_absent: bool) -> Request:
-    """A PUT as the wrappers see it."""
+    """The request of a PUT.
+
+    Args:
+        key: Key of the object.
+        data: Its content, a buffer.
+        if_absent: Whether the PUT must not replace an object.
+    """
     operation: Operation = "put_create" if if_absent else "put"
     return Request(operation, key, num_bytes=memoryview(data).nbytes)

@@ -51,7 +51,7 @@ def test_update(run: Any, uri: str) -> None:
 
 @pytest.mark.parametrize(("answer", "updated"), [("n\n", 0), ("y\n", 10)])
 def test_update_asks_on_a_terminal(uri: str, monkeypatch: pytest.MonkeyPatch, answer: str, updated: int) -> None:
-    monkeypatch.setattr(change_columns, "somebody_answers", lambda: True)
+    monkeypatch.setattr(change_columns, "is_interactive", lambda: True)
     ran = CliRunner().invoke(app, ["update", uri, "b=-1", "-w", "a < 10"], input=answer)
     assert f"Update 10 rows of {uri}?" in ran.stderr
     assert column(uri, "b").count(-1) == updated

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import lance_io
 from lance_io.cli import change
 from lance_io.cli.main import app
-from lance_io.cli.version_log import Holding, changed_rows
+from lance_io.cli.version_log import FragmentContent, changed_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -63,7 +63,7 @@ def test_delete(run: Any, uri: str) -> None:
 
 @pytest.mark.parametrize(("answer", "deleted"), [("n\n", 0), ("\n", 0), ("y\n", 10)])
 def test_delete_asks_on_a_terminal(uri: str, monkeypatch: pytest.MonkeyPatch, answer: str, deleted: int) -> None:
-    monkeypatch.setattr(change, "somebody_answers", lambda: True)
+    monkeypatch.setattr(change, "is_interactive", lambda: True)
     ran = CliRunner().invoke(app, ["delete", uri, "a < 10"], input=answer)
     assert f"Delete 10 rows of {uri}?" in ran.stderr
     assert (ran.exit_code == 0) == bool(deleted)
@@ -207,7 +207,9 @@ def test_cleanup_is_as_that_of_pylance(run: Any, uri: str, tmp_path: Path) -> No
 
 def test_a_cleanup_tells_what_is_too_young_to_go(run: Any, uri: str) -> None:
     for yes in ((), ("--yes",)):
-        assert "1 version(s) more would go" in " ".join(run("cleanup", uri, "--retain-versions", 1, *yes).out.split())
+        assert "1 more version(s) are kept only because" in " ".join(
+            run("cleanup", uri, "--retain-versions", 1, *yes).out.split()
+        )
 
 
 def test_refused_cleanups(run: Any, uri: str) -> None:
@@ -264,8 +266,8 @@ def test_log_of_what_is_left(run: Any, uri: str) -> None:
 
 
 def test_rows_between_versions() -> None:
-    def holds(num_rows: int | None, *names: str) -> Holding:
-        return Holding(num_rows, frozenset(names))
+    def holds(num_rows: int | None, *names: str) -> FragmentContent:
+        return FragmentContent(num_rows, frozenset(names))
 
     assert changed_rows({}, {0: holds(5, "x")}) == (5, 0)
     assert changed_rows({0: holds(5, "x")}, {0: holds(3, "x")}) == (0, 2)

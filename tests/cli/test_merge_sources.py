@@ -177,7 +177,7 @@ def test_refused_sources(run: Any, uri: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("answer", "updated"), [("n\n", 0), ("y\n", 10)])
 def test_asks_on_a_terminal(uri: str, source: Path, monkeypatch: pytest.MonkeyPatch, answer: str, updated: int) -> None:
-    monkeypatch.setattr(merge_sources, "somebody_answers", lambda: True)
+    monkeypatch.setattr(merge_sources, "is_interactive", lambda: True)
     ran = CliRunner().invoke(app, ["merge", uri, str(source), "--on", "id"], input=answer)
     assert f"Insert 5, update 10, delete 0 rows of {uri}?" in ran.stderr
     assert (ran.exit_code == 0) == bool(updated)

@@ -77,12 +77,12 @@ class Sample:
 
     def create_sync(self, target: CommitTarget) -> CommittedVersion:
         """Make a table of four rows."""
-        self.place_data(target.place)
+        self.place_data(target.location)
         return drive_sync(create_table(target, CommitRequest(self.overwrite(0))))
 
     async def create(self, target: CommitTarget) -> CommittedVersion:
         """The same in any store."""
-        await self.place_files(target.place)
+        await self.place_files(target.location)
         return await drive_async(create_table(target, CommitRequest(self.overwrite(0))))
 
 

@@ -105,7 +105,7 @@ def target_of(root: Path) -> CommitTarget:
 
 def manifests_of(target: CommitTarget) -> list[Any]:
     """The manifest files; what a cleanup that crashed announced may lie beside them."""
-    found = target.place.store.list_sync(target.place.key("_versions", ""))  # type: ignore[attr-defined]
+    found = target.location.store.list_sync(target.location.key("_versions", ""))  # type: ignore[attr-defined]
     return [meta for meta in found if meta.name.endswith(".manifest")]
 
 
@@ -170,7 +170,7 @@ async def test_any_store_will_do(folder: Path) -> None:
     """The asynchronous driver, and a store in memory."""
     target = CommitTarget(Location(MemoryStore(), "t", "memory://t"))
     for name in files(folder):
-        await target.place.store.put(f"t/{name}", (folder / name).read_bytes())
+        await target.location.store.put(f"t/{name}", (folder / name).read_bytes())
     plan = await drive_async(plan_cleanup(target, ALL))
     done = await drive_async(run_cleanup(target, plan))
     assert (done.old_versions, done.data_files_removed, done.failed_deletes) == (5, 2, 0)
@@ -322,15 +322,15 @@ async def test_at_every_write_the_table_stays_whole(tmp_path: Path, fault: Fault
         sample.create_sync(target)
         for version in (1, 2):
             commit_sync(target, sample.overwrite(version))
-        store = FaultyStore(target.place.store, {number: fault})
-        faulty = replace(target, place=replace(target.place, store=store))
+        store = FaultyStore(target.location.store, {number: fault})
+        faulty = replace(target, location=replace(target.location, store=store))
         with suppress(Crashed, Transient, OutcomeUnknown):
             await drive_async(run_cleanup(faulty, await drive_async(plan_cleanup(faulty, ALL))))
         for meta in manifests_of(target):
-            manifest = decode_manifest(target.place.store.get_sync(meta.key))  # type: ignore[attr-defined]
+            manifest = decode_manifest(target.location.store.get_sync(meta.key))  # type: ignore[attr-defined]
             for fragment in manifest.fragments:
-                target.place.store.head_sync(f"t/data/{fragment.files[0].path}")  # type: ignore[attr-defined]
-            target.place.store.head_sync(f"t/_transactions/{manifest.transaction_file}")  # type: ignore[attr-defined]
+                target.location.store.head_sync(f"t/data/{fragment.files[0].path}")  # type: ignore[attr-defined]
+            target.location.store.head_sync(f"t/_transactions/{manifest.transaction_file}")  # type: ignore[attr-defined]
         again = drive_sync(plan_cleanup(target, ALL))
         drive_sync(run_cleanup(target, again))
         assert len(manifests_of(target)) == 1
@@ -396,7 +396,7 @@ def test_a_cleanup_whose_clock_is_ahead_removes_nothing_young(target: CommitTarg
     """Before it removes anything it learns the time from the store."""
     sample.create_sync(target)
     commit_sync(target, sample.append(1))
-    target.place.store.put_sync("t/data/fresh.lance", b"x")  # type: ignore[attr-defined]
+    target.location.store.put_sync("t/data/fresh.lance", b"x")  # type: ignore[attr-defined]
     ahead = replace(target, clock=LaterClock())
     ahead.clock.ahead_ns = 30 * DAY_S * NS  # type: ignore[attr-defined]
     plan = drive_sync(plan_cleanup(ahead, AFTER_A_SECOND))
@@ -590,9 +590,9 @@ def test_time_is_the_machines() -> None:
 
 def reads_of(target: CommitTarget, policy: CleanupPolicy) -> tuple[CleanupPlan, int]:
     """The plan, and how many manifests were read for it."""
-    before = target.place.store.stats.snapshot()
+    before = target.location.store.stats.snapshot()
     plan = drive_sync(plan_cleanup(target, policy))
-    return plan, (target.place.store.stats.snapshot() - before)["get"].requests
+    return plan, (target.location.store.stats.snapshot() - before)["get"].requests
 
 
 def test_old_versions_and_files_go_unread(folder: Path) -> None:

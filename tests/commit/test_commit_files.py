@@ -33,7 +33,7 @@ def target() -> CommitTarget:
 
 
 def keys(target: CommitTarget) -> set[str]:
-    return {meta.key for meta in target.place.store.list_sync("")}  # type: ignore[attr-defined]
+    return {meta.key for meta in target.location.store.list_sync("")}  # type: ignore[attr-defined]
 
 
 def losing(files: CommitFiles, key: str) -> Plan[None]:
@@ -48,7 +48,7 @@ def test_no_manifest_names_what_its_commit_has_removed(target: CommitTarget, sam
         sample.create_sync(target)
     transaction = sample.overwrite(0) if creates else sample.append(1)
     name = transaction.operation.fragments[0].files[0].path
-    files, key, before = CommitFiles(), target.place.key("data", name), keys(target)
+    files, key, before = CommitFiles(), target.location.key("data", name), keys(target)
     files.add_data([key])
     request = CommitRequest(transaction, files=files, alongside=[losing(files, key)])
     with pytest.raises(InternalError, match=rf"data/{name}, which it has removed itself"):
@@ -60,7 +60,7 @@ def test_no_manifest_names_what_its_commit_has_removed(target: CommitTarget, sam
 def test_a_file_that_is_made_again_is_there(target: CommitTarget, sample: Sample) -> None:
     sample.create_sync(target)
     transaction = sample.append(1)
-    files, key = CommitFiles(), target.place.key("data", transaction.operation.fragments[0].files[0].path)
+    files, key = CommitFiles(), target.location.key("data", transaction.operation.fragments[0].files[0].path)
     files.add_data([key])
     files.drop_data([key])
     files.add_data([key])
@@ -78,13 +78,13 @@ def test_whoever_listens_cannot_undo_a_version(
         raise OSError("the listener is gone")
 
     monkeypatch.setattr(trace_events, "listeners", [fail])
-    monkeypatch.setattr(trace_events, "tell_commit", fail)
+    monkeypatch.setattr(trace_events, "emit_commit", fail)
     transaction, files = sample.append(1), CommitFiles()
     with pytest.raises(OSError, match="the listener is gone"):
         drive_sync(commit(target, CommitRequest(transaction, files=files)))
     assert files.outcome == "committed"
-    assert target.place.key(transaction.path) in keys(target)
-    assert drive_sync(target.handler.find_latest(target.place)).version == 2
+    assert target.location.key(transaction.path) in keys(target)
+    assert drive_sync(target.handler.find_latest(target.location)).version == 2
 
 
 def test_a_repeated_commit_is_committed(target: CommitTarget, sample: Sample) -> None:

@@ -99,7 +99,7 @@ class World:
         """What a fresh process opens."""
         target = self.target()
         try:
-            file = drive_sync(target.handler.find_latest(target.place))
+            file = drive_sync(target.handler.find_latest(target.location))
         except NotFound:
             return None
         return decode_manifest(Read(self.place.store, file.key).answer_sync())

@@ -14,7 +14,7 @@ import pytest
 import lance_io
 from lance_io.commit.dynamodb import DynamoManifestStore
 from lance_io.commit.external import ExternalHandler, Row
-from lance_io.commit.table_location import open_place
+from lance_io.commit.table_location import open_location
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import AlreadyExists, ManifestMissing, NotFound, UsageError
 from lance_io.plans.plan import drive_async
@@ -76,7 +76,7 @@ async def uri(options: dict[str, str], s3_uri: str) -> str:
 
 @pytest.fixture
 async def target(uri: str, options: dict[str, str]) -> AsyncIterator[CommitTarget]:
-    place, handler = open_place(uri, options)
+    place, handler = open_location(uri, options)
     assert isinstance(handler, ExternalHandler) and isinstance(handler.rows, DynamoManifestStore)
     yield CommitTarget(place, handler)
     await handler.rows.aclose()
@@ -101,20 +101,20 @@ async def test_commits_in_turns_with_pylance(
     first = await sample.create(target)
     await asyncio.to_thread(lambda: lance.dataset(uri, storage_options=options).delete("a = 1"))
     appended = sample.append(1)
-    await sample.place_files(target.place, appended)
+    await sample.place_files(target.location, appended)
     third = await commit_async(target, appended, base=first.manifest)
     table = await asyncio.to_thread(lambda: lance.dataset(uri, storage_options=options).to_table())
     assert (third.manifest.version, table.num_rows) == (3, 2 * ROWS - 1)
-    row = await drive_async(rows_of(target).get(target.place.path, 3))
+    row = await drive_async(rows_of(target).get(target.location.path, 3))
     assert row == Row(3, third.file.key, third.file.size_bytes)
-    assert await drive_async(rows_of(target).get(target.place.path, 4)) is None
+    assert await drive_async(rows_of(target).get(target.location.path, 4)) is None
 
 
 async def test_many_writers_lose_nothing(target: CommitTarget, sample: Sample) -> None:
     await sample.create(target)
     done = await asyncio.gather(*(commit_async(target, sample.append(1)) for _ in range(8)))
     assert sorted(each.manifest.version for each in done) == list(range(2, 10))
-    newest = await drive_async(target.handler.find_latest(target.place))
+    newest = await drive_async(target.handler.find_latest(target.location))
     assert newest.version == 9
 
 
@@ -123,15 +123,15 @@ async def test_a_version_that_was_only_reserved_is_finished_by_readers(
 ) -> None:
     await sample.create(target)
     second = await commit_async(target, sample.append(1))
-    store, key = target.place.store, second.file.key
+    store, key = target.location.store, second.file.key
     data, _ = await store.get(key)
     staging = f"{key}-{uuid.uuid4()}"
     await store.put(staging, data)
     await store.delete([key])
-    await drive_async(rows_of(target).put_if_present(target.place.path, Row(2, staging, len(data))))
-    found = await drive_async(target.handler.find_latest(target.place))
+    await drive_async(rows_of(target).put_if_present(target.location.path, Row(2, staging, len(data))))
+    found = await drive_async(target.handler.find_latest(target.location))
     assert (found.version, found.key) == (2, key)
-    assert await drive_async(rows_of(target).get(target.place.path, 2)) == Row(2, key, len(data))
+    assert await drive_async(rows_of(target).get(target.location.path, 2)) == Row(2, key, len(data))
     with pytest.raises(NotFound):
         await store.head(staging)
     count = await asyncio.to_thread(lambda: lance.dataset(uri, storage_options=options).count_rows())
@@ -153,7 +153,7 @@ async def test_a_table_that_was_dropped_can_be_made_again(
             await asyncio.to_thread(make, maker, mode)
         branch = await asyncio.to_thread(lambda: lance_io.dataset(uri, **how).create_branch("a/side"))
         await asyncio.to_thread(branch.delete, "a = 1")
-        folders = [target.place, target.place.below("tree", "a", "side")]
+        folders = [target.location, target.location.below("tree", "a", "side")]
         assert [len(await rows_in(target, folder)) for folder in folders] == [3, 2]
         if is_async:
             await lance_io.AsyncDataset.drop(uri, **how)
@@ -195,7 +195,7 @@ async def test_rows_without_a_table_are_told_of(target: CommitTarget, uri: str, 
     for pending in (opened.insert(NUMBERS), opened.cleanup_old_versions()):
         with pytest.raises(ManifestMissing, match=r"LanceDataset\.drop"):
             await pending
-    left = [meta.key async for meta in target.place.store.list(target.place.key("data", ""))]
+    left = [meta.key async for meta in target.location.store.list(target.location.key("data", ""))]
     assert len(left) == 1  # of pylance's attempt
     await lance_io.AsyncDataset.drop(uri, **how)
     await asyncio.to_thread(make, lance)
@@ -238,7 +238,7 @@ async def test_conditions(target: CommitTarget) -> None:
 
 async def test_a_table_with_other_keys_is_refused(options: dict[str, str], s3_uri: str) -> None:
     name = await make_table(options, keys=("table", "version"))
-    place, handler = open_place(f"{s3_uri.replace('s3://', 's3+ddb://')}?ddbTableName={name}", options)
+    place, handler = open_location(f"{s3_uri.replace('s3://', 's3+ddb://')}?ddbTableName={name}", options)
     with pytest.raises(UsageError, match="base_uri"):
         await drive_async(handler.find_latest(place))
     await handler.rows.aclose()  # type: ignore[attr-defined]
@@ -247,4 +247,4 @@ async def test_a_table_with_other_keys_is_refused(options: dict[str, str], s3_ur
 @pytest.mark.parametrize("query", ["", "?", "?ddbTableName=", "?other=1", "?ddbTableName=a&x=1"])
 def test_the_uri_names_one_table(query: str) -> None:
     with pytest.raises(UsageError, match="ddbTableName"):
-        open_place(f"s3+ddb://bucket/path{query}")
+        open_location(f"s3+ddb://bucket/path{query}")

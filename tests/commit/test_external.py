@@ -42,7 +42,7 @@ class Table:
 
     @property
     def store(self) -> Any:
-        return self.target.place.store
+        return self.target.location.store
 
     def has(self, key: str) -> bool:
         try:
@@ -55,10 +55,10 @@ class Table:
         return self.rows.rows.get(("t", version))
 
     def latest(self) -> int:
-        return drive_sync(self.target.handler.find_latest(self.target.place)).version
+        return drive_sync(self.target.handler.find_latest(self.target.location)).version
 
     def plain_latest(self) -> int:
-        return drive_sync(PutAbsentHandler().find_latest(self.target.place)).version
+        return drive_sync(PutAbsentHandler().find_latest(self.target.location)).version
 
 
 @pytest.fixture
@@ -67,8 +67,8 @@ def table(sample: Sample) -> Table:
     target = CommitTarget(Location(MemoryStore(), "t", "memory://t"), ExternalHandler(rows))
     sample.create_sync(target)
     second = commit_sync(target, sample.append(1))
-    data = target.place.store.get_sync(second.file.key)  # type: ignore[attr-defined]
-    target.place.store.delete_sync([second.file.key])  # type: ignore[attr-defined]
+    data = target.location.store.get_sync(second.file.key)  # type: ignore[attr-defined]
+    target.location.store.delete_sync([second.file.key])  # type: ignore[attr-defined]
     del rows.rows["t", 2]
     return Table(target, rows, data, second.file.key, f"{second.file.key}-{uuid4()}")
 
@@ -134,7 +134,7 @@ def test_a_row_without_any_object(table: Table, sample: Sample, name: str) -> No
         with pytest.raises(ManifestMissing, match=r"version 2 .* LanceDataset\.drop .* put the object back"):
             call()
     with pytest.raises(ManifestMissing):
-        drive_sync(table.target.handler.find_version(table.target.place, 2))
+        drive_sync(table.target.handler.find_version(table.target.location, 2))
     assert table.row() == Row(2, getattr(table, name), len(table.data))
     table.store.put_sync(getattr(table, name), table.data)
     assert (table.latest(), next_version(table, sample)) == (2, 3)
@@ -146,7 +146,7 @@ def test_a_version_that_a_cleanup_removed_is_not_found(table: Table, sample: Sam
     plan = drive_sync(plan_cleanup(table.target, CleanupPolicy(older_than_s=0.0)))
     assert drive_sync(run_cleanup(table.target, plan)).old_versions == 1
     with pytest.raises(NotFound, match="Dataset version 1 was not found"):
-        drive_sync(table.target.handler.find_version(table.target.place, 1))
+        drive_sync(table.target.handler.find_version(table.target.location, 1))
     assert table.row(1) is not None and table.latest() == 2
 
 
@@ -188,7 +188,7 @@ def test_a_cleanup_leaves_a_staging_object_that_a_row_names(table: Table, sample
         table.store.put_sync(key, content)
     table.rows.rows["t", 1] = Row(1, named, len(content))
     assert cleaned(table) == {other}
-    found = drive_sync(table.target.handler.find_version(table.target.place, 1))
+    found = drive_sync(table.target.handler.find_version(table.target.location, 1))
     assert (found.key, table.has(named), table.row(1)) == (first.path, False, first)
 
 
@@ -210,7 +210,7 @@ def test_an_object_without_a_row(table: Table, sample: Sample) -> None:
 
 def test_asking_for_a_version_without_a_row_enters_it(table: Table) -> None:
     table.store.put_sync(table.final, table.data)
-    found = drive_sync(table.target.handler.find_version(table.target.place, 2))
+    found = drive_sync(table.target.handler.find_version(table.target.location, 2))
     assert (found.key, table.row()) == (table.final, Row(2, table.final, len(table.data)))
 
 
@@ -227,7 +227,7 @@ def test_a_detached_version_has_no_row(table: Table, sample: Sample) -> None:
     detached = commit_sync(table.target, sample.append(1), detached=True)
     assert list(table.rows.rows) == [("t", 1)]
     assert (table.latest(), table.has(detached.file.key)) == (1, True)
-    found = drive_sync(table.target.handler.find_version(table.target.place, detached.manifest.version))
+    found = drive_sync(table.target.handler.find_version(table.target.location, detached.manifest.version))
     assert (found.key, list(table.rows.rows)) == (detached.file.key, [("t", 1)])
 
 

@@ -63,7 +63,7 @@ def noted(search: Any) -> Any:
     ASKED.clear()
     request = next(search)
     while True:
-        ASKED.append(f"List {request.asked.limit}" if isinstance(request, List) else type(request).__name__)
+        ASKED.append(f"List {request.selection.limit}" if isinstance(request, List) else type(request).__name__)
         try:
             answer = yield request
         except NotFound as error:

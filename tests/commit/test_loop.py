@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lance_io.commit.commit_queue import Turns
+from lance_io.commit.commit_queue import CommitQueues
 from lance_io.commit.commit_request import CommitRequest
 from lance_io.commit.first_version import create_table
 from lance_io.commit.handler import Created, NewVersion
@@ -64,11 +64,11 @@ def target() -> CommitTarget:
 
 
 def through(target: CommitTarget, store: Any) -> CommitTarget:
-    return replace(target, place=replace(target.place, store=store))
+    return replace(target, location=replace(target.location, store=store))
 
 
 def keys(target: CommitTarget, folder: str) -> list[str]:
-    return [meta.name for meta in target.place.store.list_sync(target.place.key(folder, ""))]  # type: ignore[attr-defined]
+    return [meta.name for meta in target.location.store.list_sync(target.location.key(folder, ""))]  # type: ignore[attr-defined]
 
 
 # -- with pylance ----------------------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ def test_pylance_reads_what_was_committed_and_commits_on_top(tmp_path: Path, sta
     sample = Sample(tmp_path / "sample", stable=stable)
     target = CommitTarget(open_store(str(tmp_path / "t")))
     appended = sample.append(1)
-    sample.place_data(target.place, appended)
+    sample.place_data(target.location, appended)
     from lance_io.table.transaction.apply import Creation
 
     first = drive_sync(create_table(target, CommitRequest(sample.overwrite(0), creation=Creation(None, stable))))
@@ -132,7 +132,7 @@ def test_no_table_is_created_where_later_versions_are(target: CommitTarget, samp
 def ask_delete(target: CommitTarget, key: str) -> Any:
     from lance_io.plans.store_requests import Remove
 
-    return ask(Remove(target.place.store, (key,)))
+    return ask(Remove(target.location.store, (key,)))
 
 
 def test_without_a_table_there_is_nothing_to_append_to(target: CommitTarget, sample: Sample) -> None:
@@ -182,14 +182,14 @@ class Rounds(WrappedStore):
 
 
 async def rounds_of(target: CommitTarget, plan: Callable[[CommitTarget], Any]) -> list[list[str]]:
-    store = Rounds(target.place.store)
+    store = Rounds(target.location.store)
     await drive_async(plan(through(target, store)))
     return [sorted(each) for each in store.rounds]
 
 
 async def test_creating_takes_two_rounds(target: CommitTarget, sample: Sample) -> None:
     def plan(target: CommitTarget) -> Any:
-        data = ask(Put(target.place.store, target.place.key("data", "x"), b"data"))
+        data = ask(Put(target.location.store, target.location.key("data", "x"), b"data"))
         return create_table(target, CommitRequest(sample.overwrite(0), alongside=[data]))
 
     assert await rounds_of(target, plan) == [
@@ -202,7 +202,7 @@ async def test_appending_with_a_base_takes_two_rounds(target: CommitTarget, samp
     base = sample.create_sync(target).manifest
 
     def plan(target: CommitTarget) -> Any:
-        data = ask(Put(target.place.store, target.place.key("data", "x"), b"data"))
+        data = ask(Put(target.location.store, target.location.key("data", "x"), b"data"))
         return commit(target, CommitRequest(sample.append(1), base=base, alongside=[data]))
 
     assert await rounds_of(target, plan) == [
@@ -338,7 +338,7 @@ def test_a_new_index_does_not_cover_what_was_rewritten_meanwhile(target: CommitT
     done = commit_sync(target, Transaction(1, ops.CreateIndex((index,))))
     assert done.manifest.index_section is not None
     assert [one.fragment_ids for one in decode_indices(done.manifest.index_section)] == [frozenset()]
-    stored = target.place.store.get_sync(target.place.key(done.transaction.path))  # type: ignore[attr-defined]
+    stored = target.location.store.get_sync(target.location.key(done.transaction.path))  # type: ignore[attr-defined]
     assert decode_transaction(stored) == done.transaction
     assert done.transaction.operation.new_indices[0].fragment_ids == frozenset()
 
@@ -378,7 +378,7 @@ def test_a_detached_version_is_in_no_sequence(target: CommitTarget, sample: Samp
     assert detached.manifest.version & DETACHED_BIT
     assert detached.file.scheme == "detached"
     assert len(detached.manifest.fragments) == 2
-    assert drive_sync(target.handler.find_latest(target.place)).version == 2
+    assert drive_sync(target.handler.find_latest(target.location)).version == 2
 
 
 # -- deletions of several --------------------------------------------------------------------------------------------
@@ -390,8 +390,8 @@ def delete_rows(target: CommitTarget, base: Any, rows: list[int], fragment_id: i
     fragment = next(each for each in base.fragments if each.id == fragment_id)
     file = DeletionFile("arrow", base.version, 77 + rows[0], len(rows), None)
     name = f"{fragment_id}-{base.version}-{file.id}.arrow"
-    target.place.store.put_sync(  # type: ignore[attr-defined]
-        target.place.key("_deletions", name), encode_deletions(offsets, "arrow")
+    target.location.store.put_sync(  # type: ignore[attr-defined]
+        target.location.key("_deletions", name), encode_deletions(offsets, "arrow")
     )
     operation = ops.Delete((replace(fragment, deletion_file=file),), (), "rows")
     return commit_sync(target, Transaction(base.version, operation), base=base, affected={fragment_id: offsets})
@@ -459,10 +459,10 @@ async def test_an_append_whose_answer_is_lost_is_applied_once(
     target: CommitTarget, sample: Sample, fault: Fault
 ) -> None:
     base = sample.create_sync(target).manifest
-    store = FaultyStore(target.place.store, {0: fault}, counts=manifest_puts)
+    store = FaultyStore(target.location.store, {0: fault}, counts=manifest_puts)
     done = await commit_async(through(target, store), sample.append(1), base=base)
     assert (done.manifest.version, len(done.manifest.fragments)) == (2, 2)
-    newest = drive_sync(target.handler.find_latest(target.place))
+    newest = drive_sync(target.handler.find_latest(target.location))
     assert (newest.version, done.file) == (2, newest)
 
 
@@ -475,7 +475,7 @@ async def test_an_answer_that_stays_lost_is_unknown(target: CommitTarget, sample
         return request.operation == "put_create" or (request.operation == "get" and "_versions" in request.key)
 
     faults = {0: Fault.LOST_ANSWER, **dict.fromkeys(range(1, 10), Fault.REFUSED)}
-    store = FaultyStore(target.place.store, faults, counts=counts)
+    store = FaultyStore(target.location.store, faults, counts=counts)
     with pytest.raises(CommitUnknownError) as caught:
         await commit_async(through(target, store), transaction, base=base)
     assert caught.value.path is not None
@@ -492,10 +492,10 @@ async def test_a_lost_race_after_a_lost_answer_is_a_lost_race(target: CommitTarg
     class Overtaken(FaultyStore):
         async def request(self, request: Request, send: Callable[[], Awaitable[Any]]) -> Any:
             if manifest_puts(request) and len(self.seen) == 1:
-                commit_sync(replace(target, turns=Turns()), sample.append(1), base=base)
+                commit_sync(replace(target, queues=CommitQueues()), sample.append(1), base=base)
             return await super().request(request, send)
 
-    store = Overtaken(target.place.store, {0: Fault.REFUSED}, counts=manifest_puts)
+    store = Overtaken(target.location.store, {0: Fault.REFUSED}, counts=manifest_puts)
     done = await commit_async(through(target, store), sample.append(1), base=base)
     assert (done.manifest.version, done.attempts) == (3, 2)
 
@@ -511,7 +511,9 @@ async def test_cancelling_does_not_interrupt_the_deciding_write(target: CommitTa
                 await go_on.wait()
             return await send()
 
-    task = asyncio.ensure_future(commit_async(through(target, Slow(target.place.store)), sample.append(1), base=base))
+    task = asyncio.ensure_future(
+        commit_async(through(target, Slow(target.location.store)), sample.append(1), base=base)
+    )
     await reached.wait()
     task.cancel()
     await asyncio.sleep(0)
@@ -521,7 +523,7 @@ async def test_cancelling_does_not_interrupt_the_deciding_write(target: CommitTa
     go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert drive_sync(target.handler.find_latest(target.place)).version == 2
+    assert drive_sync(target.handler.find_latest(target.location)).version == 2
 
 
 async def test_a_shielded_plan_gives_its_result() -> None:
@@ -575,6 +577,6 @@ def test_under_a_lock_a_taken_number_is_seen(target: CommitTarget, sample: Sampl
     first = sample.create_sync(target)
     lock = Lock()
     new = NewVersion(1, "V2", b"other", "no such uuid")
-    assert not isinstance(drive_sync(LockHandler(lock).create(target.place, new)), Created)
-    assert target.place.store.get_sync(first.file.key) != b"other"  # type: ignore[attr-defined]
+    assert not isinstance(drive_sync(LockHandler(lock).create(target.location, new)), Created)
+    assert target.location.store.get_sync(first.file.key) != b"other"  # type: ignore[attr-defined]
     assert lock.events[-1] == "exit"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import lance
 import pytest
 
-from lance_io.commit.table_location import open_place
+from lance_io.commit.table_location import open_location
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import AlreadyExists
 from lance_io.plans.plan import drive_async
@@ -28,7 +28,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
 
 @pytest.fixture
 async def target(s3: S3Server, s3_uri: str) -> AsyncIterator[CommitTarget]:
-    place, handler = open_place(s3_uri, s3.options())
+    place, handler = open_location(s3_uri, s3.options())
     yield CommitTarget(place, handler)
     await place.store.aclose()
 
@@ -45,17 +45,17 @@ async def test_writers_of_both_kinds_lose_nothing(
         return lance.write_dataset(dataset.to_table(limit=ROWS), dataset, mode="append", storage_options=s3.options())
 
     appends = [sample.append(1) for _ in range(5)]
-    await sample.place_files(target.place, *appends)
+    await sample.place_files(target.location, *appends)
     ours = [commit_async(target, each) for each in appends]
     done = await asyncio.gather(*ours, *(asyncio.to_thread(pylance) for _ in range(2)))
     assert len(done) == 7
-    newest = await drive_async(target.handler.find_latest(target.place))
+    newest = await drive_async(target.handler.find_latest(target.location))
     assert newest.version == 8
     table = await asyncio.to_thread(lambda: lance.dataset(s3_uri, storage_options=s3.options()).to_table())
     assert table.num_rows == 8 * ROWS
-    names = [meta.name async for meta in target.place.store.list(target.place.key("_transactions", ""))]
+    names = [meta.name async for meta in target.location.store.list(target.location.key("_transactions", ""))]
     assert len(names) == 8
-    left = [meta.name async for meta in target.place.store.list(target.place.key("_versions", ""))]
+    left = [meta.name async for meta in target.location.store.list(target.location.key("_versions", ""))]
     assert len(left) == 8  # neither a hint nor a probe
 
 
@@ -64,7 +64,7 @@ async def test_writers_of_one_process_make_one_attempt_each(
 ) -> None:
     monkeypatch.setattr("lance_io.commit.commit_queue.LEASE_S", 100.0)
     created = await sample.create(target)
-    stats = target.place.store.stats
+    stats = target.location.store.stats
     before = stats.snapshot()
     done = await asyncio.gather(*(commit_async(target, sample.append(1), base=created.manifest) for _ in range(6)))
     assert [each.attempts for each in done] == [1] * 6
@@ -75,10 +75,10 @@ async def test_writers_of_one_process_make_one_attempt_each(
 async def test_a_listing_recognises_what_a_put_has_made(target: CommitTarget, sample: Sample) -> None:
     """So what commits of one process tell each other can be joined to what each of them has listed."""
     await sample.create(target)
-    first = await drive_async(target.handler.find_latest(target.place))
-    with target.turns.commit(target.place, target.clock) as watcher:
+    first = await drive_async(target.handler.find_latest(target.location))
+    with target.queues.commit(target.location, target.clock) as watcher:
         for version in (1, 2):
             await commit_async(target, sample.append(version))
-        told = watcher.told_since(first)
+        told = watcher.commits_after(first)
     assert told is not None
     assert [made.file.version for made in told.versions] == [2, 3]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lance_io.commit.pins import VALID_S, announce, holding, pin_version, release
+from lance_io.commit.pins import VALID_S, announce, pin_version, release, while_pinned
 from lance_io.errors import CommitConflictError, CommitUnknownError, NotFound
 from lance_io.plans.plan import drive_sync
 from lance_io.store.memory import MemoryStore
@@ -94,10 +94,10 @@ def test_a_pin_goes_with_the_work_unless_that_may_still_take_effect(place: Locat
         yield
 
     if error is None:
-        assert drive_sync(holding(place, 1, QuickClock(), work())) == 5
+        assert drive_sync(while_pinned(place, 1, QuickClock(), work())) == 5
     else:
         with pytest.raises(type(error)):
-            drive_sync(holding(place, 1, QuickClock(), work()))
+            drive_sync(while_pinned(place, 1, QuickClock(), work()))
     assert len(notes(place)) == isinstance(error, CommitUnknownError)
 
 
@@ -106,4 +106,4 @@ def test_detached_versions_need_no_pin(place: Location) -> None:
         assert notes(place) == []
         yield from ()
 
-    drive_sync(holding(place, 1 << 63 | 5, QuickClock(), work()))
+    drive_sync(while_pinned(place, 1 << 63 | 5, QuickClock(), work()))

@@ -13,7 +13,7 @@ OURS, PYLANCE = "lance_io 0.1.0", "lance 14.0.2"
 def rivals() -> Rivals:
     """Of a process whose attempts take 10 ms."""
     known = Rivals()
-    known.took(0.01, is_whole=True)
+    known.record_attempt(0.01, is_whole=True)
     return known
 
 
@@ -25,27 +25,27 @@ def test_pauses_do_not_grow_without_end(rivals: Rivals) -> None:
 
 def test_nobody_waits_for_those_who_left(rivals: Rivals) -> None:
     assert rivals.courtesy_max_s() == 0
-    rivals.lost()
+    rivals.record_loss()
     assert [rivals.courtesy_max_s() > 0 for _ in range(COMMITS_NEAR + 1)] == [True] * COMMITS_NEAR + [False]
-    rivals.meet(PYLANCE)
+    rivals.record_version(PYLANCE)
     assert [rivals.courtesy_max_s() > 0 for _ in range(COMMITS_NEAR + 1)] == [True] * COMMITS_NEAR + [False]
 
 
 def test_another_library_that_gets_little_is_given_more_room(rivals: Rivals) -> None:
-    rivals.meet(OURS)
+    rivals.record_version(OURS)
     among_ours = rivals.courtesy_max_s()
-    rivals.meet(PYLANCE)
+    rivals.record_version(PYLANCE)
     alone = rivals.courtesy_max_s()
     for _ in range(4):
-        rivals.meet(OURS)
+        rivals.record_version(OURS)
     rare = rivals.courtesy_max_s()
     for _ in range(COMMITS_NEAR):
-        rivals.meet(OURS)
+        rivals.record_version(OURS)
     assert among_ours < alone < rare < rivals.courtesy_max_s() <= 0.32
 
 
 def test_an_attempt_that_was_held_up_counts_little(rivals: Rivals) -> None:
-    rivals.took(60.0, is_whole=True)
+    rivals.record_attempt(60.0, is_whole=True)
     assert rivals.attempt_s < 0.02
-    rivals.took(0.001, is_whole=False)
+    rivals.record_attempt(0.001, is_whole=False)
     assert rivals.attempt_s > 0.01

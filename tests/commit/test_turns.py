@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io.commit.commit_queue import TURNS, Made, Turns
+from lance_io.commit.commit_queue import COMMIT_QUEUES, CommitQueues, LocalCommit
 from lance_io.commit.lock import LockHandler
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.target import CommitTarget, Listing, SystemClock
@@ -43,12 +43,14 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
 
 @pytest.fixture
 def target() -> CommitTarget:
-    return CommitTarget(Location(MemoryStore(), "t", "memory://t"), turns=Turns())
+    return CommitTarget(Location(MemoryStore(), "t", "memory://t"), queues=CommitQueues())
 
 
 @pytest.fixture
 def local(tmp_path: Path) -> CommitTarget:
-    return CommitTarget(Location(LocalStore(durability="none"), f"{tmp_path}/t", f"{tmp_path}/t"), turns=Turns())
+    return CommitTarget(
+        Location(LocalStore(durability="none"), f"{tmp_path}/t", f"{tmp_path}/t"), queues=CommitQueues()
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -64,16 +66,16 @@ def short_lease(long_lease: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def counts(target: CommitTarget) -> dict[str, int]:
     """Requests so far: manifests tried to be created, listings, reads."""
-    seen = target.place.store.stats.snapshot()
+    seen = target.location.store.stats.snapshot()
     return {name: seen[name].requests for name in ("put_create", "list", "get")}
 
 
 def newest(target: CommitTarget) -> Any:
-    return drive_sync(target.handler.find_latest(target.place))
+    return drive_sync(target.handler.find_latest(target.location))
 
 
 def queue(target: CommitTarget) -> Any:
-    return target.turns._tables[target.place.store.identity, target.place.path].queue
+    return target.queues._tables[target.location.store.identity, target.location.path].queue
 
 
 # -- no attempt in vain ----------------------------------------------------------------------------------------------
@@ -97,7 +99,7 @@ def test_threads_make_one_attempt_a_commit(local: CommitTarget, sample: Sample) 
     assert counts(local)["put_create"] - before == WRITERS * COMMITS
     last = newest(local)
     assert last.version == 1 + WRITERS * COMMITS
-    assert (os.listdir(f"{local.place.path}/_versions").count("latest_version_hint.json"), last.version) == (1, 49)
+    assert (os.listdir(f"{local.location.path}/_versions").count("latest_version_hint.json"), last.version) == (1, 49)
 
 
 def test_so_do_appends_by_uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +172,7 @@ def test_an_append_by_uri_beside_another_reads_no_manifest() -> None:
     lance_io.write_dataset(rows, uri)
     location = open_store(uri)
     stats = location.store.stats
-    with TURNS.commit(location, SystemClock()):
+    with COMMIT_QUEUES.commit(location, SystemClock()):
         lance_io.write_dataset(rows, uri, mode="append")
         before = stats.snapshot()
         appended = lance_io.write_dataset(rows, uri, mode="append")
@@ -183,14 +185,14 @@ def test_an_append_by_uri_beside_another_reads_no_manifest() -> None:
 
 
 def test_a_table_made_anew_is_not_built_on_the_old_one(target: CommitTarget, sample: Sample) -> None:
-    store = target.place.store
+    store = target.location.store
     assert isinstance(store, MemoryStore)
-    with target.turns.commit(target.place, target.clock):  # what is told is kept
+    with target.queues.commit(target.location, target.clock):  # what is told is kept
         sample.create_sync(target)
         for _ in range(3):
             commit_sync(target, sample.append(1))
         store.delete_sync([meta.key for meta in store.list_sync("")])
-        again = sample.create_sync(replace(target, turns=Turns()))
+        again = sample.create_sync(replace(target, queues=CommitQueues()))
         done = commit_sync(target, sample.append(1), base=again.manifest)
         assert (done.manifest.version, done.manifest.fragments.ids) == (2, [0, 1])
         assert done.manifest.transaction_file == done.transaction.file_name
@@ -199,8 +201,8 @@ def test_a_table_made_anew_is_not_built_on_the_old_one(target: CommitTarget, sam
 def test_other_processes_are_met_as_ever(target: CommitTarget, sample: Sample) -> None:
     """Versions of another process lie between those that were told."""
     base = sample.create_sync(target).manifest
-    elsewhere = replace(target, turns=Turns())
-    with target.turns.commit(target.place, target.clock):
+    elsewhere = replace(target, queues=CommitQueues())
+    with target.queues.commit(target.location, target.clock):
         for number in range(6):
             where = elsewhere if number % 2 else target
             assert commit_sync(where, sample.append(1), base=base).manifest.version == number + 2
@@ -208,18 +210,18 @@ def test_other_processes_are_met_as_ever(target: CommitTarget, sample: Sample) -
 
 
 def test_what_is_kept_is_bounded(target: CommitTarget, sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lance_io.commit.commit_queue.VERSIONS_TOLD_MAX", 3)
+    monkeypatch.setattr("lance_io.commit.commit_queue.CHAIN_VERSIONS_MAX", 3)
     monkeypatch.setattr("lance_io.commit.commit_queue.TABLES_MAX", 2)
     base = sample.create_sync(target)
-    with target.turns.commit(target.place, target.clock) as watcher:
+    with target.queues.commit(target.location, target.clock) as watcher:
         files = [base.file, *(commit_sync(target, sample.append(1)).file for _ in range(5))]
-        told = [watcher.told_since(file) for file in files]
+        told = [watcher.commits_after(file) for file in files]
         assert [None if each is None else len(each.versions) for each in told] == [None, None, 3, 2, 1, None]
     for name in "abc":
-        with target.turns.commit(replace(target.place, path=name), target.clock):
+        with target.queues.commit(replace(target.location, path=name), target.clock):
             pass
-    assert len(target.turns._tables) == 2
-    assert watcher.told_since(files[3]) is None
+    assert len(target.queues._tables) == 2
+    assert watcher.commits_after(files[3]) is None
 
 
 # -- nobody waits for ever -------------------------------------------------------------------------------------------
@@ -240,8 +242,8 @@ class Stuck(WrappedStore):
 
 
 def stuck(target: CommitTarget) -> tuple[CommitTarget, Stuck]:
-    store = Stuck(target.place.store)
-    return replace(target, place=replace(target.place, store=store)), store
+    store = Stuck(target.location.store)
+    return replace(target, location=replace(target.location, store=store)), store
 
 
 @pytest.mark.usefixtures("short_lease")
@@ -328,9 +330,9 @@ def test_a_forked_child_waits_for_nobody(local: CommitTarget, sample: Sample) ->
     release, has_turn = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with local.turns.commit(local.place, local.clock) as turn:
+        with local.queues.commit(local.location, local.clock) as turn:
             drive_sync(turn.wait())
-            with local.turns.lock:
+            with local.queues.lock:
                 has_turn.set()
                 release.wait()
 
@@ -355,12 +357,12 @@ def test_a_forked_child_waits_for_nobody(local: CommitTarget, sample: Sample) ->
 def test_a_commit_whose_lease_ended_tells_nothing_old(target: CommitTarget, sample: Sample) -> None:
     """Others went on meanwhile: what is told stays the newest."""
     created = sample.create_sync(target)
-    with target.turns.commit(target.place, target.clock) as late:
+    with target.queues.commit(target.location, target.clock) as late:
         second = commit_sync(target, sample.append(1))
         third = commit_sync(target, sample.append(1))
-        made = Made(created.file, second.file, second.transaction)
-        late.tell(made, second.manifest, asked_at=0.0, made_at=0.0)
-        told = late.told_since(created.file)
+        made = LocalCommit(created.file, second.file, second.transaction)
+        late.publish(made, second.manifest, sent_at=0.0, committed_at=0.0)
+        told = late.commits_after(created.file)
         assert told is not None
         assert told.manifest == third.manifest
 

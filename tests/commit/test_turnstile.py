@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lance_io import runtime
-from lance_io.commit.commit_queue import Turns
+from lance_io.commit.commit_queue import CommitQueues
 from lance_io.commit.external import ExternalHandler, Row
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.target import CommitTarget
@@ -98,9 +98,9 @@ def external(turnstile: Turnstile) -> Callable[[], CommitHandler]:
     return lambda: ExternalHandler(WaitingRows(rows, turnstile))
 
 
-def turns_of(data: st.DataObject) -> list[Turns]:
+def turns_of(data: st.DataObject) -> list[CommitQueues]:
     """Which process each writer belongs to."""
-    processes = [Turns() for _ in range(WRITERS)]
+    processes = [CommitQueues() for _ in range(WRITERS)]
     return [processes[data.draw(st.integers(0, number), f"process of {number}")] for number in range(WRITERS)]
 
 
@@ -112,8 +112,8 @@ def run(turnstile: Turnstile, writer: Callable[[int], Coroutine[Any, Any, Any]])
 
 def history(target: CommitTarget) -> list[Any]:
     """All versions by their final names, oldest first."""
-    store = target.place.store
-    metas = store.list_sync(target.place.key("_versions", ""))  # type: ignore[attr-defined]
+    store = target.location.store
+    metas = store.list_sync(target.location.key("_versions", ""))  # type: ignore[attr-defined]
     found = [decode_manifest(store.get_sync(meta.key)) for meta in metas if meta.key.endswith(".manifest")]  # type: ignore[attr-defined]
     return sorted(found, key=lambda manifest: manifest.version)
 
@@ -133,7 +133,7 @@ def test_appends_in_any_order_are_all_there_once(
 
     async def writer(number: int) -> Any:
         store = turnstile.store(place.store, f"w{number}")
-        target = replace(base, place=replace(place, store=store), handler=make(), turns=turns[number])
+        target = replace(base, location=replace(place, store=store), handler=make(), queues=turns[number])
         transaction = replace(sample.append(1), properties={"writer": str(number)})
         return await commit_async(target, transaction)
 
@@ -160,7 +160,7 @@ def test_of_several_who_delete_one_fragment_one_wins(sample: Sample, data: st.Da
 
     async def writer(number: int) -> Any:
         store = turnstile.store(place.store, f"w{number}")
-        target = replace(base, place=replace(place, store=store), turns=turns[number])
+        target = replace(base, location=replace(place, store=store), queues=turns[number])
         operation = ops.Delete((), (0,), "all") if number else ops.Append((sample.another(),))
         return await commit_async(target, Transaction(1, operation))
 
@@ -170,7 +170,7 @@ def test_of_several_who_delete_one_fragment_one_wins(sample: Sample, data: st.Da
     assert all(isinstance(each, CommitConflictError) and each.retryable for each in failed)
     newest = history(base)[-1]
     assert (newest.version, newest.fragments.ids) == (3, [1])
-    assert drive_sync(base.handler.find_latest(base.place)).version == 3
+    assert drive_sync(base.handler.find_latest(base.location)).version == 3
 
 
 # -- the turnstile itself ----------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import lance_io
-from lance_io.lazy_names import Later, later
-from lance_io.plans.lazy_module import later_plans
+from lance_io.lazy_names import LazyModule, lazy_module
+from lance_io.plans.lazy_module import lazy_plans
 from lance_io.plans.plan import Import
 
 if TYPE_CHECKING:
@@ -39,21 +39,21 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_a_module_is_imported_when_it_is_used(slow: str) -> None:
-    module = later(slow)
-    assert slow not in sys.modules and repr(module) == "later('slow_plans')"
+    module = lazy_module(slow)
+    assert slow not in sys.modules and repr(module) == "lazy_module('slow_plans')"
     assert module.LIMIT == 3 and slow in sys.modules
 
 
 def test_a_module_takes_the_place_of_what_stood_for_it(slow: str) -> None:
-    user: dict[str, Any] = {"later": later}
-    exec(f"door = same = later({slow!r})", user)
+    user: dict[str, Any] = {"lazy_module": lazy_module}
+    exec(f"door = same = lazy_module({slow!r})", user)
     before = user["door"]
-    assert isinstance(before, Later) and before.LIMIT == 3
+    assert isinstance(before, LazyModule) and before.LIMIT == 3
     assert user["door"] is user["same"] is sys.modules[slow] and before.LIMIT == 3
 
 
 def test_a_plan_asks_for_its_module_first(slow: str) -> None:
-    plan = later_plans(slow).doubled(20)
+    plan = lazy_plans(slow).doubled(20)
     assert slow not in sys.modules
     assert next(plan) == Import((slow,)) and slow not in sys.modules
     assert plan.send(None) == "a request" and slow in sys.modules
@@ -63,7 +63,7 @@ def test_a_plan_asks_for_its_module_first(slow: str) -> None:
 
 
 def test_classes_and_constants_are_looked_up_at_once(slow: str) -> None:
-    module = later_plans(slow)
+    module = lazy_plans(slow)
     assert module.LIMIT == 3 and isinstance(module.Kept, type)
     with pytest.raises(AttributeError):
         _ = module.__wrapped__
@@ -82,7 +82,7 @@ def test_what_is_used_as_a_plan_is_one() -> None:
     uses = 0
     for path in PACKAGE.rglob("*.py"):
         text = path.read_text()
-        if "later_plans" not in text:
+        if "lazy_plans" not in text:
             continue
         tree = ast.parse(text)
         modules = {
@@ -92,7 +92,7 @@ def test_what_is_used_as_a_plan_is_one() -> None:
             and isinstance(node.targets[0], ast.Name)
             and isinstance(node.value, ast.Call)
             and isinstance(node.value.func, ast.Name)
-            and node.value.func.id == "later_plans"
+            and node.value.func.id == "lazy_plans"
         }
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:

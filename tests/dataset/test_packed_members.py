@@ -222,7 +222,7 @@ def test_what_a_file_must_have_of_a_packed_struct() -> None:
         if found is None:
             return None
         assert found.skeleton == declared.skeleton
-        return (0, 1) if found is stored else found.members.places if found.members else ()
+        return (0, 1) if found is stored else found.members.positions if found.members else ()
 
     assert given(x, y) == (0, 1)
     assert given(y) == (1,)

@@ -6,7 +6,7 @@ import gc
 import weakref
 
 from lance_io import Session
-from lance_io.reads.version.session import PLACES_MAX
+from lance_io.reads.version.session import LOCATIONS_MAX
 
 OPTIONS = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "aws_region": "us-east-1"}
 
@@ -36,7 +36,7 @@ def test_a_session_forgets_the_places_used_longest_ago() -> None:
     forgotten, remembered, alive = (weakref.ref(place.store) for place in (first, kept, held))
     number = 0
     del first, kept
-    for number in range(PLACES_MAX - 1):
+    for number in range(LOCATIONS_MAX - 1):
         session.locate("s3://kept/t", OPTIONS)
         session.locate(f"s3://bucket-{number}/t", OPTIONS)
     gc.collect()

@@ -131,10 +131,10 @@ def test_what_is_ahead_doubles_with_every_batch_until_it_is_bounded_by_what_was_
     start = SlowStart([(None, 0, 10_000_000)], 1000, LOCAL)  # type: ignore[list-item]
     begun = []
     for rows_given in (0, 1024, 2 * 1024, 4 * 1024, 4 * 1024, 64 * 1024):
-        start.gave(rows_given)
+        start.consumed(rows_given)
         low, high = 0, 10_000_000
         while low < high:
             middle = (low + high) // 2
-            low, high = (middle + 1, high) if start.reaches(0, middle) else (low, middle)
+            low, high = (middle + 1, high) if start.allows(0, middle) else (low, middle)
         begun.append(low // 1024)
     assert begun == [1, 3, 3 + 8, 7 + 7 * 7, 11 + 7 * 11, 75 + 7 * 75]

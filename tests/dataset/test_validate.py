@@ -82,7 +82,7 @@ def test_files_of_blobs(library: Any, managed: bool, tmp_path: Path) -> None:
         with pytest.raises(NotFound, match=rf"{payload.name}: version 2 refers to a file that is not there"):
             table.validate()
         payload.write_bytes(whole[:-1])
-        with pytest.raises(FormatError, match=rf"{payload.name}.*a blob ends at {len(whole)}, behind the end"):
+        with pytest.raises(FormatError, match=rf"{payload.name}.*a blob ends at {len(whole)}, beyond the end"):
             table.validate()
         payload.write_bytes(whole)
     table.validate()

@@ -10,7 +10,7 @@ from lance.file import LanceFileWriter
 
 from lance_io.file.file_requests import read_file_sync
 from lance_io.file.open.file_source import FileRef, FragmentSource, ReadContext
-from lance_io.file.open.open_file import opened_alone
+from lance_io.file.open.open_file import open_standalone
 from lance_io.file.table_reader import TableReader
 from lance_io.io.cache import SearchCache
 from lance_io.plans.plan import drive_sync
@@ -42,7 +42,7 @@ class Opened:
         self.context = ReadContext(location.store, SearchCache(cache_bytes))
         size = path.stat().st_size
         first = FileRef(location.path, size, (), ())
-        file = self.file = read_file_sync(opened_alone(self.context, first), self.context, location.path)
+        file = self.file = read_file_sync(open_standalone(self.context, first), self.context, location.path)
         leaves = tuple(leaf.leaf.id for leaf in file.paths)
         ref = FileRef(location.path, size, leaves, tuple(range(len(leaves))))
         self.source = FragmentSource(file.num_rows, (ref,))

@@ -327,14 +327,14 @@ def processors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 def handed_over(monkeypatch: pytest.MonkeyPatch) -> list[Future[Any]]:
     """What the pool was told to do: who gives a scan up does not wait for what has begun."""
     found: list[Future[Any]] = []
-    hand_over = PoolJob.hand_over
+    submit = PoolJob.submit
 
     def noted(self: PoolJob[Any]) -> None:
-        hand_over(self)
+        submit(self)
         if self._future is not None:
             found.append(self._future)
 
-    monkeypatch.setattr(PoolJob, "hand_over", noted)
+    monkeypatch.setattr(PoolJob, "submit", noted)
     return found
 
 

@@ -30,7 +30,7 @@ from lance_io.file.open.file_source import FileRef, ReadContext
 from lance_io.file.open.open_file import open_cached
 from lance_io.file.scan.readahead import PIECES_AHEAD
 from lance_io.io.budget import process_pool
-from lance_io.io.spares import SPARES_BYTES, Spares
+from lance_io.io.buffer_pool import POOL_BYTES, BufferPool
 from lance_io.io.stats import IoStats, io_stats, store_stats
 from lance_io.limits import KIB, MIB
 from lance_io.reads.version.session import Session
@@ -442,20 +442,20 @@ def test_large_takes_read_into_memory_that_is_used_again(tmp_path: Path, monkeyp
     values = pa.array(np.random.default_rng(0).random(16 * 600_000, dtype=np.float32))
     rows = pa.table({"vector": pa.FixedSizeListArray.from_arrays(values, 16)})
     lance.write_dataset(rows, tmp_path / "t.lance")
-    spares, given = Spares(), set()
-    of = spares.of
+    pool, given = BufferPool(), set()
+    of = pool.allocate
 
     def watched(num_bytes: int) -> Any:
         memory = of(num_bytes)
         given.add(memory.__array_interface__["data"][0])
         return memory
 
-    monkeypatch.setattr(spares, "of", watched)
-    monkeypatch.setattr("lance_io.file.file_requests.spares", lambda: spares)
+    monkeypatch.setattr(pool, "allocate", watched)
+    monkeypatch.setattr("lance_io.file.file_requests.buffer_pool", lambda: pool)
     table = lance_io.dataset(tmp_path / "t.lance")
     for most in (600_000, 590_000, 600_000):
         assert table.take(range(most)) == rows.slice(0, most)
-    assert (len(given), spares.num_bytes) == (1, SPARES_BYTES)
+    assert (len(given), pool.num_bytes) == (1, POOL_BYTES)
 
 
 def test_a_large_take_counts_for_the_process_while_it_lasts(written) -> None:

@@ -45,38 +45,38 @@ def one_processor() -> Iterator[None]:
 def threads(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
     """Which thread has done each job, in the order of their beginnings."""
     found: list[threading.Thread] = []
-    decode = scan_sync._Ahead._decode
+    decode = scan_sync._PieceQueue._decode
 
     def noted(self: Any, job: Any) -> list[pa.Array]:
         found.append(threading.current_thread())
         return decode(self, job)
 
-    monkeypatch.setattr(scan_sync._Ahead, "_decode", noted)
+    monkeypatch.setattr(scan_sync._PieceQueue, "_decode", noted)
     return found
 
 
 @pytest.fixture
-def ahead(uri: str) -> Iterator[scan_sync._Ahead]:
+def ahead(uri: str) -> Iterator[scan_sync._PieceQueue]:
     """The pieces of the table, a job for each; closed at the end, as scans close theirs."""
     state, options = lance_io.dataset(uri)._state, scan_options()
     reader = SpanReader(state, drive_sync(plan_scan(state, options)), options, None)
     assert reader._reader is not None
-    readahead = Readahead(6, 8, is_asked_for=True)
-    pieces = scan_sync._Ahead(state.context, reader._reader.projection, reader._spans, readahead)
+    readahead = Readahead(6, 8, is_explicit=True)
+    pieces = scan_sync._PieceQueue(state.context, reader._reader.projection, reader._spans, readahead)
     yield pieces
     pieces.close()
 
 
-def test_the_caller_does_what_it_waits_for(threads: list[threading.Thread], ahead: scan_sync._Ahead) -> None:
+def test_the_caller_does_what_it_waits_for(threads: list[threading.Thread], ahead: scan_sync._PieceQueue) -> None:
     for _ in range(8):
         ahead.pop()
     assert threads == [threading.current_thread()] * 8
     assert ahead._held._held_bytes == 0
 
 
-def test_the_pool_does_what_is_not_needed_yet(threads: list[threading.Thread], ahead: scan_sync._Ahead) -> None:
+def test_the_pool_does_what_is_not_needed_yet(threads: list[threading.Thread], ahead: scan_sync._PieceQueue) -> None:
     ahead.pop()
-    ahead.go_ahead()
+    ahead.submit_all()
     futures = [job._future for job in ahead._jobs]
     for future in futures:
         assert future is not None
@@ -89,10 +89,10 @@ def test_the_pool_does_what_is_not_needed_yet(threads: list[threading.Thread], a
     assert ahead._held._held_bytes == 0
 
 
-def test_what_was_not_begun_is_taken_back(threads: list[threading.Thread], ahead: scan_sync._Ahead) -> None:
+def test_what_was_not_begun_is_taken_back(threads: list[threading.Thread], ahead: scan_sync._PieceQueue) -> None:
     may_end = threading.Event()
     busy = runtime.cpu_pool().submit(may_end.wait)
-    ahead.go_ahead()
+    ahead.submit_all()
     for _ in range(3):
         ahead.pop()
     assert threads == [threading.current_thread()] * 3
@@ -105,14 +105,14 @@ def test_what_was_not_begun_is_taken_back(threads: list[threading.Thread], ahead
 
 @pytest.mark.parametrize("is_handed_over", [False, True])
 def test_a_failure_gives_back_what_it_held(
-    ahead: scan_sync._Ahead, is_handed_over: bool, monkeypatch: pytest.MonkeyPatch
+    ahead: scan_sync._PieceQueue, is_handed_over: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(group: Any, allowance: Any) -> Any:
         raise OSError("the disk is gone")
 
     monkeypatch.setattr(scan_sync, "read_group", failing)
     if is_handed_over:
-        ahead.go_ahead()
+        ahead.submit_all()
     with pytest.raises(OSError, match="gone"):
         ahead.pop()
     ahead.close()
@@ -121,7 +121,7 @@ def test_a_failure_gives_back_what_it_held(
 
 
 def test_a_caller_who_is_interrupted_while_it_hands_over_gives_back_once(
-    ahead: scan_sync._Ahead, monkeypatch: pytest.MonkeyPatch
+    ahead: scan_sync._PieceQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The pool has the job by then, and the caller does not know."""
     pool = runtime.cpu_pool()
@@ -133,7 +133,7 @@ def test_a_caller_who_is_interrupted_while_it_hands_over_gives_back_once(
 
     monkeypatch.setattr(pool, "submit", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        ahead.go_ahead()
+        ahead.submit_all()
     ahead.close()
     assert ahead._held._held_bytes == 0
 

@@ -16,7 +16,7 @@ from lance_io.errors import FormatError
 from lance_io.file import LanceFileReader, LanceFileWriter
 from lance_io.file.scan import readahead as scan
 from lance_io.file.scan import scan_sync as scan_sync
-from lance_io.file.scan.page_slices import Piece, goes_behind, goes_with
+from lance_io.file.scan.page_slices import Piece, fits_group, fits_job
 from lance_io.file.scan.readahead import Readahead
 from lance_io.format.version import V2_2
 from lance_io.io.stats import io_stats
@@ -66,7 +66,7 @@ def piece(
 )
 def test_what_is_read_in_one_go(group: list[Any], following: Any, expected: bool) -> None:
     num_bytes = sum(one.num_bytes for one in group)
-    assert goes_with(following, group[0], num_bytes, SCAN_GROUP_BYTES) is expected
+    assert fits_group(following, group[0], num_bytes, SCAN_GROUP_BYTES) is expected
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_which_files_share_a_job(groups: list[list[Any]], following: Any, expect
             one.file = file
             job.add((0, 0, one))
     assert job.num_rows == sum(group[-1].row_end - group[0].row_start for group in groups)
-    assert goes_behind(following, job.num_rows, job.num_bytes, job.expected_bytes) is expected
+    assert fits_job(following, job.num_rows, job.num_bytes, job.expected_bytes) is expected
 
 
 @pytest.mark.parametrize("num_found", [0, 79, 80, 81])
@@ -132,13 +132,13 @@ def test_small_pages_are_decoded_in_few_jobs(tmp_path: Path, monkeypatch: pytest
             writer.write_batch(rows.slice(start, 100))
     reader = LanceFileReader(tmp_path / "f.lance")
     jobs: list[int] = []
-    decode = scan_sync._Ahead._decode
+    decode = scan_sync._PieceQueue._decode
 
     def counted(self: Any, job: Any) -> list[pa.Array]:
         jobs.extend(len(group) for group in job.groups)
         return decode(self, job)
 
-    monkeypatch.setattr(scan_sync._Ahead, "_decode", counted)
+    monkeypatch.setattr(scan_sync._PieceQueue, "_decode", counted)
     for job_rows, pages_per_job in ((limits.SCAN_JOB_ROWS, 30), (250, 2), (1, 1)):
         jobs.clear()
         monkeypatch.setattr(limits, "SCAN_JOB_ROWS", job_rows)
@@ -166,7 +166,7 @@ def small_files(tmp_path_factory: pytest.TempPathFactory) -> str:
         (Readahead(1, 50), [12]),
         (Readahead(1, 3), [4]),  # the one that the consumer is in, and three ahead of it
         (Readahead(2, 7), [6, 2]),
-        (Readahead(2, 50, is_asked_for=True), [1, 1]),
+        (Readahead(2, 50, is_explicit=True), [1, 1]),
     ],
 )
 def test_small_files_share_jobs(
@@ -176,7 +176,7 @@ def test_small_files_share_jobs(
     state, options = table._state, scan_options()
     reader = SpanReader(state, drive_sync(plan_scan(state, options)), options, None)
     assert reader._reader is not None
-    pieces = scan_sync._Ahead(state.context, reader._reader.projection, reader._spans, ahead)
+    pieces = scan_sync._PieceQueue(state.context, reader._reader.projection, reader._spans, ahead)
     assert [len(job.groups) for job in pieces._jobs] == files
     pieces.close()
     monkeypatch.setattr(scan, "readahead", lambda *_: ahead)

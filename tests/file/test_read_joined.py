@@ -68,7 +68,7 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
 def test_ranges_of_several_files(files: Files, monkeypatch: pytest.MonkeyPatch, is_async: bool, is_large: bool) -> None:
     """In one buffer, or in one for each file; where all are much memory, each is used once, and not kept."""
     if is_large:
-        monkeypatch.setattr(file_requests, "SPARES_BYTES", 1000)
+        monkeypatch.setattr(file_requests, "POOL_BYTES", 1000)
         monkeypatch.setattr(file_requests, "READ_PART_BYTES", 2000)
     used: dict[int, list[bytes]] = {}
 

@@ -13,7 +13,7 @@ import lance_io
 from lance_io import limits
 from lance_io.file.scan import scan_async as scan_async
 from lance_io.file.scan.readahead import PIECES_AHEAD, Readahead, readahead
-from lance_io.file.scan.scan_sync import _Ahead
+from lance_io.file.scan.scan_sync import _PieceQueue
 from lance_io.file.table_reader import TableReader
 from lance_io.io.budget import process_pool
 from lance_io.plans.plan import drive_sync
@@ -48,7 +48,7 @@ def test_pieces_and_fragments_ahead(uri: str, pieces: int, spans: int, begun: li
     options = scan_options()
     reader = SpanReader(state, drive_sync(plan_scan(state, options)), options, None)
     assert reader._reader is not None
-    ahead = _Ahead(state.context, reader._reader.projection, reader._spans, readahead(pieces, spans))
+    ahead = _PieceQueue(state.context, reader._reader.projection, reader._spans, readahead(pieces, spans))
     expected = begun or [index for index in range(FRAGMENTS) for _ in "ab"]
     assert [job.first[0] for job in ahead._jobs] == expected
     ahead.pop()
@@ -97,11 +97,11 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_small_files_are_opened_together(many: str, spans_ahead: int | None, room_files: int, rounds_min: int) -> None:
     """By an ordered scan on a store whose answers take a second each; so many files fit what may be read ahead."""
     state = lance_io.dataset(many, session=lance_io.Session())._state
-    sizes = [file.size_bytes or 0 for place in state.all_places for file in state.sources[place].files]
+    sizes = [file.size_bytes or 0 for place in state.all_fragment_indexes for file in state.sources[place].files]
     store = SlowCloud(state.location.store)
     context = replace(state.context, store=store, io_buffer_bytes=room_files * max(sizes))
     reader = TableReader(context, state.schema.fields)
-    spans = [(state.sources[place], 0, 10) for place in state.all_places]
+    spans = [(state.sources[place], 0, 10) for place in state.all_fragment_indexes]
 
     async def scan() -> list[int]:
         found = [batch async for batch in reader.scan(spans, 100, in_order=True, spans_ahead=spans_ahead)]

@@ -52,7 +52,7 @@ class HeldStore(WrappedStore):
 def held_scan(uri: str, error: Exception | None = None, **options: Any) -> tuple[HeldStore, Any]:
     """A scan of all fragments, of which the first is held."""
     state = lance_io.dataset(uri, session=lance_io.Session())._state
-    sources = [state.sources[place] for place in state.all_places]
+    sources = [state.sources[place] for place in state.all_fragment_indexes]
     store = HeldStore(state.location.store, sources[0].files[0].key, error)
     reader = TableReader(replace(state.context, store=store), state.schema.fields)
     spans = [(source, 10, ROWS) for source in sources]

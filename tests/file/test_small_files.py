@@ -119,7 +119,7 @@ def test_scans_past_deleted_rows(folder: Path, tmp_path: Path) -> None:
 def file_by_file(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Every take of several files is one of much; the places of the files that were decoded by themselves."""
     found: list[int] = []
-    monkeypatch.setattr(file_requests, "SPARES_BYTES", 0)
+    monkeypatch.setattr(file_requests, "POOL_BYTES", 0)
     monkeypatch.setattr(file_requests, "READ_PART_BYTES", 5000)
     decode_file = take_files._Joined.decode_file
 

@@ -13,9 +13,9 @@ import pytest
 import lance_io
 from lance_io import records
 from lance_io.io.budget import Ticket, process_pool
+from lance_io.io.buffer_pool import BufferPool
 from lance_io.io.dispatch import Operation
 from lance_io.io.reads import Merging, Request, plan_ranges
-from lance_io.io.spares import Spares
 from lance_io.spans import Ranges
 
 if TYPE_CHECKING:
@@ -114,8 +114,8 @@ def test_a_column_of_one_more_small_file_costs_scans_few_calls(tables: dict[int,
 
 
 def test_ranges_are_planned_without_calls_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    spares = (Spares() for _ in itertools.count())  # what others have left in those of the process takes calls, too
-    monkeypatch.setattr("lance_io.io.reads.spares", lambda: next(spares))
+    pool = (BufferPool() for _ in itertools.count())  # what others have left in those of the process takes calls, too
+    monkeypatch.setattr("lance_io.io.reads.buffer_pool", lambda: next(pool))
 
     def planned(num_ranges: int) -> int:
         starts = np.arange(num_ranges) * 100

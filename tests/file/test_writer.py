@@ -18,8 +18,9 @@ from lance_io.errors import SchemaError, StoreError, UnsupportedError, UsageErro
 from lance_io.file.reader import AsyncFileReader, LanceFileReader
 from lance_io.file.write.file_bytes import PAGE_BYTES, FileWriter
 from lance_io.file.write.file_layout import INDEX_BYTES_HELD_MAX
+from lance_io.file.write.file_writing import FileWriting
 from lance_io.file.write.uploads import FileUploads
-from lance_io.file.write.writers import AsyncFileWriter, FileWriting, LanceFileWriter
+from lance_io.file.write.writers import AsyncFileWriter, LanceFileWriter
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_1, V2_2
 from lance_io.limits import MIB

@@ -12,7 +12,8 @@ import pytest
 import lance_io
 from lance_io.errors import SchemaError, UnsupportedError
 from lance_io.file.write.blob_pages import sidecar_name
-from lance_io.file.write.writers import FileWriting, LanceFileWriter
+from lance_io.file.write.file_writing import FileWriting
+from lance_io.file.write.writers import LanceFileWriter
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_1, V2_2
 from lance_io.plans.plan import drive_sync

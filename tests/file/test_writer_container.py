@@ -10,7 +10,7 @@ import pytest
 from lance.file import LanceFileReader as PeerReader
 
 from lance_io.encodings.written import EncodedPage, PageBuffer, Role
-from lance_io.file.write.file_layout import INDEX_BUFFER_HELD_BYTES_MAX, FilePlaces
+from lance_io.file.write.file_layout import INDEX_BUFFER_HELD_BYTES_MAX, FileLayout
 from lance_io.proto import encodings21_pb2 as pb
 from tests.encodings.harness import Opened, assert_same, write
 
@@ -43,7 +43,7 @@ def encoded(page, data: bytes) -> EncodedPage:
 def put_together(source: Path, target: Path, *, with_globals: bool = False) -> Opened:
     opened = Opened(source)
     file = opened.file
-    places = FilePlaces(file.version, len(file.paths))
+    places = FileLayout(file.version, len(file.paths))
     out: list = []
     if with_globals:
         for at, extra in enumerate((b"first", b"x" * 100, b"")):
@@ -135,7 +135,7 @@ def test_what_is_held_is_bounded() -> None:
     from lance_io.file.write.file_layout import INDEX_BYTES_HELD_MAX
     from lance_io.format.version import V2_1
 
-    places = FilePlaces(V2_1, 1)
+    places = FileLayout(V2_1, 1)
     index, data = Role.INDEX, Role.DATA
     page = fake_page({0: 60_000, 1: 100, 2: 60_000}, {0: index, 1: data, 2: index})
     highest = written = 0
@@ -146,7 +146,7 @@ def test_what_is_held_is_bounded() -> None:
     assert highest <= INDEX_BYTES_HELD_MAX + page.buffers[0].num_bytes * 2
     assert written == places.size_bytes >= 4 * INDEX_BYTES_HELD_MAX
     big = INDEX_BUFFER_HELD_BYTES_MAX + 1
-    places = FilePlaces(V2_1, 1)
+    places = FileLayout(V2_1, 1)
     sizes = {0: big, 1: 10, 2: big, 3: big - 1}
     (buffers,) = places.page(0, 0, fake_page(sizes, {0: index, 1: data, 2: index, 3: index}))
     assert sum(map(len, buffers)) == 64 + big + -big % 64  # data and the large dictionary

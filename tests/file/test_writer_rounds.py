@@ -16,9 +16,9 @@ import pytest
 from lance_io import runtime
 from lance_io.file.file_requests import read_file_sync
 from lance_io.file.open.file_source import FileRef, FragmentSource, ReadContext
-from lance_io.file.open.open_file import opened_alone
+from lance_io.file.open.open_file import open_standalone
 from lance_io.file.table_reader import TableReader
-from lance_io.file.write.writers import FileWriting
+from lance_io.file.write.file_writing import FileWriting
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_1, V2_2
 from lance_io.io.cache import SearchCache
@@ -62,7 +62,7 @@ class Written:
         """From the descriptor to the end."""
         ref = FileRef(KEY, self.size_bytes, (), ())
         context = ReadContext(self.store, SearchCache(1 << 28))
-        file = read_file_sync(opened_alone(context, ref), context, KEY)
+        file = read_file_sync(open_standalone(context, ref), context, KEY)
         return self.size_bytes - int(file.global_buffers.positions[0])
 
 

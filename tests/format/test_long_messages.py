@@ -110,7 +110,7 @@ def test_a_manifest_of_many_fragments_is_parsed_in_turns(monkeypatch: pytest.Mon
             sizes.append(end)
             yield end
 
-    monkeypatch.setattr(wire, "in_turns", recorded)
+    monkeypatch.setattr(wire, "yielding", recorded)
     assert wire.parse_message(table_pb2.Manifest, message.SerializeToString(), "manifest") == message
     assert len(sizes) > 10
     assert max(after - before for before, after in pairwise(sizes)) < 66_000

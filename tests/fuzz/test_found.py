@@ -117,7 +117,7 @@ def test_a_dictionary_is_not_counted_without_one(tmp_path: Path) -> None:
 
 def test_nullable_layers_need_definition_levels(tmp_path: Path) -> None:
     path = damaged(tmp_path, pa.array(range(200)), lambda m: m.mini_block_layout.layers.__setitem__(0, 3))
-    assert_refused(path, "do not go together")
+    assert_refused(path, "contradict each other")
 
 
 def test_pages_of_different_lists_are_named(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_fragments_of_one_id_have_no_row_ids(tmp_path: Path) -> None:
     whole = tmp_path / "twice.lance"
     lance.write_dataset(pa.table({"i": range(8)}), whole, max_rows_per_file=4, enable_stable_row_ids=True)
     change_manifest(whole, lambda m: setattr(m.fragments[1], "id", 0))
-    with pytest.raises(FormatError, match="two fragments have one id"):
+    with pytest.raises(FormatError, match="two fragments have the same id"):
         lance_io.dataset(str(whole))
 
 

@@ -28,7 +28,7 @@ import lance_io.file.file_requests
 import lance_io.file.open.open_file
 import lance_io.store.url
 from lance_io import limits
-from lance_io.io.spares import SPARES_BYTES, spares
+from lance_io.io.buffer_pool import POOL_BYTES, buffer_pool
 from lance_io.store.profile import LOCAL
 from tests.fuzz.damage import Damaged, blind, damage_data_file, damage_manifest
 from tests.fuzz.reading import Verdict, read_file, read_table
@@ -158,8 +158,8 @@ def _status_bytes(name: str) -> int:
 
 def warm_up(specimens: Specimens) -> None:
     """Load modules, start threads and make the buffers that reads share, whose memory is not a case's."""
-    lance_io.file.file_requests._scratch.of(lance_io.file.file_requests.SCRATCH_BYTES_MAX)
-    spares().of(SPARES_BYTES)
+    lance_io.file.file_requests._scratch.get(lance_io.file.file_requests.SCRATCH_BYTES_MAX)
+    buffer_pool().allocate(POOL_BYTES)
     whole = Damaged(specimens.files[0].read_bytes(), "nothing")
     for seed in range(40):
         plan_small(small=seed % 2 == 1)

@@ -67,7 +67,7 @@ def test_the_nearest_are_those_of_all_distances_sorted(
     cut = len(rows) // 2 if is_cut else 0
     for part in (slice(cut, None), slice(0, cut)):  # in whatever order
         search.add(column[part], ids[part], ids[part].astype(np.int64))
-    for query, found in zip(queries, search.found(), strict=True):
+    for query, found in zip(queries, search.results(), strict=True):
         distances = exact(metric, rows, query)
         counts = ~np.isnan(distances)
         if lower is not None:
@@ -95,7 +95,7 @@ def test_few_distances_are_computed_twice(monkeypatch: pytest.MonkeyPatch) -> No
         column = pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), 32)
         ids = np.arange(len(rows), dtype=np.uint64)
         search.add(column, ids, ids.astype(np.int64))
-        assert [len(one) for one in search.found()] == [10] * 8
+        assert [len(one) for one in search.results()] == [10] * 8
     assert computed < 3 * 8 * 200
 
 
@@ -108,7 +108,7 @@ def test_lists_of_vectors_are_read_from_any_slice(is_large: bool) -> None:
     for start in range(7):
         search = FlatSearch(SearchTerms(Metric.L2, np.zeros((1, 2), "f4"), 20, is_joined=True))
         search.add(array.slice(start, 8), ids[start : start + 8], ids[start : start + 8].astype(np.int64))
-        (found,) = search.found()
+        (found,) = search.results()
         expected = [(5.0, 0), (25.0, 3), (49.0, 5)]
         rows = [(distance, at) for at in range(start, start + 8) for distance, kind in expected if at % 6 == kind]
         assert list(zip(found.distances.tolist(), found.ids.tolist(), strict=True)) == sorted(rows)

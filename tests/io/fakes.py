@@ -18,7 +18,7 @@ from lance_io.store.profile import CLOUD, StoreProfile
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lance_io.store.offers import Flow, RangesEnded, ToldAgain, WantedRange
+    from lance_io.store.offers import Flow, OnRangesDone, OnRetry, WantedRange
 
 _numbers = itertools.count()
 
@@ -91,11 +91,11 @@ class FakeStore:
 class FakeStarted:
     """A range that a `FakeStartStore` has begun to read."""
 
-    def __init__(self, store: FakeStartStore, wanted: WantedRange, ended: RangesEnded) -> None:
+    def __init__(self, store: FakeStartStore, wanted: WantedRange, on_done: OnRangesDone) -> None:
         key, start, end, self._memory, _, self.tag = wanted
         self._task = asyncio.ensure_future(store.get_range(key, start, end))
         self._task.add_done_callback(self._tell)
-        self._ended: RangesEnded | None = ended
+        self._on_done: OnRangesDone | None = on_done
         self.queue_s = 0.25
 
     def result(self) -> bytes | None:
@@ -106,12 +106,12 @@ class FakeStarted:
         return None
 
     def cancel(self) -> None:
-        self._ended = None
+        self._on_done = None
         self._task.cancel()
 
     def _tell(self, task: asyncio.Task[bytes]) -> None:
-        if self._ended is not None:
-            self._ended([self])
+        if self._on_done is not None:
+            self._on_done([self])
 
 
 class FakeStartStore(FakeStore):
@@ -122,28 +122,32 @@ class FakeStartStore(FakeStore):
         self.received: list[memoryview] = []
         self.asked: list[tuple[Any, Any]] = []
 
-    def start_ranges(self, wanted: Sequence[WantedRange], ended: RangesEnded, told: ToldAgain) -> list[FakeStarted]:
-        self.received += [one.memory for one in wanted if one.memory is not None]
-        self.asked += [(one.operation, partial(told, one.tag)) for one in wanted]
-        return [FakeStarted(self, one, ended) for one in wanted]
+    def start_ranges(
+        self, requests: Sequence[WantedRange], on_done: OnRangesDone, on_retry: OnRetry
+    ) -> list[FakeStarted]:
+        self.received += [wanted.memory for wanted in requests if wanted.memory is not None]
+        self.asked += [(wanted.operation, partial(on_retry, wanted.tag)) for wanted in requests]
+        return [FakeStarted(self, wanted, on_done) for wanted in requests]
 
 
 class FakeTogetherStore(FakeStartStore):
-    """Tells of all reads that end in one turn of the loop by one call."""
+    """Reports all reads that end in one turn of the loop by one call."""
 
-    def start_ranges(self, wanted: Sequence[WantedRange], ended: RangesEnded, told: ToldAgain) -> list[FakeStarted]:
+    def start_ranges(
+        self, requests: Sequence[WantedRange], on_done: OnRangesDone, on_retry: OnRetry
+    ) -> list[FakeStarted]:
         over: list[Any] = []
 
         def flush() -> None:
-            told_of, over[:] = [one for one in over if one._ended is not None], []
-            ended(told_of)
+            reported, over[:] = [read for read in over if read._on_done is not None], []
+            on_done(reported)
 
-        def note(some: Sequence[Any]) -> None:
+        def note(reads: Sequence[Any]) -> None:
             if not over:
                 asyncio.get_running_loop().call_soon(flush)
-            over.extend(some)
+            over.extend(reads)
 
-        return super().start_ranges(wanted, note, told)
+        return super().start_ranges(requests, note, on_retry)
 
 
 class FakeCachedStore(FakeTogetherStore):
@@ -157,7 +161,7 @@ class FakeCachedStore(FakeTogetherStore):
         self.finds_held = False
         self.finds: list[tuple[list[WantedRange], Future[list[memoryview | None]]]] = []
 
-    def looks_for(self, key: str, operation: Flow | None) -> bool:
+    def may_be_cached(self, key: str, operation: Flow | None) -> bool:
         return key == "a"
 
     def find_ranges(self, wanted: Sequence[WantedRange]) -> Future[list[memoryview | None]]:

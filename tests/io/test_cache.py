@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lance_io.errors import FormatError, UsageError
-from lance_io.io.cache import ClaimAbandoned, Found, LoadOwner, LoadPending, SearchCache
+from lance_io.io.cache import CacheHit, ClaimAbandoned, LoadOwner, LoadPending, SearchCache
 
 CHILD_SECONDS_MAX = 20
 
@@ -92,7 +92,7 @@ def test_one_loads_and_the_others_get_its_value() -> None:
     owner.fulfil("value", 5)
     assert pending.future.result(0) == "value"
     found = cache.claim(("k",))
-    assert isinstance(found, Found)
+    assert isinstance(found, CacheHit)
     assert found.value == "value"
     assert (cache.stats.hits, cache.stats.misses) == (2, 1)
 
@@ -196,7 +196,7 @@ def test_many_threads_load_each_key_once() -> None:
     def look(number: int) -> int:
         while True:
             claim = cache.claim((number % 10,))
-            if isinstance(claim, Found):
+            if isinstance(claim, CacheHit):
                 return int(claim.value)
             if isinstance(claim, LoadOwner):
                 if next(loads) % 4 == 0:

@@ -132,7 +132,7 @@ def place_of(read: Any) -> str:
         return "answered"
     if reading._timer is not None:
         return "pause"
-    if reading._turn is not None:
+    if reading._queued is not None:
         return "gate"
     race = reading._race
     if race._others:
@@ -241,7 +241,7 @@ async def nothing_is_left(store: S3Store, server: Dice, own_tasks: set[Any]) -> 
     watch = loop.sending.watch
     await until(lambda: set(timers()) <= {"OriginPool._sweep"} and watch._timer is None, timers)
     assert not any(watch._waiting)
-    assert slots_of(store).in_use == 0 and not slots_of(store)._line
+    assert slots_of(store).in_use == 0 and not slots_of(store)._queue
     for gate in loop.gates.values():
         assert gate.in_flight == 0
         assert not [turn for _, turn in gate._waiting if turn.go is not None]

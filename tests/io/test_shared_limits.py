@@ -135,8 +135,8 @@ async def test_every_place_comes_back(seed: int) -> None:
     await asyncio.gather(*waiting, return_exceptions=True)
     await asyncio.gather(*(reader.aclose() for reader in readers))
     assert slots_of(store).in_use == 0
-    assert shared._places is not None
-    assert shared._places.in_use == 0
+    assert shared._slots is not None
+    assert shared._slots.in_use == 0
 
 
 async def _taken(handle: Any) -> Any:

@@ -113,7 +113,7 @@ def test_strings(seed: int, wide: bool, nullable: bool) -> None:
         ((9, 10, 12), "within bytes 10 to 20"),
         ((10, 12, 21), "within bytes 10 to 20"),
         ((-1, 10, 12), "do not ascend"),
-        ((10, 12, 19), "not within what was read"),
+        ((10, 12, 19), "not within the bytes read"),
     ],
 )
 def test_damaged_strings_are_told_by_their_run(offsets: tuple[int, ...], words: str) -> None:

@@ -226,13 +226,13 @@ def test_events_for_a_slow_callback_are_bounded(
         given.append(event.args["event"])
 
     stop = tracing.capture_trace_events(slow)
-    trace_events.tell_dataset("first", "t")
+    trace_events.emit_dataset("first", "t")
     assert begun.wait(60)  # the queue is empty now
     for number in range(15):
-        trace_events.tell_dataset(str(number), "t")
+        trace_events.emit_dataset(str(number), "t")
     may_go_on.set()
     stop()
     assert given == ["first", *map(str, range(10))]
     assert [one.getMessage().split(": ")[1] for one in caplog.records] == [
-        f"{left} left out so far" for left in (1, 2, 4)
+        f"{left} dropped so far" for left in (1, 2, 4)
     ]

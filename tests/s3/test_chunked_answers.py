@@ -31,15 +31,13 @@ async def in_chunks(exchange: Exchange) -> bool:
     return True
 
 
-@pytest.mark.parametrize(
-    ("fast_get", "has_kernel"), [("true", True), ("true", False), ("aiohttp", False), ("false", False)]
-)
-async def test_a_table_is_read_and_written(fast_get: str, has_kernel: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("express", "has_kernel"), [("false", True), ("false", False), ("true", False)])
+async def test_a_table_is_read_and_written(express: str, has_kernel: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not has_kernel:
-        monkeypatch.setattr("lance_io.store.http.pool.IS_THERE", False)
+        monkeypatch.setattr("lance_io.store.http.pool.IS_SUPPORTED", False)
     async with Bucket() as bucket:
         bucket.harm = in_chunks
-        how = {"storage_options": bucket.options(fast_get=fast_get, client_max_retries="0")}
+        how = {"storage_options": bucket.options(s3_express=express, client_max_retries="0")}
         uri = f"s3://{NAME}/t.lance"
         await (await AsyncDataset.write(ROWS, uri, max_rows_per_file=3000, **how)).aclose()
         table = await AsyncDataset.open(uri, **how)

@@ -267,5 +267,5 @@ def test_managed_blobs_in_a_bucket(s3: S3Server, s3_uri: str) -> None:
     place = open_store(f"{uri}/_blobs", options)
     gone = f"{place.path}/{min(payloads())}"
     runtime.run(drive_async(ask(Remove(place.store, (gone,)))))
-    with pytest.raises(NotFound, match="there is no such file, but a blob is said to be in it"):
+    with pytest.raises(NotFound, match="the file does not exist, but a blob refers to it"):
         table.validate()

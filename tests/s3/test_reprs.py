@@ -56,7 +56,7 @@ def test_no_part_of_an_open_table_shows_credentials(s3: S3Server, s3_uri: str) -
     assert {
         "DatasetState",
         "OpenOptions",
-        "Places",
+        "ObjectKeys",
         "Session",
         "S3Store",
         "S3Options",

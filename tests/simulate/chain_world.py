@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import lance_io
-from lance_io.commit.commit_queue import TURNS
+from lance_io.commit.commit_queue import COMMIT_QUEUES
 from lance_io.commit.external import ExternalHandler
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.errors import CommitConflictError, LanceError, NotFound
@@ -330,8 +330,8 @@ class ChainWorld:
     def _make_other(self, change: Change) -> None:
         """Of the same process only where that could go on beside the call: behind its turn it would wait for ever."""
         place = SeenStore(self.store, 0).identity, PATH
-        known = TURNS._tables.get(place)
-        has_turn = known is not None and any(turn.came.done() for turn in known.queue)
+        known = COMMIT_QUEUES._tables.get(place)
+        has_turn = known is not None and any(turn.admitted.done() for turn in known.queue)
         self._outcome.others.append(change.name)
         self.make(change, 0 if change.is_same and not has_turn else 1 + self.next_number())
 

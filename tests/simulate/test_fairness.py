@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lance_io.commit.commit_queue import Turns
+from lance_io.commit.commit_queue import CommitQueues
 from lance_io.commit.target import CommitTarget, SystemClock
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
@@ -73,12 +73,12 @@ async def appended(
     clock = DrawnClock(random.Random(seed))
     store = DrawnStore(MemoryStore(), clock)
     place = Location(store, "t", "memory://t")
-    created = await sample.create(CommitTarget(place, clock=clock, turns=Turns()))
+    created = await sample.create(CommitTarget(place, clock=clock, queues=CommitQueues()))
     newest, counts = created.manifest, [0] * num_writers
 
     async def write(number: int) -> None:
         nonlocal newest
-        target = CommitTarget(place, clock=clock, turns=Turns())
+        target = CommitTarget(place, clock=clock, queues=CommitQueues())
         while newest.version <= num_versions:
             base = newest
             await asyncio.sleep(clock.drawn_s(FILES_S))

@@ -237,7 +237,7 @@ def target(tmp_path: Path) -> CommitTarget:
 
 
 def cleaned(target: CommitTarget) -> CleanupStats:
-    store: Any = target.place.store
+    store: Any = target.location.store
     store.is_full = True
     plan = drive_sync(plan_cleanup(target, CleanupPolicy(older_than_s=0.0)))
     assert plan.stats.old_versions == 1 and plan.stats.data_files_removed == 1
@@ -246,7 +246,7 @@ def cleaned(target: CommitTarget) -> CleanupStats:
 
 def is_whole(target: CommitTarget, version: int) -> bool:
     """Whether a version is there with its data file."""
-    store: Any = target.place.store
+    store: Any = target.location.store
     keys = {one.key for one in store.list_sync("")}
     is_there = f"t/_versions/{2**64 - 1 - version:020}.manifest" in keys
     return is_there and any(key.startswith("t/data/") for key in keys)
@@ -263,7 +263,7 @@ def test_who_held_on_to_a_version_that_could_not_be_announced_has_it_back(
     target: CommitTarget, key: str, moment: str
 ) -> None:
     """A pin was there, or a tag is, whose maker had read the manifest before it went."""
-    store: Any = target.place.store
+    store: Any = target.location.store
     content = b'{"branch": null, "version": 1, "manifestSize": 1}'
     setattr(store, moment, lambda: store.put_sync(f"t/{key}", content))
     done = cleaned(target)
@@ -272,7 +272,7 @@ def test_who_held_on_to_a_version_that_could_not_be_announced_has_it_back(
 
 
 def test_who_restored_a_version_that_could_not_be_announced_has_its_files(target: CommitTarget) -> None:
-    store: Any = target.place.store
+    store: Any = target.location.store
     store.before = lambda: commit_sync(target, Transaction(2, ops.Restore(1)))
     done = cleaned(target)
     assert (done.old_versions, done.data_files_removed) == (1, 0)
@@ -280,7 +280,7 @@ def test_who_restored_a_version_that_could_not_be_announced_has_its_files(target
 
 
 def test_what_cannot_be_put_back_is_told(target: CommitTarget) -> None:
-    store: Any = target.place.store
+    store: Any = target.location.store
 
     def pin() -> None:
         store.put_sync("t/_versions/.cleanup-pin-1-x", b"{}")

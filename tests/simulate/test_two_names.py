@@ -225,10 +225,10 @@ async def test_a_renaming_may_end_anywhere_on_local_disk(
 async def test_a_renaming_may_end_anywhere_on_s3(
     tables: dict[int, dict[str, bytes]], tmp_path: Path, first: int, s3: S3Server, s3_uri: str
 ) -> None:
-    from lance_io.commit.table_location import open_place
+    from lance_io.commit.table_location import open_location
 
     numbers = iter(range(1000))
-    bucket, _ = open_place(s3_uri, s3.options())
+    bucket, _ = open_location(s3_uri, s3.options())
 
     def make() -> Place:
         number = next(numbers)

@@ -25,7 +25,7 @@ from lance_io.reads.version.session import Session
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
 from lance_io.table.manifest.manifest import decode_manifest
-from lance_io.table.manifest.paths import deletion_file_place
+from lance_io.table.manifest.paths import deletion_file_location
 from lance_io.testing.manifest_rows import MemoryManifestStore
 from lance_io.testing.wrap import Request
 
@@ -148,7 +148,7 @@ def referenced(manifest: Manifest) -> set[str]:
     for fragment in manifest.fragments:
         paths |= {f"data/{file.path}" for file in fragment.files}
         if fragment.deletion_file is not None:
-            paths.add(deletion_file_place(fragment.id, fragment.deletion_file, manifest.base_paths).relative)
+            paths.add(deletion_file_location(fragment.id, fragment.deletion_file, manifest.base_paths).relative)
     return paths
 
 

@@ -144,7 +144,7 @@ def test_times_without_a_zone_are_the_sessions(spark: SparkSession, uri: str, op
         with pytest.raises(PySparkException, match="no version is as old as"):
             read_table(**{option: shown - timedelta(minutes=1)})
         spark.conf.set("spark.sql.session.timeZone", "PST")  # a name that only Java knows
-        with pytest.raises(UsageError, match="'PST' is not known here: give the time a zone"):
+        with pytest.raises(UsageError, match="'PST' is unknown: give the time a zone"):
             read_table(**{option: shown})
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)

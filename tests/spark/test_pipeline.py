@@ -181,7 +181,7 @@ def test_differences_are_told() -> None:
     assert differences(expected.slice(1), expected) == ["rows that are missing: 1 (id 0)"]
     doubled = pa.concat_tables([expected, expected.slice(5, 7)])
     assert differences(doubled, expected) == ["rows that are there more than once: 7 (id 5, 6, 7, 8, 9, ...)"]
-    assert differences(expected, expected.slice(0, 19)) == ["rows that nobody sent: 1 (id 19)"]
+    assert differences(expected, expected.slice(0, 19)) == ["rows that were not sent: 1 (id 19)"]
     for name in expected.column_names[1:]:
         index = expected.column_names.index(name)
         shuffled = expected[name].take([*range(18), 19, 18])

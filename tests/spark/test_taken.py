@@ -54,7 +54,7 @@ def ends(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         with socket.create_server((host, 0), family=family) as server:
             theirs = socket.create_connection(server.getsockname()[:2])
             ours, _ = server.accept()
-    monkeypatch.setattr(taken, "_found", {os.fstat(ours.fileno()).st_ino})
+    monkeypatch.setattr(taken, "_inodes", {os.fstat(ours.fileno()).st_ino})
     monkeypatch.setattr(taken, "this_task", object)
     with ours, theirs:
         yield ours, theirs
@@ -82,9 +82,9 @@ def test_the_connection_is_found_and_left_as_it_is(
     inode = os.fstat(ours.fileno()).st_ino
     near = [(inode, ours.dup())]
     monkeypatch.setattr(taken, "_connections", lambda: iter(near))
-    monkeypatch.setattr(taken, "_found", set())
+    monkeypatch.setattr(taken, "_inodes", set())
     taken.find_connection()
-    assert taken._found == {inode}
+    assert taken._inodes == {inode}
     near = [(inode, ours.dup())]
     with taken.connection_to_spark() as found:
         assert found is not None and os.fstat(found.fileno()).st_ino == inode

@@ -133,7 +133,7 @@ def test_however_it_is_cut_each_row_comes_once(history: str, sizes: list[int], f
         again = VersionRows(rows.options)  # as after a restart
         for part in again.between(start, end):
             opened = again.opened(part.version)
-            for place in part.places:
+            for place in part.fragment_indices:
                 fragment = lance_io.dataset(history, version=part.version).get_fragments()[place]
                 assert fragment.fragment_id == opened.fragment_ids[place]
                 seen += fragment.to_table(columns=["id"])["id"].to_pylist()
@@ -194,7 +194,7 @@ def test_a_table_that_was_made_anew(path: str) -> None:
     _, start = drain(reader(path), {"version": 0})
     shutil.rmtree(path)
     Job(path).run([7])
-    with pytest.raises(UsageError, match=r"has read version 3 of .*, whose newest version is 1: .* made anew"):
+    with pytest.raises(UsageError, match=r"has read version 3 of .*, whose newest version is 1: .* created again"):
         drain(reader(path), start)
 
 

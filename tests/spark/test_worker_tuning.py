@@ -40,7 +40,7 @@ class Worker:
         mallopt = SimpleNamespace(mallopt=lambda *_: self.done.append("mallopt"))
         monkeypatch.setattr(worker_tuning, "connection_to_spark", connection_to_spark)
         monkeypatch.setattr(worker_tuning, "this_task", object)
-        monkeypatch.setattr(worker_tuning, "is_daemons", lambda: True)
+        monkeypatch.setattr(worker_tuning, "is_forked_by_daemon", lambda: True)
         monkeypatch.setattr(worker_tuning, "_tuned_pid", 0)
         monkeypatch.setattr(worker_tuning, "_frozen", (0, 0))
         monkeypatch.setattr(ctypes, "CDLL", lambda _: mallopt)
@@ -99,7 +99,7 @@ def test_outside_of_spark_nothing_is_touched(monkeypatch: pytest.MonkeyPatch, co
     """Not even with the option: the driver's process is the user's."""
     worker = Worker(monkeypatch, connection)
     monkeypatch.setattr(worker_tuning, "this_task", lambda: None)
-    monkeypatch.setattr(worker_tuning, "is_daemons", lambda: False)
+    monkeypatch.setattr(worker_tuning, "is_forked_by_daemon", lambda: False)
     worker.run_task(options("true"))
     assert worker.done == []
     assert delays(connection)

@@ -35,10 +35,11 @@ class ForwardProxy(ThreadedProxy):
             to_client.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         else:
             to_server.write(head)  # with the whole URL in its first line, which every server understands
-        await asyncio.gather(_pump(client, to_server), _pump(server, to_client))
+        await asyncio.gather(pump(client, to_server), pump(server, to_client))
 
 
-async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+async def pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    """Pass on bytes until the source ends."""
     with suppress(ConnectionError):
         while data := await source.read(1 << 16):
             target.write(data)

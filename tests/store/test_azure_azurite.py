@@ -92,10 +92,9 @@ async def test_a_listing_of_several_pages(
 # -- credentials ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fast_get", ["true", "false"])
-async def test_a_shared_access_signature(azure: AzureServer, s3_prefix: str, fast_get: str) -> None:
+async def test_a_shared_access_signature(azure: AzureServer, s3_prefix: str) -> None:
     sas = _sas(azure, read=True, list=True, write=True, delete=True, create=True)
-    store = _store(azure.anonymous_options(sas_token=f"?{sas}", fast_get=fast_get), azure.container)
+    store = _store(azure.anonymous_options(sas_token=f"?{sas}"), azure.container)
     await store.put(f"{s3_prefix}/a b", b"12345")
     await store.copy(f"{s3_prefix}/a b", f"{s3_prefix}/ü")
     assert [meta.key async for meta in store.list(f"{s3_prefix}/")] == [f"{s3_prefix}/a b", f"{s3_prefix}/ü"]
@@ -126,14 +125,13 @@ async def test_a_wrong_key_is_refused(azure: AzureServer) -> None:
     await store.aclose()
 
 
-@pytest.mark.parametrize("fast_get", ["true", "false"])
-async def test_anonymous_reading(azure: AzureServer, store: AzureStore, s3_prefix: str, fast_get: str) -> None:
+async def test_anonymous_reading(azure: AzureServer, store: AzureStore, s3_prefix: str) -> None:
     account = f"{azure.endpoint}/{azure.account}"
     with ContainerClient(account, f"public-{s3_prefix[-12:]}", azure.account_key) as public:
         public.create_container(public_access="container")
         public.upload_blob("x", b"12345")
         name = public.container_name
-    anybody = _store(azure.anonymous_options(skip_signature="true", fast_get=fast_get), name)
+    anybody = _store(azure.anonymous_options(skip_signature="true"), name)
     assert bytes(await anybody.get_range("x", 1, 3)) == b"23"
     assert (await anybody.head("x")).size_bytes == 5
     assert [meta.key async for meta in anybody.list("")] == ["x"]
@@ -141,7 +139,7 @@ async def test_anonymous_reading(azure: AzureServer, store: AzureStore, s3_prefi
         await anybody.put("y", b"1")
     await anybody.aclose()
     await store.put(f"{s3_prefix}/x", b"1")
-    nobody = _store(azure.anonymous_options(skip_signature="true", fast_get=fast_get), azure.container)
+    nobody = _store(azure.anonymous_options(skip_signature="true"), azure.container)
     with pytest.raises((AccessDenied, NotFound)):
         await nobody.get(f"{s3_prefix}/x")
     await nobody.aclose()
@@ -201,16 +199,15 @@ def _secure_options(secure: azurite.AzuriteServer, **more: str) -> dict[str, str
     return {**where, "proxy_ca_certificate": str(secure._certificates / "ca.crt"), **more}
 
 
-@pytest.mark.parametrize("fast_get", ["true", "false"])
-async def test_a_token_that_was_given(secure: azurite.AzuriteServer, s3_prefix: str, fast_get: str) -> None:
-    store = _store(_secure_options(secure, token=_token(), fast_get=fast_get), azurite.BUCKET)
+async def test_a_token_that_was_given(secure: azurite.AzuriteServer, s3_prefix: str) -> None:
+    store = _store(_secure_options(secure, token=_token()), azurite.BUCKET)
     await store.put(f"{s3_prefix}/x", b"12345")
     assert bytes(await store.get_range(f"{s3_prefix}/x", 1, 3)) == b"23"
     assert [meta.size_bytes async for meta in store.list(f"{s3_prefix}/")] == [5]
     await store.delete([f"{s3_prefix}/x"])
     await store.aclose()
     for wrong in ("nonsense", _token(-100)):
-        store = _store(_secure_options(secure, token=wrong, fast_get=fast_get), azurite.BUCKET)
+        store = _store(_secure_options(secure, token=wrong), azurite.BUCKET)
         for work in (store.get_range(f"{s3_prefix}/x", 1, 3), store.put(f"{s3_prefix}/x", b"1")):
             with pytest.raises(AccessDenied) as caught:
                 await work
@@ -308,7 +305,7 @@ async def test_an_error_is_told_when_no_token_is_left(
     issued.error = ClientAuthenticationError("nobody is signed in\nand many lines more")
     assert bytes(await store.get_range(f"{s3_prefix}/x", 0, 5)) == b"12345"  # with what is there
     (loop,) = store._loops.values()
-    loop.state._tokens._found = loop.state._tokens._found[0], time.time() - 1
+    loop.state._tokens._current = loop.state._tokens._current[0], time.time() - 1
     for work in (store.get_range(f"{s3_prefix}/x", 0, 5), store.put(f"{s3_prefix}/x", b"1")):
         with pytest.raises(AccessDenied, match=r"no Azure credentials \(nobody is signed in\)") as caught:
             await work
@@ -357,7 +354,7 @@ async def test_who_gives_tokens(options: dict[str, str], kind: str, monkeypatch:
     monkeypatch.setenv("IDENTITY_ENDPOINT", "http://127.0.0.1:1/")
     store = _store({"account_name": "account", "authority_host": "https://login.example", **options}, "box")
     clients = store.connect().state
-    assert clients.at_hand() is None
+    assert clients.get_nowait() is None
     credential = clients._open_entra()
     assert type(credential).__name__ == kind
     await credential.close()

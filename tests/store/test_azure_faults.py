@@ -180,9 +180,8 @@ REQUESTS: dict[str, Callable[[AzureStore], Awaitable[object]]] = {
 }
 
 
-@pytest.mark.parametrize("fast_get", ["true", "false"])
 @pytest.mark.parametrize("operation", REQUESTS)
-async def test_retry_after_is_honoured(operation: str, fast_get: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_retry_after_is_honoured(operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float | None] = []
 
     def pause_s(_: RetryPolicy, attempts: int, elapsed_s: float, fraction: float, asked_s: float | None) -> float:
@@ -192,7 +191,7 @@ async def test_retry_after_is_honoured(operation: str, fast_get: str, monkeypatc
     monkeypatch.setattr(RetryPolicy, "pause_s", pause_s)
     script = [status(503, "ServerBusy", Retry_After="7"), status(429), ok() if operation == "put" else serve]
     async with FaultServer(CONTENT, script) as server:
-        store = store_on(server, fast_get=fast_get)
+        store = store_on(server)
         await REQUESTS[operation](store)
         await store.aclose()
     assert pauses == [7.0, None]
@@ -206,11 +205,10 @@ async def test_patience_ends() -> None:
     assert "The server is busy." in str(error)
 
 
-@pytest.mark.parametrize("fast_get", ["true", "false"])
-async def test_errors_name_the_container(fast_get: str) -> None:
+async def test_errors_name_the_container() -> None:
     script = [status(404, "BlobNotFound")] * 2 + [status(403, "AuthorizationFailure")] + [status(500)] * 2
     async with FaultServer(CONTENT, script) as server:
-        store = store_on(server, container="a-container", client_max_retries="0", fast_get=fast_get)
+        store = store_on(server, container="a-container", client_max_retries="0")
         for work in (
             store.get_range("key", 0, 1),
             store.head("key"),
@@ -252,30 +250,6 @@ async def test_answers_that_no_retry_can_help(answer: Answer, error: type[LanceE
     assert not isinstance(caught.value, Transient)
     assert caught.value.path == "key"
     assert len(server.requests) == 1
-
-
-@pytest.mark.parametrize(
-    ("answer", "error"),
-    [
-        (status(403, "AuthenticationFailed", "no"), AccessDenied),
-        (status(404, "BlobNotFound"), NotFound),
-        (status(416, "InvalidRange"), InvalidRange),
-        (status(418, "Teapot", "short and stout"), StoreError),
-    ],
-    ids=range(4),
-)
-async def test_the_library_is_told_the_same(answer: Answer, error: type[LanceError]) -> None:
-    async with FaultServer(CONTENT, [answer] * 9) as server:
-        store = store_on(server, fast_get="false")
-        with pytest.raises(error):
-            await store.get_range("key", 1000, 200_000)
-        await store.aclose()
-    assert len(server.requests) == 1
-
-
-@pytest.mark.parametrize("script", [[hang_up, hang_up], [status(503)], [status(500)]], ids=range(3))
-async def test_the_library_recovers_too(script: list[Answer]) -> None:
-    await read(script, fast_get="false")
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -468,7 +442,7 @@ async def test_a_request_that_is_made_again_after_closing_leaves_no_client_open(
     """The store is closed while it pauses; what it opens then belongs to the store again, and is closed with it."""
     pausing, go_on = asyncio.Event(), asyncio.Event()
 
-    async def pause(*_: object, again: bool) -> None:
+    async def pause(*_: object, may_retry: bool) -> None:
         pausing.set()
         await go_on.wait()
 
@@ -486,13 +460,12 @@ async def test_a_request_that_is_made_again_after_closing_leaves_no_client_open(
 
 
 @pytest.mark.parametrize("options", [{}, {"sas_token": SAS}], ids=["key", "sas"])
-@pytest.mark.parametrize("fast_get", ["true", "false"])
-async def test_no_credential_shows(options: dict[str, str], fast_get: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_credential_shows(options: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     secret = SIGNATURE if options else KEY
     told = f"your {secret} is wrong"
     async with FaultServer(CONTENT, [status(403, "AuthenticationFailed", told)] * 9) as server:
-        store = store_on(server, fast_get=fast_get, **options)
+        store = store_on(server, **options)
         shown = ""
         for work in (store.get_range("key", 0, 10), store.put("key", b"1"), store.copy("key", "other")):
             with pytest.raises(LanceError) as caught:

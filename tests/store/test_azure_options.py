@@ -124,11 +124,10 @@ def test_the_emulator() -> None:
         {**GIVEN, "endpoint": "ftp://there"},
         {**GIVEN, "endpoint": "http://there"},
         {**GIVEN, "endpoint": "https://user:password@there"},
-        {**GIVEN, "fast_get": "perhaps"},
         {"account_name": "account", "token": "abc", "endpoint": "http://there", "allow_http": "true"},
         {"account_name": "account", "endpoint": "http://there", "allow_http": "true"},
     ],
-    ids=range(12),
+    ids=range(11),
 )
 def test_options_that_make_no_sense(options: dict[str, str]) -> None:
     with pytest.raises(UsageError) as caught:
@@ -209,13 +208,13 @@ async def test_signatures_are_those_of_the_library(key: str, endpoint: dict[str,
     options = parsed({**GIVEN, **endpoint})
     site = ContainerSite(options, AccountClients(options, 1))
     broken = Download.of_range(key, 5, 9)
-    broken.goes_on(100, '"etag"', 2, memoryview(bytearray(4)))
+    broken.continue_from(100, '"etag"', 2, memoryview(bytearray(4)))
     question = {"restype": "container", "comp": "list", "prefix": f"{key}/", "delimiter": "/", "maxresults": "10"}
     heads = [
         *site.range_requests([WantedRange(key, 1, 2), WantedRange(key, 5, 6)])[1],
         site.request(broken)[1],
         site.request(Download.of_object(key))[1],
-        site.question(question)[1],
+        site.query_request(question)[1],
     ]
     for one_head in heads:
         line, *lines = one_head.decode("latin-1").strip().split("\r\n")
@@ -248,7 +247,7 @@ async def test_tokens_of_a_machine_by_a_service_that_is_named(monkeypatch: pytes
         for expected in ("first", "second"):
             found = await clients.authorization("key")
             assert f"Bearer {expected}\r\n" in found.lines("/", {}, {})
-            assert await clients.ask_again() if expected == "first" else True
+            assert await clients.refetch() if expected == "first" else True
         clients._tokens.forget(clients._tokens.latest)
         for _ in range(3):
             with pytest.raises(AccessDenied, match="no token of the machine's identity") as caught:
@@ -292,7 +291,7 @@ async def test_tokens_of_fabric() -> None:
             assert f"Bearer {expected}\r\n" in found.lines("/", {}, {})
             assert clients._tokens.expires_s is not None and clients._tokens.expires_s > now_s + 3000
             if expected != tokens[1]:
-                assert await clients.ask_again()
+                assert await clients.refetch()
         clients._tokens.forget(clients._tokens.latest)
         for _ in range(3):
             with pytest.raises(AccessDenied, match="no token of Fabric's service") as caught:

@@ -27,7 +27,7 @@ from lance_io.limits import MIB
 from lance_io.store.api import ObjectStore
 from lance_io.store.disk_cache.cached_store import CachedStore
 from lance_io.store.disk_cache.disk_cache import DiskCache
-from lance_io.store.filesystem.place import open_filesystem
+from lance_io.store.filesystem.resolve import open_filesystem
 from lance_io.store.local.disk import LocalStore
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import open_store
@@ -71,7 +71,7 @@ def test_the_page_has_every_store_and_behaviour(told: dict[tuple[str, str], str]
 
 
 def test_what_stores_lack_is_explained(told: dict[tuple[str, str], str]) -> None:
-    explained = (CHECKOUT / "docs" / "storage.md").read_text().partition("## What a store does not promise")[2]
+    explained = (CHECKOUT / "docs" / "store-promises.md").read_text().partition("## What a store does not promise")[2]
     lacking = {name for (_, name), cell in told.items() if cell != "+"}
     assert {name for name in lacking if name not in explained} == set()
 
@@ -292,11 +292,11 @@ class TestS3(_OnS3):
 
 
 class TestS3ThroughAiobotocore(_OnS3):
-    """The slow way of reading, for services that need all of botocore."""
+    """GETs as those of S3 Express."""
 
     TITLE: ClassVar = "by aiobotocore"
     SERVER: ClassVar = "s3"
-    OPTIONS: ClassVar = {"fast_get": "false"}
+    OPTIONS: ClassVar = {"s3_express": "true"}
 
 
 class TestS3OnVersity(_OnS3):
@@ -336,13 +336,6 @@ class TestGcs(_OnGcs):
     TITLE: ClassVar = "GCS: fake-gcs-server"
 
 
-class TestGcsThroughGcsfs(_OnGcs):
-    """GETs by way of gcsfs, too."""
-
-    TITLE: ClassVar = "by gcsfs"
-    OPTIONS: ClassVar = {"fast_get": "false"}
-
-
 class _OnAzurite(_InBucket):
     SERVER: ClassVar = "azure"
 
@@ -363,13 +356,6 @@ class _OnAzurite(_InBucket):
 
 class TestAzure(_OnAzurite):
     TITLE: ClassVar = "Azure: Azurite"
-
-
-class TestAzureThroughItsLibrary(_OnAzurite):
-    """The slow way of reading."""
-
-    TITLE: ClassVar = "by its library"
-    OPTIONS: ClassVar = {"fast_get": "false"}
 
 
 @pytest.fixture(scope="module")

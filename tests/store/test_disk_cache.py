@@ -335,11 +335,11 @@ class Held:
         self.again: list[tuple[Any, bool]] = []
         self._came = asyncio.Event()
 
-    def ended(self, over: Any) -> None:
+    def on_done(self, over: Any) -> None:
         self.over += over
         self._came.set()
 
-    def told(self, tag: Any, late: bool) -> None:
+    def on_retry(self, tag: Any, late: bool) -> None:
         self.again.append((tag, late))
 
     async def wait(self, count: int) -> None:
@@ -364,10 +364,10 @@ async def test_ranges_that_were_read_are_found(tmp_path: Path) -> None:
         WantedRange("other", 0, 10, None, None, "c"),
         WantedRange(KEY, 20, 30, None, scan, "d"),
     ]
-    assert [store.looks_for(one.key, one.operation) for one in wanted] == [True, True, False, False]
+    assert [store.may_be_cached(one.key, one.operation) for one in wanted] == [True, True, False, False]
     assert await find(store, *wanted) == [None] * 4
     held = Held()
-    started = store.start_ranges(wanted, held.ended, held.told)
+    started = store.start_ranges(wanted, held.on_done, held.on_retry)
     assert [one.tag for one in started] == ["a", "b", "c", "d"]
     await held.wait(4)
     for one, (key, start, end, *_) in zip(started, wanted, strict=True):
@@ -389,7 +389,7 @@ async def test_what_is_given_up_is_told_to_nobody(tmp_path: Path) -> None:
     store = CachedStore(inner, DiskCache(str(tmp_path), 8 * MIB), "me")
     held = Held()
     first, second = store.start_ranges(
-        [WantedRange(KEY, 0, 10, tag=1), WantedRange(KEY, 500, 510, tag=2)], held.ended, held.told
+        [WantedRange(KEY, 0, 10, tag=1), WantedRange(KEY, 500, 510, tag=2)], held.on_done, held.on_retry
     )
     while inner.in_flight < 2:  # noqa: ASYNC110
         await asyncio.sleep(0)
@@ -410,7 +410,7 @@ async def test_errors_come_through(tmp_path: Path, starts: bool) -> None:
         inner.failures[KEY, 0] = NotFound("gone", path=KEY)
     store = CachedStore(inner, DiskCache(str(tmp_path), 8 * MIB), "me")
     held = Held()
-    (read,) = store.start_ranges([WantedRange(KEY, 0, 10)], held.ended, held.told)
+    (read,) = store.start_ranges([WantedRange(KEY, 0, 10)], held.on_done, held.on_retry)
     await held.wait(1)
     with pytest.raises(NotFound):
         read.result()
@@ -441,7 +441,7 @@ async def test_a_store_that_begins_no_reads(tmp_path: Path) -> None:
         wanted, held = [WantedRange(KEY, 7, 900)], Held()
         (found,) = await find(store, *wanted)
         if found is None:
-            (read,) = store.start_ranges(wanted, held.ended, held.told)
+            (read,) = store.start_ranges(wanted, held.on_done, held.on_retry)
             await held.wait(1)
             found = memoryview(read.result() or b"")
         assert bytes(found) == data[7:900]
@@ -515,7 +515,7 @@ async def test_no_thread_but_its_own_touches_the_disk(tmp_path: Path, monkeypatc
     for module in (database_files, private_folder, range_database):
         monkeypatch.setattr(module, "os", Watched(os, calls))
     monkeypatch.setattr(range_database, "_kernels", Watched(_kernels, {"read_copies"}))
-    for name in ("find_many", "keep_many", "remove", "start_anew", "disk_bytes"):
+    for name in ("find_many", "keep_many", "remove", "start_new_files", "disk_bytes"):
         monkeypatch.setattr(range_database.RangeDatabase, name, watched(getattr(range_database.RangeDatabase, name)))
     memory = MemoryStore()
     memory.put_sync(KEY, bytes(1000))
@@ -527,7 +527,7 @@ async def test_no_thread_but_its_own_touches_the_disk(tmp_path: Path, monkeypatc
         await store.get_suffix(KEY, 4)
         held = Held()
         await find(store, WantedRange(KEY, 5, 10))
-        store.start_ranges([WantedRange(KEY, 5, 10)], held.ended, held.told)
+        store.start_ranges([WantedRange(KEY, 5, 10)], held.on_done, held.on_retry)
         await held.wait(1)
         store.keep_copy("t/_versions/1.manifest", "e", b"first")
         await store.find_copy("t/_versions/1.manifest", None)

@@ -41,7 +41,7 @@ from lance_io.store.failures import OutcomeUnknown, StoreFull, Throttled, Transi
 from lance_io.store.filesystem import filesystem_calls
 from lance_io.store.filesystem.filesystem_store import TEMPORARY_PREFIX
 from lance_io.store.filesystem.fsspec_calls import twin_of
-from lance_io.store.filesystem.place import open_filesystem
+from lance_io.store.filesystem.resolve import open_filesystem
 from lance_io.store.url import FilesystemUri, open_store
 from tests.store.bucketfs import BucketFileSystem, GuestFileSystem
 
@@ -562,7 +562,7 @@ def test_what_is_no_filesystem_for_tables(tmp_path: Path, bucket: BucketFileSyst
         lance_io.dataset("s3://b/t.lance", filesystem=obstore.store.MemoryStore())
     with pytest.raises(UsageError, match="open dataset"):
         lance_io.write_dataset(ROWS, written(bucket), mode="append", filesystem=bucket)
-    with pytest.raises(UsageError, match="vouched"):
+    with pytest.raises(UsageError, match="only for fsspec filesystems"):
         lance_io.dataset("t.lance", filesystem=pafs.LocalFileSystem(), storage_options=VOUCHED)
     with pytest.raises(NotFound):
         open_store(FilesystemUri("b/none", bucket)).store.stats.error("get")
@@ -625,4 +625,4 @@ def test_a_manifest_cannot_have_credentials_sent_elsewhere(tmp_path: Path) -> No
     paths = {n: replace(one, path="guestfs://evil/t.lance") for n, one in ds._state.manifest.base_paths.items()}
     state = replace(ds._state, manifest=replace(ds._state.manifest, base_paths=paths))
     with pytest.raises(UnsupportedError, match="base_store_params"):
-        state.places.base_folder(next(iter(paths.values())))
+        state.object_keys.base_folder(next(iter(paths.values())))

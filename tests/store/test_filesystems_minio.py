@@ -17,7 +17,7 @@ import pytest
 import lance_io
 from lance_io.errors import AccessDenied, UnsupportedError
 from lance_io.runtime import run
-from lance_io.store.filesystem.place import open_filesystem
+from lance_io.store.filesystem.resolve import open_filesystem
 
 if TYPE_CHECKING:
     from tests.servers import S3Server

@@ -13,7 +13,7 @@ import pytest
 from fsspec.implementations.http import HTTPFileSystem
 
 from lance_io.errors import LanceError
-from lance_io.store.filesystem.place import open_filesystem
+from lance_io.store.filesystem.resolve import open_filesystem
 from tests.http_faults import FaultServer, serve, status
 
 CONTENT = b"content"

@@ -121,7 +121,7 @@ async def check_reads(store: GcsStore, times: int = 1) -> None:
         assert bytes(await store.get_range("key", 5, 500)) == CONTENT[5:500]
 
 
-@pytest.mark.parametrize("way", ["text", "file", "credentials", "environment", "own"])
+@pytest.mark.parametrize("way", ["text", "file", "credentials", "environment"])
 async def test_a_service_account_gets_one_token_for_all(
     google: Google, account: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
@@ -132,7 +132,6 @@ async def test_a_service_account_gets_one_token_for_all(
         "file": {"google_service_account": str(file)},
         "credentials": {"google_application_credentials": str(file)},
         "environment": {},
-        "own": {"fast_get": "false", "google_service_account_key": json.dumps(account)},
     }[way]
     if way == "environment":
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
@@ -177,10 +176,9 @@ async def test_who_has_no_token_that_holds_waits_for_one(google: Google, account
     await store.aclose()
 
 
-@pytest.mark.parametrize("fast_get", ["true", "false"])
-async def test_a_token_that_is_refused_is_renewed_once(google: Google, account: dict[str, str], fast_get: str) -> None:
+async def test_a_token_that_is_refused_is_renewed_once(google: Google, account: dict[str, str]) -> None:
     google.revoked = {"token-1"}
-    store = store_on(google, google_service_account_key=json.dumps(account), fast_get=fast_get)
+    store = store_on(google, google_service_account_key=json.dumps(account))
     await check_reads(store, 2)
     assert (google.used[0], set(google.used[1:])) == ("token-1", {"token-2"})
     google.revoked |= {"token-2"}
@@ -194,7 +192,7 @@ async def test_a_token_that_is_refused_is_renewed_once(google: Google, account: 
         assert "token-" not in str(caught.value)
         assert (len(google.used), len(google.grants)) == (before[0] + 2, before[1] + 1)
     await store.aclose()
-    fixed = store_on(google, google_storage_token="token-1", fast_get=fast_get)
+    fixed = store_on(google, google_storage_token="token-1")
     used = len(google.used)
     with pytest.raises(AccessDenied):
         await fixed.get_range("key", 0, 1)

@@ -86,12 +86,9 @@ async def try_on(
         return server, store, found
 
 
-@pytest.mark.parametrize("fast_get", ["true", "false"])
-async def test_a_broken_body_is_continued_at_the_byte_reached(fast_get: str) -> None:
+async def test_a_broken_body_is_continued_at_the_byte_reached() -> None:
     script = [broken_after(70_000), broken_after(0), hang_up, refused(503), refused(429)]
-    server, store, found = await try_on(
-        script, lambda store: store.get_range("a/key", 1000, 200_000), fast_get=fast_get
-    )
+    server, store, found = await try_on(script, lambda store: store.get_range("a/key", 1000, 200_000))
     assert bytes(found) == CONTENT[1000:200_000]
     assert server.asked == ["bytes=1000-199999", *["bytes=71000-199999"] * 5]
     assert {request.line for request in server.requests} == {"GET /storage/v1/b/bucket/o/a%2Fkey?alt=media HTTP/1.1"}
@@ -100,14 +97,13 @@ async def test_a_broken_body_is_continued_at_the_byte_reached(fast_get: str) -> 
     assert store.stats.snapshot()["get"].retries == 5
 
 
-@pytest.mark.parametrize("fast_get", ["true", "false"])
-async def test_two_halves_of_different_objects_never_meet(fast_get: str) -> None:
+async def test_two_halves_of_different_objects_never_meet() -> None:
     async def replaced(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
         server.content, server.etag = CONTENT[::-1], '"v2"'
         await status(412)(server, asked, writer)
 
     script = [broken_after(1000), replaced]
-    server, _, found = await try_on(script, lambda store: store.get_range("key", 0, 5000), fast_get=fast_get)
+    server, _, found = await try_on(script, lambda store: store.get_range("key", 0, 5000))
     assert bytes(found) == CONTENT[::-1][:5000]
     assert server.asked == ["bytes=0-4999", "bytes=1000-4999", "bytes=0-4999"]
 
@@ -130,20 +126,18 @@ async def test_two_halves_of_different_objects_never_meet(fast_get: str) -> None
         (hang_up, Transient),
     ],
 )
-@pytest.mark.parametrize("what", ["get", "get by gcsfs", "head", "list", "copy"])
+@pytest.mark.parametrize("what", ["get", "head", "list", "copy"])
 async def test_refusals_are_errors_of_ours(answer: Answer, kind: type[LanceError], what: str) -> None:
     async def all_of(store: GcsStore) -> list[Any]:
         return [meta async for meta in store.list("some/")]
 
     work: dict[str, Callable[[GcsStore], Awaitable[Any]]] = {
         "get": lambda store: store.get_range("some/key", 10, 20),
-        "get by gcsfs": lambda store: store.get_range("some/key", 10, 20),
         "head": lambda store: store.head("some/key"),
         "list": all_of,
         "copy": lambda store: store.copy("some/key", "some/other"),
     }
-    options = {"client_max_retries": "0", **({"fast_get": "false"} if what == "get by gcsfs" else {})}
-    _, store, found = await try_on([answer], work[what], **options)
+    _, store, found = await try_on([answer], work[what], client_max_retries="0")
     assert isinstance(found, (kind, StoreFailure)), found
     if kind is not StoreFailure:
         assert isinstance(found, kind)

@@ -347,7 +347,9 @@ async def test_a_late_answer_is_asked_for_again(kind: str, second: Answer) -> No
 def test_only_the_fast_client_asks_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LANCE_IO_HEDGE_PERCENT")
     keys = {"access_key_id": "a", "secret_access_key": "b"}
-    percents = [open_s3("bucket", {**keys, "fast_get": fast}).profile.hedge_percent for fast in ("true", "false")]
+    percents = [
+        open_s3("bucket", {**keys, "s3_express": express}).profile.hedge_percent for express in ("false", "true")
+    ]
     assert percents == [5, 0]
     assert LOCAL.hedge_percent == 0
 

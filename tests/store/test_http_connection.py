@@ -71,7 +71,7 @@ class Pool:
     def resend(self, exchange: Exchange) -> None:
         self.told.append("resend")
 
-    def unusable(self, connection: Connection) -> None:
+    def remove_idle(self, connection: Connection) -> None:
         pass
 
 

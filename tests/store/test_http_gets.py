@@ -31,8 +31,8 @@ from lance_io.store.policies.download import Download
 from lance_io.store.policies.hedge import SAMPLES_MIN, Hedging
 from lance_io.store.policies.logical_read import RetryPolicy
 from lance_io.store.s3.bucket import S3Store, open_s3
-from lance_io.store.s3.bucket_options import S3Options, has_profiles, keys_at_hand
-from lance_io.store.s3.credentials import Chain, Renewed
+from lance_io.store.s3.bucket_options import S3Options, has_profiles, static_keys
+from lance_io.store.s3.credentials import Chain, RenewableCredentials
 from tests.http_faults import Answer, Asked, FaultServer, after, broken_after, hang_up, head, serve, status
 from tests.listening import Listener
 
@@ -223,14 +223,14 @@ async def test_a_connection_that_was_closed_meanwhile_costs_no_attempt() -> None
         await store.aclose()
 
 
-@pytest.mark.parametrize("fast_get", ["true", "long"])
-async def test_whatever_is_sent_counts(fast_get: str) -> None:
+@pytest.mark.parametrize("way", ["range", "long"])
+async def test_whatever_is_sent_counts(way: str) -> None:
     """Requests that the pool sends once more are requests of the store and of the process, lists and GETs."""
     async with Counting(serve, hang_up, serve, hang_up, list_nothing) as server:
         before = process_operations()
         store = store_at(server.endpoint, client_max_retries="0")
         await read(store)
-        if fast_get == "long":
+        if way == "long":
             await attempt(store._loop().gets, Download.of_range("key", 0, 1000))
         else:
             await read(store)
@@ -238,7 +238,7 @@ async def test_whatever_is_sent_counts(fast_get: str) -> None:
         assert len(server.requests) == 5
         after = process_operations()
         sent = {name: counts - before.get(name, OperationCounts()) for name, counts in after.items()}
-        begun = 1 if fast_get == "long" else 2  # an attempt by itself is counted by who makes it
+        begun = 1 if way == "long" else 2  # an attempt by itself is counted by who makes it
         assert (sent["get"].requests, sent["get"].retries) == (begun + 1, 1)
         assert (sent["list"].requests, sent["list"].retries) == (2, 1)
         await store.aclose()
@@ -334,7 +334,7 @@ async def test_a_get_takes_no_task_no_future_and_no_timer(monkeypatch: pytest.Mo
             monkeypatch.setattr(loop, name, lambda *a, n=name, real=real, **k: made.append(n) or real(*a, **k))
         over: asyncio.Queue[Sequence[StartedRead]] = asyncio.Queue()
         wanted = [WantedRange("key", start, start + 200_000) for start in range(0, 100_000, 10_000)]
-        store.start_ranges(wanted, over.put_nowait, untold)
+        store.start_ranges(wanted, over.put_nowait, ignore_retry)
         assert made == ["call_at"]
         readings: list[StartedRead] = []
         while len(readings) < len(wanted):
@@ -609,19 +609,21 @@ async def replaced(server: FaultServer, asked: Asked, writer: asyncio.StreamWrit
     await status(412, "PreconditionFailed")(server, asked, writer)
 
 
-def untold(tag: object, late: bool) -> None:
+def ignore_retry(tag: object, late: bool) -> None:
     """Nobody asks whether a request was made again."""
 
 
 @pytest.mark.parametrize("length", [100, 100_000, 250_000])
-@pytest.mark.parametrize("fast_get", ["true", "aiohttp", "false"])
-async def test_bytes_can_be_received_into_memory_of_the_caller(fast_get: str, length: int) -> None:
+@pytest.mark.parametrize("express", ["false", "true"])
+async def test_bytes_can_be_received_into_memory_of_the_caller(express: str, length: int) -> None:
     async with Counting(broken_after(50), broken_after(40), replaced) as server:
-        store = store_at(server.endpoint, fast_get=fast_get)
+        store = store_at(server.endpoint, s3_express=express)
         memory = bytearray(length + 2)
         over = asyncio.get_running_loop().create_future()
         inside = memoryview(memory)[1:-1]
-        (reading,) = store.start_ranges([WantedRange("key", 1000, 1000 + length, inside)], over.set_result, untold)
+        (reading,) = store.start_ranges(
+            [WantedRange("key", 1000, 1000 + length, inside)], over.set_result, ignore_retry
+        )
         assert await over == [reading]
         assert reading.result() is None
         assert memory == b"\0" + CONTENT[::-1][1000 : 1000 + length] + b"\0"
@@ -900,7 +902,7 @@ async def test_credentials_are_looked_at_once_for_many_requests(monkeypatch: pyt
         session.set_credentials("AKIDOTHER", "changed")
         chain = store._loop().state._chain
         assert isinstance(chain, Chain)
-        chain._latest = Renewed(await real(), chain._failed, "s3")
+        chain._latest = RenewableCredentials(await real(), chain._map_error, "s3")
         monkeypatch.setattr("lance_io.store.s3.loop_state.LOOK_S", 0.0)  # the time has come
         await read(store)
         assert "AKIDOTHER" in server.requests[-1].headers["authorization"]
@@ -919,17 +921,16 @@ async def test_an_option_cannot_add_a_header(text: str) -> None:
 async def test_credentials_cannot_add_a_header_either(flaw: dict[str, str]) -> None:
     async with Counting() as server:
         store = store_at(server.endpoint, **flaw)
-        with pytest.raises(AccessDenied, match="no header can") as caught:
+        with pytest.raises(AccessDenied, match="characters invalid in a header") as caught:
             await read(store)
         assert "evil" not in str(caught.value) and server.requests == []
         await store.aclose()
 
 
-@pytest.mark.parametrize("fast_get", ["true", "aiohttp"])
-async def test_a_region_cannot_lead_elsewhere(fast_get: str) -> None:
+async def test_a_region_cannot_lead_elsewhere() -> None:
     for region in ("a b", "a\u2028b", "a/b", "a@b", "a#b", "a?b", "a:1", "\\"):
-        store = store_at("", aws_region=region, client_max_retries="0", fast_get=fast_get, skip_signature="true")
-        with pytest.raises(StoreFailure, match="no name of a host"):
+        store = store_at("", aws_region=region, client_max_retries="0", skip_signature="true")
+        with pytest.raises(StoreFailure, match="is not a valid host name"):
             await read(store)
         await store.aclose()
 
@@ -955,7 +956,7 @@ async def test_keys_lie_open_where_botocore_would_find_them_first(
 ) -> None:
     from aiobotocore.session import AioSession
 
-    assert keys_at_hand(options, environment) == found
+    assert static_keys(options, environment) == found
     if found is not None and options.access_key is None:
         for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN"):
             monkeypatch.delenv(name, raising=False)

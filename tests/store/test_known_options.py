@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from tests.servers import S3Server
 
 KEY = b64encode(bytes(32)).decode()
-READ = r'found\.(?:text|switch|seconds|whole_number)\("(\w+)"'
+READ = r'source\.(?:text|switch|seconds|whole_number)\("(\w+)"'
 MODULES = (bucket_options, client_options, container_options, gcs_options)
 
 
 @pytest.fixture(autouse=True)
 def nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_options, "_told", set())
+    monkeypatch.setattr(known_options, "_warned", set())
 
 
 def test_every_name_that_is_read_is_known() -> None:
@@ -42,7 +42,7 @@ def test_every_name_that_is_read_is_known() -> None:
         read |= {name for names in aliases.values() for name in names}
     read |= {name for names, _ in oss_options._NAMES.values() for name in names}
     assert read - known_options.KNOWN == set()
-    document = (Path(__file__).resolve().parents[2] / "docs" / "storage.md").read_text()
+    document = (Path(__file__).resolve().parents[2] / "docs" / "clouds.md").read_text()
     assert "timeout" in read and len(read) > 100 and "aws_role_arn" in document
 
 
@@ -102,7 +102,7 @@ def test_every_name_of_pylance_is_known(first: str, last: str, others: str) -> N
         names = []
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        known_options.tell_unknown(names)
+        known_options.warn_unknown(names)
     assert len(names) > 1 or not others
 
 

@@ -101,13 +101,13 @@ async def test_a_gate_lets_several_through_at_once() -> None:
     places = gate.enter_many(3)
     assert (gate.num_open(), gate.in_flight, sorted(set(places))) == (2, 3, places)
     waiting: list[int] = []
-    turns = [gate.line_up(partial(waiting.append, number), None, None) for number in range(4)]
+    turns = [gate.enqueue(partial(waiting.append, number), None, None) for number in range(4)]
     assert gate.num_open() == 0  # two went through, two stand in line
     gate.leave(num_requests=3)
     assert gate.in_flight == 4
     await asyncio.sleep(0)
     assert waiting == [0, 1, 2, 3]
-    assert all(turn.place > places[-1] for turn in turns)
+    assert all(turn.position > places[-1] for turn in turns)
     gate.leave(num_requests=4)
     assert (gate.in_flight, gate.num_open()) == (0, 5)
     limit.pace.per_s = 10.0
@@ -336,7 +336,7 @@ def test_addressing() -> None:
         == "https://oss.example"
     )
     assert not parse_s3("dotted.bucket", {}, {}).virtual_hosted
-    assert not parse_s3("name--usw2-az1--x-s3", {}, {}).fast_get
+    assert parse_s3("name--usw2-az1--x-s3", {}, {}).express
 
 
 def test_plain_http_must_be_meant() -> None:

@@ -249,7 +249,7 @@ def _read_damaged(folder: Path, content: dict[CopyName, bytes]) -> tuple[int, in
     try:
         findings = database.find_many(list(content))
     except Damaged:
-        database.start_anew()
+        database.start_new_files()
         assert found(database, *content) == [None] * len(content)
         database.keep_many(list(content.items()), ())
         assert found(database, *content) == list(content.values())
@@ -266,7 +266,7 @@ def _read_damaged(folder: Path, content: dict[CopyName, bytes]) -> tuple[int, in
                 data in (None, right) for data, right in zip(found(database, *content), content.values(), strict=True)
             )
         except Damaged:
-            database.start_anew()
+            database.start_new_files()
         return there, len(findings.damaged)
     finally:
         database.close()
@@ -441,7 +441,7 @@ def test_others_go_on_with_the_file_that_was_begun_anew(database: RangeDatabase)
     database.keep_many([(name, b"abc")], ())
     other = RangeDatabase(database.folder, database.capacity_bytes)
     assert found(other, name) == [b"abc"]
-    other.start_anew()
+    other.start_new_files()
     assert sorted(os.listdir(database.folder))[:2] == ["ranges-2.bytes", "ranges-2.sqlite"]
     assert found(database, name) == [None]
     database.keep_many([(name, b"abc")], ())

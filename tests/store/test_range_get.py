@@ -14,7 +14,7 @@ from lance_io import _kernels
 from lance_io.errors import LanceError
 from lance_io.store.http.range_get import RangeGet
 from lance_io.store.http.sigv4 import Signer
-from lance_io.store.http.socket_group import IS_THERE
+from lance_io.store.http.socket_group import IS_SUPPORTED
 from lance_io.store.offers import WantedRange
 from lance_io.store.policies.download import Download
 from lance_io.store.s3.bucket import S3Store, open_s3
@@ -151,7 +151,7 @@ class State:
     secrets = ()
 
     def __init__(self, signer: Signer | None) -> None:
-        self.signer_at_hand = signer
+        self.current_signer = signer
         self.clock = ServerClock()
 
     def tls_settings(self) -> None:
@@ -179,7 +179,7 @@ def test_a_request_is_written_and_signed_as_by_the_signer_of_all_requests(
     options = {"aws_endpoint": "http://host:9000", "allow_http": "true", "aws_request_payer": str(is_paid).lower()}
     signer = Signer("AKIDEXAMPLE", "secret/+=", token, "eu-central-1") if is_signed else None
     site: Any = S3Site(parse_s3("bucket", {**options, "user_agent": "me/1 (a; b)"}), State(signer))
-    site._settle()
+    site._set_address()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("time.time", lambda: NOW_S)
         origin, (short,) = site.range_requests([WantedRange(key, start, start + num_bytes)])
@@ -270,13 +270,13 @@ async def long_way(store: S3Store, start: int, end: int) -> bytes:
     return bytes(await store.get_range("key", start, end))
 
 
-def told(tag: object, late: bool) -> None:
+def ignore_retry(tag: object, late: bool) -> None:
     """Nobody asks."""
 
 
 async def short_way(store: S3Store, start: int, end: int) -> bytes:
     over: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    (started,) = store.start_ranges([WantedRange("key", start, end)], over.set_result, told)
+    (started,) = store.start_ranges([WantedRange("key", start, end)], over.set_result, ignore_retry)
     assert isinstance(started, RangeGet)
     assert len(await over) == 1
     return bytes(started.result() or b"")
@@ -286,7 +286,7 @@ async def into_memory(store: S3Store, start: int, end: int) -> bytes:
     memory = bytearray(end - start + 2)
     over: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     wanted = WantedRange("key", start, end, memoryview(memory)[1:-1])
-    (started,) = store.start_ranges([wanted], over.set_result, told)
+    (started,) = store.start_ranges([wanted], over.set_result, ignore_retry)
     assert isinstance(started, RangeGet)
     assert len(await over) == 1
     assert started.result() is None
@@ -327,8 +327,8 @@ CASES = [(name, end) for name in ANSWERS for end in (2000, 100_000, 350_000) if 
 async def test_both_ways_come_to_the_same(name: str, end: int, is_warm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lance_io.store.cloud.cloud_store.random.random", lambda: 0.0)
     expected = await outcome(long_way, ANSWERS[name], end, is_warm)
-    both = {IS_THERE} if name == "late" and is_warm else {IS_THERE, False}
+    both = {IS_SUPPORTED} if name == "late" and is_warm else {IS_SUPPORTED, False}
     for has_kernel in both:  # which reads the answers, as long as they are usual
-        monkeypatch.setattr("lance_io.store.http.pool.IS_THERE", has_kernel)
+        monkeypatch.setattr("lance_io.store.http.pool.IS_SUPPORTED", has_kernel)
         for way in (short_way, into_memory):
             assert await outcome(way, ANSWERS[name], end, is_warm) == expected

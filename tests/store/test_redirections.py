@@ -20,13 +20,10 @@ if TYPE_CHECKING:
 ROWS = pa.table({"a": [1]})
 STORES: dict[str, tuple[type[Bucket], dict[str, str]]] = {
     "s3": (Bucket, {"aws_session_token": "token"}),
-    "s3 by aiohttp": (Bucket, {"aws_session_token": "token", "fast_get": "aiohttp"}),
-    "s3 by aiobotocore": (Bucket, {"aws_session_token": "token", "fast_get": "false"}),
+    "s3 by aiobotocore": (Bucket, {"aws_session_token": "token", "s3_express": "true"}),
     "a database": (Tables, {}),
     "az": (Container, {}),
-    "az by its library": (Container, {"fast_get": "false"}),
     "gs": (GoogleBucket, {}),
-    "gs by gcsfs": (GoogleBucket, {"fast_get": "false"}),
 }
 
 

@@ -168,14 +168,12 @@ async def use(store: S3Store) -> None:
 SOURCES = ["file", "config", "program", "environment", "container", "machine"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "fast_get"), [*((kind, "true") for kind in SOURCES), ("file", "aiohttp"), ("container", "false")]
-)
+@pytest.mark.parametrize(("kind", "express"), [*((kind, "false") for kind in SOURCES), ("container", "true")])
 async def test_others_are_found_where_they_came_from(
-    kind: str, fast_get: str, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, express: str, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = Source(kind, bucket, tmp_path, monkeypatch)
-    store = store_of(bucket, fast_get=fast_get)
+    store = store_of(bucket, s3_express=express)
     for number in range(1, 4):
         await use(store)
         assert bucket.used[-1] == f"KEY{number}"
@@ -374,9 +372,9 @@ def test_tables_live_on_when_a_file_of_keys_is_rewritten(
 # -- services that options name ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fast_get", ["true", "false"])
+@pytest.mark.parametrize("express", ["false", "true"])
 async def test_a_container_and_a_machine_that_options_name(
-    fast_get: str, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    express: str, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of it stands in the environment."""
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "false")
@@ -386,7 +384,7 @@ async def test_a_container_and_a_machine_that_options_name(
         "aws_container_authorization_token_file": str(tmp_path / "token"),
     }
     for number, named in enumerate([container, {"aws_metadata_endpoint": bucket.endpoint}]):
-        store = store_of(bucket, fast_get=fast_get, **named)
+        store = store_of(bucket, s3_express=express, **named)
         await use(store)
         assert (bucket.given, bucket.used[-1]) == (number + 1, f"KEY{number + 1}")
         assert bucket.endpoint in store.access

@@ -108,10 +108,10 @@ async def use(store: Any) -> None:
         await writing.close()
 
 
-@pytest.mark.parametrize("fast_get", ["true", "aiohttp", "false"])
-async def test_headers_of_ones_own_are_in_all_requests_and_signed(fast_get: str) -> None:
+@pytest.mark.parametrize("express", ["false", "true"])
+async def test_headers_of_ones_own_are_in_all_requests_and_signed(express: str) -> None:
     async with Recording() as server:
-        store = s3_on(server, fast_get=fast_get, **{"headers.x-team": "planets", "headers.x-amz-meta": "of mine"})
+        store = s3_on(server, s3_express=express, **{"headers.x-team": "planets", "headers.x-amz-meta": "of mine"})
         await use(store)
         await store.aclose()
     for headers in server.by(""):
@@ -119,9 +119,9 @@ async def test_headers_of_ones_own_are_in_all_requests_and_signed(fast_get: str)
         assert "x-amz-meta;" in headers["authorization"] and "x-team" in headers["authorization"]
 
 
-@pytest.mark.parametrize("fast_get", ["true", "false"])
-async def test_headers_go_to_google_and_azure_too(fast_get: str) -> None:
-    more = {"allow_http": "true", "fast_get": fast_get, "headers.x-team": "planets"}
+@pytest.mark.parametrize("express", ["false", "true"])
+async def test_headers_go_to_google_and_azure_too(express: str) -> None:
+    more = {"allow_http": "true", "s3_express": express, "headers.x-team": "planets"}
     async with Recording() as server:
         google = open_gcs("b", {"google_base_url": server.endpoint, "google_skip_signature": "true", **more})
         assert bytes(await google.get_range("key", 10, 20)) == CONTENT[10:20]
@@ -154,10 +154,10 @@ def test_headers_that_cannot_be_added(name: str) -> None:
         parse_s3("bucket", {"headers.x": "a\r\nb: c"}, {})
 
 
-@pytest.mark.parametrize("fast_get", ["true", "aiohttp", "false"])
-async def test_a_key_of_ones_own_is_in_requests_for_objects(fast_get: str) -> None:
+@pytest.mark.parametrize("express", ["false", "true"])
+async def test_a_key_of_ones_own_is_in_requests_for_objects(express: str) -> None:
     async with Recording() as server:
-        store = s3_on(server, fast_get=fast_get, **SSE_C)
+        store = s3_on(server, s3_express=express, **SSE_C)
         await use(store)
         await store.delete(["key"])
         await store.aclose()

@@ -90,11 +90,11 @@ async def failed(bucket: Bucket, harm: Any, request: str, **more: str) -> LanceE
     return caught.value
 
 
-@pytest.mark.parametrize("fast_get", ["true", "false"])
+@pytest.mark.parametrize("express", ["false", "true"])
 @pytest.mark.parametrize("request_kind", REQUESTS)
-async def test_the_refused_request_is_named(kind: type[Bucket], request_kind: str, fast_get: str) -> None:
+async def test_the_refused_request_is_named(kind: type[Bucket], request_kind: str, express: str) -> None:
     async with kind({"key": CONTENT}) as bucket:
-        error = await failed(bucket, Numbers(HEADERS[kind], 403), request_kind, fast_get=fast_get)
+        error = await failed(bucket, Numbers(HEADERS[kind], 403), request_kind, s3_express=express)
     assert isinstance(error, AccessDenied)
     assert (error.request_id, error.attempts) == (f"id-{bucket.asked}", bucket.asked)
     assert told(error) == (
@@ -102,11 +102,11 @@ async def test_the_refused_request_is_named(kind: type[Bucket], request_kind: st
     )
 
 
-@pytest.mark.parametrize("fast_get", ["true", "false"])
+@pytest.mark.parametrize("express", ["false", "true"])
 @pytest.mark.parametrize("request_kind", ["range", "head", "list", "put"])
-async def test_the_last_of_several_is_named(kind: type[Bucket], request_kind: str, fast_get: str) -> None:
+async def test_the_last_of_several_is_named(kind: type[Bucket], request_kind: str, express: str) -> None:
     async with kind({"key": CONTENT}) as bucket:
-        error = await failed(bucket, Numbers(HEADERS[kind], 500, 503, 503), request_kind, fast_get=fast_get)
+        error = await failed(bucket, Numbers(HEADERS[kind], 500, 503, 503), request_kind, s3_express=express)
     assert type(error) is Throttled and bucket.asked == 3
     assert (error.request_id, error.attempts) == ("id-3", 3)
     assert told(error) == " [request id id-3, 3 attempts]"

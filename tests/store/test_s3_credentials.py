@@ -23,7 +23,7 @@ from lance_io.store.offers import WantedRange
 from lance_io.store.policies.logical_read import Reading
 from lance_io.store.s3 import credentials
 from lance_io.store.s3.bucket import S3Store, open_s3
-from lance_io.store.s3.credentials import Chain, Renewed
+from lance_io.store.s3.credentials import Chain, RenewableCredentials
 from lance_io.store.s3.error_codes import credentials_error
 from lance_io.store.s3.loop_state import _service_data
 from tests.http_faults import Asked, FaultServer, head, serve, status
@@ -166,7 +166,7 @@ def renewal_of(store: S3Store) -> list[asyncio.Task[Any]]:
     """The renewal that is under way."""
     chain = store._loop().state._chain
     assert chain is not None
-    (found,) = chain._found
+    (found,) = chain._renewables
     task = found._renewal._task
     return [] if task is None or task.done() else [task]
 
@@ -177,14 +177,14 @@ async def renewed(store: S3Store) -> None:
         await asyncio.wait(renewal)
 
 
-@pytest.mark.parametrize(("fast_get", "hours"), [("true", 3), ("aiohttp", 1), ("false", 1)])
+@pytest.mark.parametrize(("express", "hours"), [("false", 3), ("true", 1)])
 async def test_hours_of_callers_none_of_whom_waits(
-    fast_get: str, hours: int, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    express: str, hours: int, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every other minute 32 callers read and one writes; they end before the service gives what it is asked for."""
     monkeypatch.setattr(credentials, "AGAIN_S", 0.0)  # for which the loop's clock counts
     async with World(clock) as world:
-        store, service = store_of(world, monkeypatch, fast_get=fast_get), world.service
+        store, service = store_of(world, monkeypatch, s3_express=express), world.service
         await read_all(store)
         assert service.asked == [0.0]  # once for all of them
         service.open.clear()
@@ -342,12 +342,12 @@ async def test_a_database_is_asked_with_the_same_credentials(clock: Clock, monke
         await rows.aclose()
 
 
-@pytest.mark.parametrize("fast_get", ["true", "aiohttp", "false"])
-async def test_credentials_that_the_store_calls_expired(fast_get: str) -> None:
+@pytest.mark.parametrize("express", ["false", "true"])
+async def test_credentials_that_the_store_calls_expired(express: str) -> None:
     async with FaultServer(CONTENT, [status(400, "ExpiredToken")] * 2) as server:
         keys = {"aws_access_key_id": "AKIA", "aws_secret_access_key": "secret", "aws_session_token": "old"}
         where = {"aws_endpoint": server.endpoint, "allow_http": "true", "aws_region": "us-east-1"}
-        store = open_s3("bucket", {**keys, **where, "fast_get": fast_get})
+        store = open_s3("bucket", {**keys, **where, "s3_express": express})
         for work in (read(store), store.put("key", b"1")):
             with pytest.raises(AccessDenied, match="the credentials have expired: HTTP 400 ExpiredToken"):
                 await work
@@ -357,7 +357,7 @@ async def test_credentials_that_the_store_calls_expired(fast_get: str) -> None:
 # -- any provider ------------------------------------------------------------------------------------------------------
 
 
-async def held_by(service: Service) -> Renewed:
+async def held_by(service: Service) -> RenewableCredentials:
     """Credentials of a service, as a provider of aiobotocore's makes them."""
     from aiobotocore.credentials import AioRefreshableCredentials
 
@@ -365,11 +365,11 @@ async def held_by(service: Service) -> Renewed:
         return AioRefreshableCredentials.create_from_metadata(await service.fetch(), service.fetch, "a service")
 
     found = await Chain(find, credentials_error, "s3").load_credentials()
-    assert isinstance(found, Renewed)
+    assert isinstance(found, RenewableCredentials)
     return found
 
 
-async def name_of(held: Renewed) -> str:
+async def name_of(held: RenewableCredentials) -> str:
     return str((await held.get_frozen_credentials()).access_key)
 
 
@@ -412,7 +412,7 @@ async def test_what_is_fetched_only_when_it_is_needed(clock: Clock) -> None:
 
     service = Service(clock)
     service.broken = True
-    held = Renewed(AioDeferredRefreshableCredentials(service.fetch, "a service"), credentials_error, "s3")
+    held = RenewableCredentials(AioDeferredRefreshableCredentials(service.fetch, "a service"), credentials_error, "s3")
     with pytest.raises(AccessDenied, match="out of order"):
         await held.get_frozen_credentials()
     service.broken = False

@@ -10,7 +10,7 @@ from botocore.session import Session
 
 from lance_io import AsyncDataset
 from lance_io.commit.dynamodb import DynamoManifestStore
-from lance_io.commit.table_location import open_place
+from lance_io.commit.table_location import open_location
 from lance_io.errors import LanceError, UnsupportedError, UsageError
 from lance_io.store.s3.bucket import S3Store
 from lance_io.store.url import open_store
@@ -125,7 +125,7 @@ def test_what_is_configured_can_be_passed_over(how: str, place: Path, monkeypatc
 
 
 def database_of(options: Mapping[str, str] | None = None) -> str | None:
-    _, handler = open_place("s3+ddb://bucket/t?ddbTableName=rows", {"allow_http": "true", **(options or {})})
+    _, handler = open_location("s3+ddb://bucket/t?ddbTableName=rows", {"allow_http": "true", **(options or {})})
     rows = handler.rows  # type: ignore[attr-defined]
     assert isinstance(rows, DynamoManifestStore)
     return rows._endpoint
@@ -214,4 +214,4 @@ async def test_security_tokens_come_from_where_they_are_configured(
 def test_access_points_are_refused_as_such(scheme: str, resource: str) -> None:
     end = "?ddbTableName=rows" if scheme == "s3+ddb" else ""
     with pytest.raises(UnsupportedError, match=r"access point.*alias"):
-        open_place(f"{scheme}://arn:aws:s3:eu-west-1:123456789012:{resource}/t.lance{end}")
+        open_location(f"{scheme}://arn:aws:s3:eu-west-1:123456789012:{resource}/t.lance{end}")

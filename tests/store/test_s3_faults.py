@@ -147,10 +147,10 @@ REQUESTS: dict[str, Callable[[S3Store], Awaitable[object]]] = {
 
 
 @pytest.mark.parametrize("name", ["Retry_After", "retry_after", "RETRY_AFTER"])
-@pytest.mark.parametrize("fast_get", ["true", "aiohttp", "false"])
+@pytest.mark.parametrize("express", ["false", "true"])
 @pytest.mark.parametrize("operation", REQUESTS)
 async def test_retry_after_is_honoured_however_it_is_spelled(
-    operation: str, fast_get: str, name: str, monkeypatch: pytest.MonkeyPatch
+    operation: str, express: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
 
@@ -169,7 +169,7 @@ async def test_retry_after_is_honoured_however_it_is_spelled(
     monkeypatch.setattr("lance_io.store.cloud.cloud_store.asyncio.sleep", sleep)  # any other request's
     script = [status(503, "SlowDown", **{name: "7"}), status(429), ok() if operation == "put" else serve]
     async with FaultServer(CONTENT, script) as server:
-        store = store_on(server, fast_get=fast_get)
+        store = store_on(server, s3_express=express)
         await REQUESTS[operation](store)
         await store.aclose()
     assert pauses == [7.0, 0.0]
@@ -204,10 +204,10 @@ async def test_patience_ends() -> None:
 
 
 @pytest.mark.parametrize(("retries", "requests"), [("0", 1), ("2", 3)])
-@pytest.mark.parametrize("fast_get", ["true", "aiohttp", "false"])
-async def test_answers_may_break_off_only_so_often(retries: str, requests: int, fast_get: str) -> None:
+@pytest.mark.parametrize("express", ["false", "true"])
+async def test_answers_may_break_off_only_so_often(retries: str, requests: int, express: str) -> None:
     async with FaultServer(CONTENT, [broken_after(10)] * 9) as server:
-        store = store_on(server, download_retry_count=retries, fast_get=fast_get)
+        store = store_on(server, download_retry_count=retries, s3_express=express)
         with pytest.raises(Transient, match="broke off"):
             await store.get_range("key", 0, 1000)
         await store.aclose()
@@ -219,13 +219,13 @@ async def test_answers_that_say_no_are_not_counted_among_those_that_break_off() 
     assert len(server.requests) == 5
 
 
-@pytest.mark.parametrize("fast_get", ["true", "aiohttp", "false"])
-async def test_errors_name_the_bucket(fast_get: str) -> None:
+@pytest.mark.parametrize("express", ["false", "true"])
+async def test_errors_name_the_bucket(express: str) -> None:
     import pickle
 
     script = [status(404, "NoSuchKey")] * 2 + [status(403, "AccessDenied")] + [status(500)] * 2
     async with FaultServer(CONTENT, script) as server:
-        store = store_on(server, bucket="a-bucket", client_max_retries="0", fast_get=fast_get)
+        store = store_on(server, bucket="a-bucket", client_max_retries="0", s3_express=express)
         for work in (
             store.get_range("key", 0, 1),
             store.head("key"),
@@ -262,10 +262,10 @@ async def test_an_endless_pause_is_not_waited_for() -> None:
         (status(418, "Teapot", "short and stout"), StoreError),
     ],
 )
-@pytest.mark.parametrize("fast_get", ["true", "aiohttp", "false"])
-async def test_answers_that_no_retry_can_help(answer: Answer, error: type[LanceError], fast_get: str) -> None:
+@pytest.mark.parametrize("express", ["false", "true"])
+async def test_answers_that_no_retry_can_help(answer: Answer, error: type[LanceError], express: str) -> None:
     async with FaultServer(CONTENT, [answer] * 9) as server:
-        store = store_on(server, fast_get=fast_get)
+        store = store_on(server, s3_express=express)
         with pytest.raises(error) as caught:
             await store.get_range("key", 1000, 200_000)
         await store.aclose()
@@ -275,17 +275,17 @@ async def test_answers_that_no_retry_can_help(answer: Answer, error: type[LanceE
 
 
 @pytest.mark.parametrize("script", [[broken_after(70_000)], [hang_up, hang_up], [status(503)], [broken_after(0)]])
-@pytest.mark.parametrize("fast_get", ["aiohttp", "false"])
-async def test_the_other_ways_recover_too(script: list[Answer], fast_get: str) -> None:
-    await read(script, fast_get=fast_get)
+@pytest.mark.parametrize("express", ["true"])
+async def test_the_other_ways_recover_too(script: list[Answer], express: str) -> None:
+    await read(script, s3_express=express)
 
 
-@pytest.mark.parametrize("fast_get", ["true", "aiohttp", "false"])
+@pytest.mark.parametrize("express", ["false", "true"])
 @pytest.mark.parametrize("chunk_bytes", [1000, 300_000])
-async def test_answers_in_chunks_are_read_whole_and_in_part(chunk_bytes: int, fast_get: str) -> None:
+async def test_answers_in_chunks_are_read_whole_and_in_part(chunk_bytes: int, express: str) -> None:
     chunks = in_chunks(chunk_bytes)
     async with FaultServer(CONTENT, [chunks] * 9) as server:
-        store = store_on(server, fast_get=fast_get)
+        store = store_on(server, s3_express=express)
         data, meta = await store.get("key")
         assert (bytes(data), meta.size_bytes, meta.etag) == (CONTENT, len(CONTENT), ETAG)
         assert bytes(await store.get_range("key", 1000, 200_000)) == CONTENT[1000:200_000]
@@ -298,11 +298,11 @@ async def test_answers_in_chunks_are_read_whole_and_in_part(chunk_bytes: int, fa
     assert len(server.requests) == 4
 
 
-@pytest.mark.parametrize("fast_get", ["true", "aiohttp", "false"])
+@pytest.mark.parametrize("express", ["false", "true"])
 @pytest.mark.parametrize("then", [in_chunks(7000), serve, in_chunks(300_000, 250_000)])
-async def test_an_object_in_chunks_that_breaks_off_is_never_taken_for_all_of_it(then: Answer, fast_get: str) -> None:
+async def test_an_object_in_chunks_that_breaks_off_is_never_taken_for_all_of_it(then: Answer, express: str) -> None:
     async with FaultServer(CONTENT, [in_chunks(1000, 100_000), in_chunks(1000, 0), then]) as server:
-        store = store_on(server, fast_get=fast_get)
+        store = store_on(server, s3_express=express)
         data, meta = await store.get("key")
         await store.aclose()
     assert (bytes(data), meta.size_bytes) == (CONTENT, len(CONTENT))
@@ -320,11 +320,11 @@ async def test_an_object_in_chunks_that_is_late_is_asked_for_again(monkeypatch: 
     assert (bytes(data), meta.size_bytes) == (CONTENT, len(CONTENT))
 
 
-@pytest.mark.parametrize("fast_get", ["true", "aiohttp", "false"])
-async def test_an_object_whose_end_nobody_tells_is_refused(fast_get: str) -> None:
+@pytest.mark.parametrize("express", ["false", "true"])
+async def test_an_object_whose_end_nobody_tells_is_refused(express: str) -> None:
     """Without a length and without chunks a connection that is lost looks like the end of the object."""
     async with FaultServer(CONTENT, [to_the_end] * 9) as server:
-        store = store_on(server, fast_get=fast_get)
+        store = store_on(server, s3_express=express)
         with pytest.raises(StoreFailure, match="content-length"):
             await store.get("key")
         assert bytes(await store.get_range("key", 1000, 200_000)) == CONTENT[1000:200_000]
@@ -532,15 +532,15 @@ async def test_a_request_that_is_made_again_after_closing_leaves_no_client_open(
 @pytest.mark.parametrize(
     "script", [[status(403, "SignatureDoesNotMatch", f"your key AKIDEXAMPLE {SECRET} is wrong")], [whole]]
 )
-@pytest.mark.parametrize("fast_get", ["true", "aiohttp", "false"])
-async def test_no_credential_shows(script: list[Answer], fast_get: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("express", ["false", "true"])
+async def test_no_credential_shows(script: list[Answer], express: str, caplog: pytest.LogCaptureFixture) -> None:
     import logging
     import pickle
     import traceback
 
     caplog.set_level(logging.INFO)
     async with FaultServer(CONTENT, script * 9) as server:
-        store = store_on(server, aws_session_token="token-secret", fast_get=fast_get)
+        store = store_on(server, aws_session_token="token-secret", s3_express=express)
         with pytest.raises(LanceError) as caught:
             await store.get_range("key", 0, 10)
         await store.aclose()

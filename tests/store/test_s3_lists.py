@@ -65,7 +65,7 @@ def shape_of_a_page() -> Any:
 
 async def test_botocore_lists_the_same(s3: S3Server, s3_prefix: str) -> None:
     ours, theirs = (
-        open_store(f"s3://{s3.bucket}", s3.options(fast_get=fast_get)).store for fast_get in ("true", "false")
+        open_store(f"s3://{s3.bucket}", s3.options(s3_express=express)).store for express in ("false", "true")
     )
     prefix = f"{s3_prefix}/p+ q/"
     keys = [prefix + name for name in ODD]

@@ -172,8 +172,8 @@ async def test_a_missing_profile_is_named(s3: S3Server) -> None:
     await store.aclose()
 
 
-@pytest.mark.parametrize("fast_get", ["true", "false"])
-async def test_anonymous_reading(s3: S3Server, s3_prefix: str, fast_get: str) -> None:
+@pytest.mark.parametrize("express", ["false", "true"])
+async def test_anonymous_reading(s3: S3Server, s3_prefix: str, express: str) -> None:
     host = s3.endpoint.removeprefix("http://")
     owner = Minio(endpoint=host, access_key=s3.root_user, secret_key=s3.root_secret, secure=False, region=s3.region)
     open_to_all = {
@@ -192,7 +192,7 @@ async def test_anonymous_reading(s3: S3Server, s3_prefix: str, fast_get: str) ->
     for name in ("public/x", "private/x"):
         await mine.put(f"{s3_prefix}/{name}", b"12345")
     await mine.aclose()
-    options = {**_without_keys(s3), "aws_skip_signature": "true", "fast_get": fast_get}
+    options = {**_without_keys(s3), "aws_skip_signature": "true", "s3_express": express}
     store = open_store(f"s3://{s3.bucket}", options).store
     assert bytes(await store.get_range(f"{s3_prefix}/public/x", 1, 3)) == b"23"
     assert (await store.head(f"{s3_prefix}/public/x")).size_bytes == 5

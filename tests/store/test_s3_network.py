@@ -6,6 +6,7 @@ import asyncio
 import base64
 import os
 import socket
+import ssl
 import traceback
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -20,13 +21,14 @@ from minio.error import S3Error
 from minio.sse import SseCustomerKey
 
 import lance_io
-from lance_io.errors import LanceError, StoreError
+from lance_io.errors import LanceError, NotFound, StoreError, UsageError
 from lance_io.store.failures import StoreFailure, Transient
 from lance_io.store.s3.bucket_options import parse_s3
 from lance_io.store.storage_options import normalize
 from lance_io.store.url import open_store
 from servers import minio
-from tests.store.forward_proxy import ForwardProxy
+from tests.listening import Listener
+from tests.store.forward_proxy import ForwardProxy, pump
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,8 +77,8 @@ async def use(endpoint: str, **options: str) -> None:
     """Write, read both ways, list and delete."""
     keys = {"aws_access_key_id": minio.USER, "aws_secret_access_key": minio.USER_SECRET}
     options = {"aws_endpoint": endpoint, "aws_region": minio.REGION, **keys, **options}
-    for fast_get in ("true", "aiohttp", "false"):
-        store = open_store(f"s3://{BUCKET}", {**options, "fast_get": fast_get}).store
+    for express in ("false", "true"):
+        store = open_store(f"s3://{BUCKET}", {**options, "s3_express": express}).store
         key = f"network/{os.urandom(8).hex()}"
         try:
             await store.put(key, b"12345", if_absent=True)
@@ -172,6 +174,128 @@ async def test_plain_http_through_a_proxy(plain: str, by: str, monkeypatch: pyte
         }
 
 
+KEYS = {"aws_access_key_id": minio.USER, "aws_secret_access_key": minio.USER_SECRET, "aws_region": minio.REGION}
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+async def test_ranges_that_begin_together_go_through_the_proxy(
+    secure: str, plain: str, certificates: Path, is_plain: bool
+) -> None:
+    """The fast path of many ranges, with requests in absolute form or through tunnels."""
+    endpoint = plain if is_plain else secure
+    parts, content = urlsplit(endpoint), os.urandom(100_000)
+    with ForwardProxy(str(parts.hostname), parts.port or 0) as proxy:
+        options = {"endpoint": endpoint, "proxy_url": proxy.endpoint, "allow_http": "true", **KEYS}
+        store = open_store(f"s3://{BUCKET}", {**options, "proxy_ca_certificate": str(certificates / "ca.crt")}).store
+        key = f"network/{os.urandom(8).hex()}"
+        await store.put(key, content)
+        ranges = [(start, start + 500) for start in range(0, 100_000, 1000)]
+        pieces = await asyncio.gather(*(store.get_range(key, *one) for one in ranges))
+        assert [bytes(piece) for piece in pieces] == [content[start:end] for start, end in ranges]
+        await store.delete([key])
+        await store.aclose()
+        gets = [line for line in proxy.asked if line.startswith("GET http://" if is_plain else "CONNECT ")]
+        assert gets
+
+
+class Refusing(Listener):
+    """A proxy that wants a password."""
+
+    async def serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        """Answer 407 to anything."""
+        await client.readuntil(b"\r\n\r\n")
+        to_client.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
+        await to_client.drain()
+
+
+async def test_a_refused_tunnel_is_named(secure: str) -> None:
+    refusing = Refusing()
+    await refusing.start()
+    url = refusing.endpoint.replace("://", "://me:s3cret@")
+    store = open_store(
+        f"s3://{BUCKET}", {"endpoint": secure, "proxy_url": url, "client_max_retries": "0", **KEYS}
+    ).store
+    with pytest.raises(Transient, match=r"proxy 127\.0\.0\.1:\d+ answered 407 .*to CONNECT") as caught:
+        await store.get_range("key", 0, 1)
+    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
+    await store.aclose()
+    await refusing.stop()
+
+
+async def test_an_answer_that_is_not_http_ends_the_tunnel(secure: str) -> None:
+    class Talking(Listener):
+        """Says something else."""
+
+        async def serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+            """Greet as a mail server does."""
+            to_client.write(b"220 mail.example ESMTP\r\n\r\n")
+            await to_client.drain()
+            await client.read()
+
+    talking = Talking()
+    await talking.start()
+    options = {"endpoint": secure, "proxy_url": talking.endpoint, "client_max_retries": "0", **KEYS}
+    store = open_store(f"s3://{BUCKET}", options).store
+    with pytest.raises(Transient, match="the proxy's answer to CONNECT is not HTTP"):
+        await store.get_range("key", 0, 1)
+    await store.aclose()
+    await talking.stop()
+
+
+async def test_networks_of_the_environment_go_without_a_proxy(
+    secure: str, proxy: ForwardProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", proxy.endpoint)
+    monkeypatch.setenv("NO_PROXY", "example.com, 127.0.0.0/8")
+    options = {"endpoint": secure, "allow_invalid_certificates": "true", "client_max_retries": "0", **KEYS}
+    store = open_store(f"s3://{BUCKET}", options).store
+    with pytest.raises(LanceError):  # there is no such key
+        await store.get_range("nothing", 0, 1)
+    await store.aclose()
+    assert proxy.asked == []
+
+
+async def test_a_connection_to_the_proxy_can_be_encrypted(secure: str, plain: str, certificates: Path) -> None:
+    """TLS to the proxy, and through it TLS to the store, or none."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates / "public.crt", certificates / "private.key")
+    first_lines: list[bytes] = []
+
+    async def relay(client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        head = await client.readuntil(b"\r\n\r\n")
+        first_lines.append(head.partition(b"\r\n")[0])
+        is_tunnel = head.startswith(b"CONNECT ")
+        parts = urlsplit(secure if is_tunnel else plain)
+        server, to_server = await asyncio.open_connection(parts.hostname, parts.port)
+        if is_tunnel:
+            to_client.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        else:
+            to_server.write(head)
+        await asyncio.gather(pump(client, to_server), pump(server, to_client))
+
+    listening = await asyncio.start_server(relay, "127.0.0.1", 0, ssl=context)
+    url = f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    trusted = {"proxy_ca_certificate": str(certificates / "ca.crt"), "proxy_url": url, "client_max_retries": "0"}
+    for endpoint in (secure, plain):
+        store = open_store(f"s3://{BUCKET}", {"endpoint": endpoint, "allow_http": "true", **trusted, **KEYS}).store
+        with pytest.raises(NotFound):
+            await store.get_range(f"network/{os.urandom(8).hex()}", 0, 1)
+        await store.aclose()
+    listening.close()
+    assert [line.split(b" ")[0] for line in first_lines] == [b"CONNECT", b"GET"]
+
+
+@pytest.mark.parametrize("url", ["socks5://proxy:1080", "ftp://proxy", "http://"])
+async def test_other_proxies_are_refused_by_name(secure: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="a proxy URL: expected"):
+        open_store(f"s3://{BUCKET}", {"endpoint": secure, "proxy_url": url, **KEYS})
+    monkeypatch.setenv("HTTPS_PROXY", url)
+    store = open_store(f"s3://{BUCKET}", {"endpoint": secure, **KEYS}).store
+    with pytest.raises(UsageError, match="a proxy URL: expected"):
+        await asyncio.wait_for(store.get_range("key", 0, 1), 30)
+    await store.aclose()
+
+
 async def test_a_host_can_be_excluded(secure: str, proxy: ForwardProxy) -> None:
     await use(
         secure, proxy_url=proxy.endpoint, proxy_excludes="example.com, 127.0.0.0/8", allow_invalid_certificates="true"
@@ -231,12 +355,12 @@ def signed(secure: str, certificates: Path) -> dict[str, str]:
     return {"aws_endpoint": secure, "aws_region": minio.REGION, **keys, **ca}
 
 
-@pytest.mark.parametrize("fast_get", ["true", "aiohttp", "false"])
+@pytest.mark.parametrize("express", ["false", "true"])
 async def test_objects_are_encrypted_with_a_key_of_ones_own(
-    signed: dict[str, str], certificates: Path, fast_get: str
+    signed: dict[str, str], certificates: Path, express: str
 ) -> None:
     """In one piece, in parts, and as a copy; to minio's own client they are what the store says."""
-    store = open_store(f"s3://{BUCKET}", {**signed, **with_key(b"k"), "fast_get": fast_get}).store
+    store = open_store(f"s3://{BUCKET}", {**signed, **with_key(b"k"), "s3_express": express}).store
     folder, parts = f"key/{os.urandom(8).hex()}", [os.urandom(5 << 20), os.urandom(70_000)]
     expected = {f"{folder}/put": b"12345", f"{folder}/parts": b"".join(parts), f"{folder}/copy": b"".join(parts)}
     await store.put(f"{folder}/put", b"12345", if_absent=True)

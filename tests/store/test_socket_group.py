@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from lance_io import _kernels
 from lance_io.store.http.connection import COPIED_BYTES_MAX, SCRATCH_BYTES
 from lance_io.store.http.range_get import RangeGet
-from lance_io.store.http.socket_group import IS_THERE, SocketGroup
+from lance_io.store.http.socket_group import IS_SUPPORTED, SocketGroup
 from lance_io.store.offers import WantedRange
 from lance_io.store.s3.bucket import open_s3
 from tests.http_faults import Asked, FaultServer
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lance_io.store.offers import StartedRead
     from lance_io.store.s3.bucket import S3Store
 
-pytestmark = pytest.mark.skipif(not IS_THERE, reason="only Linux has epoll")
+pytestmark = pytest.mark.skipif(not IS_SUPPORTED, reason="only Linux has epoll")
 
 CONTENT = random.Random(11).randbytes(3_000_000)
 READY, BEGUN, COMPLETE, UNUSUAL, BROKEN = range(5)

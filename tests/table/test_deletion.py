@@ -21,7 +21,7 @@ from lance_io.table.manifest.arrow_ipc import read_u32_column
 from lance_io.table.manifest.deletion_file import decode_deletions, deletion_kind, encode_deletions
 from lance_io.table.manifest.fragment import DeletionFile
 from lance_io.table.manifest.manifest import decode_manifest
-from lance_io.table.manifest.paths import deletion_file_place
+from lance_io.table.manifest.paths import deletion_file_location
 from lance_io.table.manifest.roaring import decode_roaring, encode_roaring
 
 ROW_ID = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
@@ -51,7 +51,7 @@ def test_files_of_pylance(tmp_path, count, kind):
     [fragment] = manifest.fragments
     file = fragment.deletion_file
     assert file is not None
-    place = deletion_file_place(fragment.id, file, manifest.base_paths)
+    place = deletion_file_location(fragment.id, file, manifest.base_paths)
     assert (file.kind, file.num_deleted_rows, place.base) == (kind, count, None)
     offsets = decode_deletions((root / place.relative).read_bytes(), file, fragment.physical_rows)
     kept = dataset.to_table(with_row_address=True).column("_rowaddr").to_numpy()

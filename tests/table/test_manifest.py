@@ -223,7 +223,7 @@ def plain(tmp_path) -> table_pb2.Manifest:
             "V1 and V2 storage versions cannot be mixed",
         ),
         (lambda m: setattr(m.fragments[0], "id", 1 << 32), "32 bits"),
-        (lambda m: setattr(m.fragments[1], "id", 7), "above the highest id"),
+        (lambda m: setattr(m.fragments[1], "id", 7), "above the highest allocated id"),
         (lambda m: setattr(m.fragments[0], "physical_rows", 1 << 40), "at most"),
         (lambda m: setattr(m.fragments[0].deletion_file, "num_deleted_rows", 3), "3 deleted rows of 2"),
         (lambda m: setattr(m.fragments[0].deletion_file, "base_id", 3), "base path 3"),

@@ -13,11 +13,11 @@ from lance_io.format.version import V2_2
 from lance_io.table.manifest.fragment import DataFile, DeletionFile
 from lance_io.table.manifest.manifest import BasePath
 from lance_io.table.manifest.paths import (
+    FileLocation,
     ManifestName,
-    Place,
     check_relative,
-    data_file_place,
-    deletion_file_place,
+    data_file_location,
+    deletion_file_location,
     is_detached,
     join,
     manifest_name,
@@ -45,14 +45,16 @@ def file(path: str, base_id: int | None = None) -> DataFile:
 
 
 def test_files_lie_below_the_table_or_a_declared_base():
-    assert data_file_place(file("x.lance"), BASES) == Place(None, "data/x.lance")
-    assert data_file_place(file("sub/x.lance", 0), BASES) == Place(ROOTED, "data/sub/x.lance")
-    assert data_file_place(file("x.lance", 4), BASES) == Place(FLAT, "x.lance")
+    assert data_file_location(file("x.lance"), BASES) == FileLocation(None, "data/x.lance")
+    assert data_file_location(file("sub/x.lance", 0), BASES) == FileLocation(ROOTED, "data/sub/x.lance")
+    assert data_file_location(file("x.lance", 4), BASES) == FileLocation(FLAT, "x.lance")
     for kind, suffix in (("arrow", "arrow"), ("bitmap", "bin")):
         deletion = DeletionFile(kind, 9, 18446744073709551615, 1, 0)
-        assert deletion_file_place(7, deletion, BASES) == Place(ROOTED, f"_deletions/7-9-18446744073709551615.{suffix}")
+        assert deletion_file_location(7, deletion, BASES) == FileLocation(
+            ROOTED, f"_deletions/7-9-18446744073709551615.{suffix}"
+        )
     with pytest.raises(FormatError, match="base path 1"):
-        data_file_place(file("x.lance", 1), BASES)
+        data_file_location(file("x.lance", 1), BASES)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +63,7 @@ def test_files_lie_below_the_table_or_a_declared_base():
 )
 def test_paths_that_leave_their_folder_are_refused(path):
     with pytest.raises(FormatError, match="leaves its folder"):
-        data_file_place(file(path), {})
+        data_file_location(file(path), {})
     with pytest.raises(FormatError):
         transaction_path(path)
 

@@ -16,7 +16,7 @@ from lance_io.errors import FormatError
 from lance_io.proto import rowids_pb2
 from lance_io.table.manifest.deletion_file import decode_deletions
 from lance_io.table.manifest.manifest import Manifest, decode_manifest
-from lance_io.table.manifest.paths import deletion_file_place
+from lance_io.table.manifest.paths import deletion_file_location
 from lance_io.table.manifest.row_ids import RowIdIndex, build_row_id_index, decode_row_ids, decode_row_versions
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def sequences(root: Path) -> tuple[list[int], list[int], list[int], RowIdIndex]:
         rows = fragment.physical_rows or 0
         deleted = None
         if fragment.deletion_file is not None:
-            place = deletion_file_place(fragment.id, fragment.deletion_file, manifest.base_paths)
+            place = deletion_file_location(fragment.id, fragment.deletion_file, manifest.base_paths)
             deleted = decode_deletions((root / place.relative).read_bytes(), fragment.deletion_file, rows)
         gone = [] if deleted is None else deleted
         assert fragment.row_ids is not None

@@ -17,7 +17,7 @@ from lance_io.format import wire
 from lance_io.proto import table_pb2
 from lance_io.table.manifest import stored_fragments
 from lance_io.table.manifest.manifest import StoredMessage, decode_manifest
-from lance_io.table.manifest.stored_fragments import part_fragments
+from lance_io.table.manifest.stored_fragments import split_fragments
 from tests.seeds import seed_of
 from tests.table.test_fragment_survey import random_manifest
 from tests.table.test_manifest_sums import file_of
@@ -39,7 +39,7 @@ def without_ids(message: table_pb2.Manifest) -> int | None:
 
 def check_parts(content: bytes, message: table_pb2.Manifest) -> bool:
     """Whether a message was parted: then into what it has."""
-    found = part_fragments(content)
+    found = split_fragments(content)
     if found is None:
         return False
     rest, fragments = found
@@ -81,7 +81,7 @@ def test_damaged_manifests_are_parted_as_the_parser_reads_them_or_not_at_all() -
 
 def list_fails(content: bytes) -> bool:
     """Whether what is wrong with a message is said when its parts are parsed."""
-    found = part_fragments(content)
+    found = split_fragments(content)
     assert found is not None
     try:
         table_pb2.Manifest.FromString(found[0])

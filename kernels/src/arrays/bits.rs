@@ -7,10 +7,11 @@ use crate::room::{zeros, Roomy};
 use pyo3::prelude::*;
 
 const WORD_BITS: usize = 64;
-/// With so many bits of a word set, looking at each is faster than looking for the next, which guesses the end wrong.
+/// Above this number of set bits in a word, testing each bit is faster than finding the next one, whose loop ends
+/// with a branch misprediction.
 const DENSE: u32 = 16;
 
-/// `set_bits` of the contract.
+/// `set_bits` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (bits, first_bit, num_bits, /))]
 pub fn set_bits(py: Python<'_>, bits: &Bound<'_, PyAny>, first_bit: usize, num_bits: usize) -> PyResult<OwnedBuffer> {
@@ -24,7 +25,7 @@ pub fn set_bits(py: Python<'_>, bits: &Bound<'_, PyAny>, first_bit: usize, num_b
     gil::release(py, num_bits / WORD_BITS, || Ok(positions(bytes, lead, num_bits)?.into()))
 }
 
-/// Which of `num_bits` bits are set, `lead` bits behind the first.
+/// Positions of the set bits among `num_bits` bits, the first of which is `lead` bits from the start.
 fn positions(bytes: &[u8], lead: usize, num_bits: usize) -> Roomy<Vec<i64>> {
     let end = lead + num_bits;
     let word_at = |at: usize, word: u64| {
@@ -40,7 +41,7 @@ fn positions(bytes: &[u8], lead: usize, num_bits: usize) -> Roomy<Vec<i64>> {
     let words = words.iter().chain(tail).enumerate().map(|(at, &word)| word_at(at, u64::from_le_bytes(word)));
     let counted = words.clone(); // room: the iterator is copied, no vector
     let count: usize = counted.map(|word| word.count_ones() as usize).sum();
-    let mut found = zeros(count + 1)?; // a place that is not set is written before it is known
+    let mut found = zeros(count + 1)?; // branch-free: writes a position before testing its bit
     let mut next = 0;
     for (at, mut word) in words.enumerate() {
         let first = (at * WORD_BITS) as i64 - lead as i64;

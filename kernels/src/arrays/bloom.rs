@@ -1,4 +1,4 @@
-//! Split block Bloom filters, as Parquet has them: blocks of 8 words of 32 bits, one bit in each word for a value.
+//! Split block Bloom filters of Parquet's form: blocks of 8 words of 32 bits, one bit in each word for a value.
 
 use crate::buffer::{Input, Output};
 use crate::encode::variable::{offsets, Offset};
@@ -10,7 +10,7 @@ const BLOCK_BYTES: usize = 32;
 const SALTS: [u32; 8] =
     [0x47b6_137b, 0x4497_4d91, 0x8824_ad5b, 0xa2b7_289d, 0x7054_95c7, 0x2df1_424b, 0x9efc_4947, 0x5c6b_fb31];
 
-/// `add_to_bloom` of the contract.
+/// `add_to_bloom` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (bitmap, raw_offsets, data, wide, num_values, /))]
 pub fn add_to_bloom(

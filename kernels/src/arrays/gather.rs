@@ -1,4 +1,4 @@
-//! Slices of a buffer, one behind the other.
+//! Concatenates slices of a buffer.
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::gil;
@@ -6,10 +6,10 @@ use crate::room::Grow;
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 
-/// A cache line: what copying moves in about the time of one step.
+/// A cache line: copied in about the time of one step.
 const BYTES_PER_STEP: usize = 64;
 
-/// `gather_ranges` of the contract.
+/// `gather_ranges` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (buffer, offsets, lengths, /))]
 pub fn gather_ranges(
@@ -35,7 +35,7 @@ pub fn gather_ranges(
     Ok(gathered?.into())
 }
 
-/// The common widths of values get copies of a size known at compile time.
+/// Common widths are copied with a size known at compile time.
 fn gather_equal(bytes: &[u8], offsets: &[i64], length: i64) -> PyResult<Vec<u8>> {
     match length {
         1 => gather_fixed::<1>(bytes, offsets),
@@ -68,7 +68,7 @@ fn gather(bytes: &[u8], slices: impl Iterator<Item = (i64, i64)> + Clone) -> PyR
     Ok(out)
 }
 
-/// `length` bytes at `offset`, both as the caller gave them.
+/// `length` bytes at `offset`, both unchecked input of the caller.
 pub fn slice_of(bytes: &[u8], offset: i64, length: i64) -> PyResult<&[u8]> {
     let range = usize::try_from(offset).ok().zip(usize::try_from(length).ok());
     range.and_then(|(offset, length)| bytes.get(offset..)?.get(..length)).ok_or_else(|| {

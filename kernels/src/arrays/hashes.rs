@@ -1,4 +1,4 @@
-//! Hashes of values that are added up, so that their order does not matter: whether the same values are here and there.
+//! Sums of hashes of values, which do not depend on the order: they compare two sets of values.
 
 use crate::buffer::Input;
 use crate::error::invalid;
@@ -7,10 +7,10 @@ use pyo3::prelude::*;
 
 const PRIME_1: u64 = 0x9E37_79B9_7F4A_7C15;
 const PRIME_2: u64 = 0xC2B2_AE3D_27D4_EB4F;
-/// What hashing moves in about the time of one step.
+/// Bytes hashed in about the time of one step.
 const BYTES_PER_STEP: usize = 16;
 
-/// `sum_hashes` of the contract.
+/// `sum_hashes` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (data, width, first, num_values, /))]
 pub fn sum_hashes(
@@ -36,7 +36,7 @@ pub fn sum_hashes(
     }))
 }
 
-/// `sum_hashes_variable` of the contract.
+/// `sum_hashes_variable` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (data, offsets, is_wide, first, num_values, /))]
 pub fn sum_hashes_variable(
@@ -83,7 +83,7 @@ fn hash(value: &[u8]) -> u64 {
     hash_with(value, word(value.chunks_exact(8).remainder()))
 }
 
-/// The hash of a value whose last bytes, those behind its whole words, are a number already.
+/// The hash of a value whose trailing bytes, after its whole words, are already a number.
 fn hash_with(value: &[u8], rest: u64) -> u64 {
     let mut state = value.len() as u64 ^ PRIME_2;
     for chunk in value.chunks_exact(8) {
@@ -92,7 +92,7 @@ fn hash_with(value: &[u8], rest: u64) -> u64 {
     mix(state ^ rest, PRIME_1)
 }
 
-/// `word` of what is behind the whole words of a value, by reading eight bytes at once wherever the buffer has them.
+/// `word` of the bytes after a value's whole words; reads eight bytes at once if the buffer has them.
 fn last_word(bytes: &[u8], start: usize, end: usize) -> u64 {
     let num_bytes = (end - start) % 8;
     match bytes[..end].last_chunk::<8>() {

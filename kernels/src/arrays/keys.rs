@@ -1,7 +1,7 @@
-//! Keys of rows: one number of 8 or 16 bytes for each, and finding rows by them.
+//! Keys of rows, one number of 8 or 16 bytes each, and lookup of rows by key.
 //!
-//! A key that fits into 8 bytes is itself. Others are hashed to 16 bytes by a keyed function (SipHash-1-3), so that nobody
-//! who does not know the process's random seed can make two keys meet; by chance they meet once in 2^64 pairs of 2^32.
+//! A key that fits into 8 bytes is itself. Others are hashed to 16 bytes by a keyed function (SipHash-1-3), so that an
+//! attacker without the process's random seed cannot make two keys collide; 2^32 keys collide with probability 2^-64.
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::encode::bitpack::words;
@@ -16,7 +16,7 @@ use std::ops::Range;
 
 type Hash = [u64; 2];
 
-/// `hash_fixed` of the contract.
+/// `hash_fixed` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (seed, before, values, width, num_values, /))]
 pub fn hash_fixed(
@@ -42,7 +42,7 @@ pub fn hash_fixed(
     Ok(found.into())
 }
 
-/// `hash_variable` of the contract.
+/// `hash_variable` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (seed, before, raw_offsets, data, wide, num_values, /))]
 pub fn hash_variable(
@@ -82,7 +82,7 @@ fn hash_all(num_values: usize, hash: impl Fn(usize) -> [i64; 2]) -> Roomy<Vec<i6
     Ok(hashes)
 }
 
-/// The hashes that new ones begin with.
+/// The hashes that precede the new values.
 fn hashes<'a>(input: Option<&'a Input>, num_values: usize) -> PyResult<Option<Cow<'a, [u64]>>> {
     input.map(|input| words::<u64>(input.bytes(), 2 * num_values)).transpose()
 }
@@ -92,7 +92,7 @@ fn pair(words: &[u64], at: usize) -> Hash {
     [words[2 * at], words[2 * at + 1]]
 }
 
-/// SipHash-1-3 with a result of 128 bits, of another hash and some bytes.
+/// SipHash-1-3 with a 128-bit result, over an optional hash and some bytes.
 #[inline(always)]
 fn sip(seed: (u64, u64), before: Option<Hash>, bytes: &[u8]) -> [i64; 2] {
     let mut state = Sip {
@@ -152,7 +152,7 @@ impl Sip {
     }
 }
 
-/// Rows by their keys: a slot holds the number of the first row of a key plus 1, a link that of the next row of it.
+/// Rows by their keys: a slot holds the key's first row plus 1, a link holds the next row of the same key.
 #[pyclass(frozen, module = "lance_io._kernels")]
 pub struct KeyTable {
     keys: Vec<u64>,
@@ -160,12 +160,12 @@ pub struct KeyTable {
     seed: (u64, u64),
     slots: Vec<u32>,
     links: Vec<u32>,
-    /// Bits of hashes that are there.
+    /// A bitmap of the hashes in the table.
     marks: Vec<u64>,
     has_repeats: bool,
 }
 
-/// With so many bits a row, one in this many keys that are not there is looked for.
+/// Bits per row: one in this many absent keys passes the bitmap.
 const MARKS_PER_ROW: usize = 16;
 
 #[pymethods]
@@ -209,13 +209,13 @@ impl KeyTable {
         Ok(table)
     }
 
-    /// Whether several rows have one key.
+    /// Whether several rows share a key.
     #[getter]
     fn has_repeats(&self) -> bool {
         self.has_repeats
     }
 
-    /// `KeyTable.find` of the contract.
+    /// `KeyTable.find` of `_kernels.pyi`.
     #[pyo3(signature = (keys, threads_max, /))]
     fn find(
         &self,
@@ -243,7 +243,7 @@ impl KeyTable {
         Ok((places.into(), rows.into()))
     }
 
-    /// `KeyTable.groups` of the contract.
+    /// `KeyTable.groups` of `_kernels.pyi`.
     fn groups(&self, py: Python<'_>) -> PyResult<OwnedBuffer> {
         let found = gil::release(py, self.links.len(), || {
             let mut firsts = (0..self.links.len() as i64).try_vec()?;
@@ -258,7 +258,7 @@ impl KeyTable {
         Ok(found.into())
     }
 
-    /// `KeyTable.rows_of` of the contract.
+    /// `KeyTable.rows_of` of `_kernels.pyi`.
     #[pyo3(signature = (firsts, /))]
     fn rows_of(&self, py: Python<'_>, firsts: &Bound<'_, PyAny>) -> PyResult<(OwnedBuffer, OwnedBuffer)> {
         let input = Input::new(firsts)?;
@@ -295,7 +295,7 @@ impl KeyTable {
         }
     }
 
-    /// The slot of a key: that of a row with it, or an empty one.
+    /// The slot of a key: that of a row with the key, or an empty one.
     #[inline(always)]
     fn slot<const N: usize>(&self, key: &[u64]) -> usize {
         let mask = self.slots.len() - 1;
@@ -309,7 +309,7 @@ impl KeyTable {
         }
     }
 
-    /// Places of the keys of a part that are there, and the first row of each.
+    /// Positions of a part's keys that are in the table, and the first row of each.
     fn find_part<const N: usize>(&self, keys: &[u64], part: &Range<usize>) -> Roomy<(Vec<i64>, Vec<i64>)> {
         let (mut places, mut rows) = (Vec::new(), Vec::new());
         for place in part.start..part.end {
@@ -329,11 +329,11 @@ impl KeyTable {
     fn hash<const N: usize>(&self, key: &[u64]) -> u64 {
         match N {
             1 => mix(key[0] ^ self.seed.0, self.seed.1),
-            _ => key[0], // which is a hash
+            _ => key[0], // part of a hash
         }
     }
 
-    /// Whether a key of this hash may be there: most that are not are told so by one bit.
+    /// Whether a key with this hash may be in the table; a single bit excludes most absent keys.
     #[inline(always)]
     fn may_have(&self, hash: u64) -> bool {
         let bit = (hash >> 32) as usize & (self.marks.len() * 64 - 1);
@@ -341,14 +341,14 @@ impl KeyTable {
     }
 }
 
-/// What one thread does at a time.
+/// Rows that a thread processes at a time.
 const PART_ROWS: usize = 1 << 16;
 
 fn parts(num_rows: usize) -> Roomy<Vec<Range<usize>>> {
     (0..num_rows).step_by(PART_ROWS).map(|start| start..num_rows.min(start + PART_ROWS)).try_vec()
 }
 
-/// What parts have found, one behind the other.
+/// Concatenate the results of parts.
 fn joined<'a>(parts: impl Iterator<Item = &'a [i64]> + Clone) -> Roomy<Vec<i64>> {
     let count = parts.clone().map(<[i64]>::len).sum(); // room: the iterator is copied, no vector
     let mut all = vec_with_capacity(count)?;
@@ -371,7 +371,7 @@ fn mix(word: u64, seed: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// Tells most slices that are not among some by a hash that takes a fifth of the time of `hash_variable`.
+/// Excludes most slices that are not in a set, by a hash that takes a fifth of the time of `hash_variable`.
 #[pyclass(frozen, module = "lance_io._kernels")]
 pub struct SliceFilter {
     seed: (u64, u64),
@@ -408,7 +408,7 @@ impl SliceFilter {
         Ok(filter)
     }
 
-    /// `SliceFilter.passing` of the contract.
+    /// `SliceFilter.passing` of `_kernels.pyi`.
     #[pyo3(signature = (raw_offsets, data, wide, num_values, threads_max, /))]
     fn passing(
         &self,

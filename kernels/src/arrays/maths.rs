@@ -1,6 +1,6 @@
 //! Functions of one float, for filters.
 //!
-//! The standard library's, which are the C library's: vectorized ones differ from these in the last bit, and from
+//! Uses the standard library, which calls the C library. Vectorized functions differ from it in the last bit, and from
 //! processor to processor, so that a filter would select other rows on another machine.
 
 use crate::buffer::{Input, OwnedBuffer};
@@ -9,7 +9,7 @@ use crate::room::{Gather, Roomy};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// About what a function costs, in steps of `gil::release`.
+/// Approximate cost of a function, in steps of `gil::release`.
 const STEPS_PER_VALUE: usize = 8;
 
 macro_rules! functions {
@@ -43,8 +43,8 @@ macro_rules! functions {
             })
         }
 
-        /// The function of each value. C libraries differ in the sign of the NaN for a number outside of its domain,
-        /// which decides whether it lies above or below all numbers; here it is above for those of `$above`.
+        /// Apply the function to each value. C libraries differ in the sign of the NaN outside of the domain, which
+        /// decides whether it sorts above or below all numbers; it is above for the functions of `$above`.
         fn $apply(name: &str, values: &[u8]) -> Roomy<Option<Vec<$bits>>> {
             let Some(function) = $find(name) else { return Ok(None) };
             let outside = if $above.contains(&name) { $float::NAN } else { -$float::NAN };
@@ -66,7 +66,7 @@ macro_rules! functions {
 functions!(find64, apply64, f64, i64, ["asin", "acos", "ln", "log", "log2", "log10"]);
 functions!(find32, apply32, f32, i32, ["asin", "acos", "log10"]);
 
-/// `float_function` of the contract.
+/// `float_function` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (name, values, width, /))]
 pub fn float_function(py: Python<'_>, name: &str, values: &Bound<'_, PyAny>, width: usize) -> PyResult<OwnedBuffer> {

@@ -1,4 +1,4 @@
-//! Over whole arrays, for takes, filters and merges: slices, masks, functions of numbers, keys.
+//! Whole arrays, for takes, filters and merges: slices, masks, functions of numbers, keys.
 
 pub mod bits;
 pub mod bloom;

@@ -1,4 +1,4 @@
-//! Runs of bits from anywhere in a buffer, one behind the other (spec: legacy 0.1, section 5.1).
+//! Concatenates runs of bits from any position of a buffer (spec: legacy 0.1, section 5.1).
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::error::{invalid, Checked};
@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 const BITS_PER_STEP: usize = 512;
 
-/// `join_bits` of the contract.
+/// `join_bits` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (buffer, starts, counts, /))]
 pub fn join_bits(

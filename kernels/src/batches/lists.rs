@@ -1,4 +1,4 @@
-//! Offsets of lists, relative to the item page of their batch, as those of one array (spec: legacy 0.1, section 5.5).
+//! Joins offsets of lists, relative to the item page of their batch, into one array (spec: legacy 0.1, section 5.5).
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::damaged;
@@ -8,7 +8,7 @@ use crate::room::vec_with_capacity;
 use crate::sink::{too_long, Offset, Offsets};
 use pyo3::prelude::*;
 
-/// Runs of lists: where the offsets of each begin in the buffer, how many lists it has, and items of its batch.
+/// Runs of lists: the start of each run's offsets in the buffer, its number of lists, and the items of its batch.
 struct Runs<'a> {
     bytes: &'a [u8],
     places: &'a [i64],
@@ -19,7 +19,7 @@ struct Runs<'a> {
 type Joined = (Offsets, Vec<i64>, Vec<i64>);
 type Failure = (Fault, usize);
 
-/// `join_lists` of the contract.
+/// `join_lists` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (buffer, places, counts, items, wide, /))]
 pub fn join_lists(
@@ -50,7 +50,7 @@ pub fn join_lists(
     Ok((offsets, firsts.into(), ends.into()))
 }
 
-/// `count + 1` integers of `width` bytes at `place`, as the caller asked for.
+/// `count + 1` integers of `width` bytes at `place`, which are unchecked input of the caller.
 pub fn table(bytes: &[u8], place: i64, count: i64, width: usize) -> Checked<&[u8]> {
     let (start, count) = (usize::try_from(place).ok(), usize::try_from(count).ok());
     let length = count.and_then(|count| count.checked_add(1)?.checked_mul(width));

@@ -1,4 +1,4 @@
-//! Pages of file version 0.1: pieces of many batches put together to one array.
+//! Pages of file version 0.1: joins pieces of many batches into one array.
 
 pub mod bits;
 pub mod lists;

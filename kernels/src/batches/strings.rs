@@ -10,8 +10,8 @@ use pyo3::prelude::*;
 
 /// Runs of values.
 ///
-/// `tables` holds their offsets, those of run i at `places[i]`; `bytes` holds the file from `starts[i]` to `ends[i]` at
-/// `data_places[i]`.
+/// `tables` holds their offsets, those of run i at `places[i]`; `bytes` holds bytes `starts[i]` to `ends[i]` of the
+/// file at `data_places[i]`.
 pub struct Runs<'a> {
     pub tables: &'a [u8],
     pub places: &'a [i64],
@@ -22,10 +22,10 @@ pub struct Runs<'a> {
     pub ends: &'a [i64],
 }
 
-/// Offsets and bytes, which values there are unless all, and how many are not.
+/// Offsets and bytes, validity unless all values are valid, and the number of nulls.
 pub type Joined = ([OwnedBuffer; 2], Option<Vec<u8>>, usize);
 
-/// `join_strings` of the contract.
+/// `join_strings` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (tables, places, counts, buffer, data_places, starts, ends, wide, nullable, /))]
 #[allow(clippy::too_many_arguments)]
@@ -66,7 +66,7 @@ pub fn join_strings(
 }
 
 impl Runs<'_> {
-    /// One array of all of them; a failure is that of a run.
+    /// Join all runs into one array; an error carries the index of its run.
     pub fn join(&self, wide: bool, nullable: bool) -> Result<Joined, (Fault, usize)> {
         match wide {
             true => join::<i64>(self, nullable),
@@ -106,14 +106,14 @@ fn append<O: Offset>(runs: &Runs<'_>, run: usize, out: &mut Strings<O>) -> Check
     let from = place.checked_add(first - start).and_then(|at| usize::try_from(at).ok());
     let found = from.and_then(|from| runs.bytes.get(from..)?.get(..(last - first) as usize));
     let Some(bytes) = found else {
-        return Err(Damaged(format!("bytes {first} to {last} of the file are not within what was read")));
+        return Err(Damaged(format!("bytes {first} to {last} of the file are not within the bytes read")));
     };
     let base = out.data.len();
     out.offsets.try_extend(raw[8..].chunks_exact(8).map(|word| O::wrap(base + (read(word) - first) as usize)))?;
     out.push_bytes(bytes)
 }
 
-/// Values without bytes are null: which of them are not, unless all, and how many are.
+/// Values without bytes are null: validity unless all are valid, and the number of nulls.
 fn nulls<O: Offset>(offsets: &[O]) -> Checked<(Option<Vec<u8>>, usize)> {
     let is_null = |pair: &[O]| pair[0].position() == pair[1].position();
     let count = offsets.windows(2).filter(|pair| is_null(pair)).count();

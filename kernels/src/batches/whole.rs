@@ -1,8 +1,8 @@
-//! Whole small files of version 0.1: what their ends say, and all rows of some of their columns (spec: legacy 0.1, 1, 2,
-//! 4 and 5).
+//! Whole small files of version 0.1: their ends, and all rows of some of their columns (spec: legacy 0.1, 1, 2, 4 and
+//! 5).
 //!
-//! Whatever is in another form than writers give it, or refused by a check, is left to the general reader, which says
-//! what is wrong with it.
+//! This is the fast path. Files in an unusual form, or that fail a check, are left to the general reader, which reports
+//! faults.
 
 use crate::batches::strings;
 use crate::buffer::{Input, OwnedBuffer};
@@ -56,7 +56,7 @@ fn metadata(message: &[u8]) -> Option<(Vec<i64>, u64, bool)> {
     (row_starts.first() == Some(&0) && ascend).then_some((row_starts, page_table_at, has_statistics))
 }
 
-/// The end of a file, if it is as writers leave it.
+/// Parse the end of a file in the usual form.
 pub fn ending(tail: &[u8], start: u64, file_bytes: u64, num_ids: usize, metadata_bytes_max: u64) -> Option<Ending<'_>> {
     if start.checked_add(tail.len() as u64)? != file_bytes {
         return None;
@@ -76,7 +76,7 @@ pub fn ending(tail: &[u8], start: u64, file_bytes: u64, num_ids: usize, metadata
 
 type EndingTuple<'py> = (Bound<'py, PyBytes>, u64, Option<Bound<'py, PyBytes>>, Bound<'py, PyBytes>);
 
-/// `batches_ending` of the contract.
+/// `batches_ending` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (tail, start, file_bytes, num_ids, metadata_bytes_max, /))]
 pub fn batches_ending<'py>(
@@ -94,7 +94,7 @@ pub fn batches_ending<'py>(
     Ok(Some((row_starts, found.page_table_at, message, py_bytes(py, found.page_table)?)))
 }
 
-/// A column to decode: its row of the page table, bits of a value, and for strings whether Arrow's offsets are wide.
+/// A column to decode: its row of the page table, bits of a value, and for strings the width of Arrow's offsets.
 #[derive(Clone, Copy)]
 pub struct Leaf {
     row: usize,
@@ -103,7 +103,7 @@ pub struct Leaf {
     nullable: bool,
 }
 
-/// A leaf as the contract describes it: row, bits of a value, kind, whether values without bytes are null.
+/// A leaf as in `_kernels.pyi`: row, bits of a value, kind, whether values without bytes are null.
 pub type LeafIn = (usize, usize, u8, bool);
 
 impl Leaf {
@@ -136,7 +136,7 @@ impl File<'_> {
         self.row_starts.windows(2).map(|pair| pair[1].saturating_sub(pair[0]).max(0) as usize)
     }
 
-    /// Where the pages of a leaf are, which must lie in the file and have the batches' rows.
+    /// Positions of a leaf's pages, which must be in the file and have the batches' rows.
     fn pages(&self, leaf: Leaf, rows_max: usize) -> Option<Vec<(usize, usize)>> {
         let num_batches = self.row_starts.len().checked_sub(1)?;
         let table = self.page_table.get(leaf.row.checked_mul(num_batches)?.checked_mul(ENTRY_BYTES)?..)?;
@@ -156,7 +156,7 @@ impl File<'_> {
         Some(pages)
     }
 
-    /// All rows of a leaf, if nothing is amiss.
+    /// All rows of a leaf; None if a check fails.
     pub fn decode(&self, leaf: Leaf, rows_max: usize, shared_bytes_max: usize) -> Option<Decoded> {
         let pages = self.pages(leaf, rows_max)?;
         let num_rows: usize = pages.iter().map(|(_, rows)| rows).sum();
@@ -225,7 +225,7 @@ impl File<'_> {
 type FileIn<'py> = (Bound<'py, PyAny>, usize, usize, Bound<'py, PyAny>, Bound<'py, PyAny>, Vec<LeafIn>);
 type LeafOut = (usize, Vec<OwnedBuffer>, Option<OwnedBuffer>, usize);
 
-/// `scan_batches` of the contract.
+/// `scan_batches` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (files, rows_max, shared_bytes_max, /))]
 pub fn scan_batches(

@@ -1,4 +1,4 @@
-//! Column metadata messages in the form in which writers give them (spec: file container, 3).
+//! Parses column metadata messages in the form that writers produce (spec: file container, 3).
 //!
 //! ```text
 //! ColumnMetadata   (column encoding) then pages          0x12 page, ...
@@ -6,15 +6,15 @@
 //!                  0x18 rows        0x28 first row       0x22 { 0x12 { 0x0a Any { 0x0a type, 0x12 layout } } }
 //! ```
 //!
-//! Protobuf allows the same message in many other forms. What is not in this one is left to a general parser: it is rare
-//! or damaged, and then the parser's words about it matter more than its speed.
+//! Protobuf allows the same message in many other forms. Those fall back to a general parser: they are rare or damaged,
+//! and then the parser's error messages matter more than its speed.
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::room::{py_bytes, GatherResults, Grow};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 
-/// What of a page must hold for it to be read here.
+/// Conditions of the fast path for a page.
 pub struct Rules<'a> {
     pub page_type: &'a str,
     pub data_end: u64,
@@ -30,7 +30,7 @@ pub struct PageEntry<'a> {
     pub layout: &'a [u8],
 }
 
-/// Reads a message field by field; None where it ends too early.
+/// Reads a message field by field; None if it ends too early.
 pub struct Wire<'a>(pub &'a [u8]);
 
 impl<'a> Wire<'a> {
@@ -60,7 +60,7 @@ impl<'a> Wire<'a> {
         Some(bytes)
     }
 
-    /// The only field of a message, which has this tag.
+    /// The only field of a message, which must have this tag.
     pub fn only(mut self, tag: u8) -> Option<&'a [u8]> {
         let bytes = (self.tag()? == tag).then(|| self.bytes())??;
         self.0.is_empty().then_some(bytes)
@@ -110,7 +110,7 @@ fn page<'a>(bytes: &'a [u8], rules: &Rules<'_>) -> Option<PageEntry<'a>> {
     fits.then_some(entry)
 }
 
-/// Where the rows of each page begin, and the pages.
+/// The row starts of the pages, and the pages.
 pub fn pages<'a>(
     message: &'a [u8],
     column_encoding: &[u8],
@@ -130,7 +130,7 @@ pub fn pages<'a>(
 pub type PageTuple<'py> =
     (Bound<'py, PyTuple>, Bound<'py, PyTuple>, u64, u64, Bound<'py, PyString>, Bound<'py, PyBytes>);
 
-/// Pages as Python takes them.
+/// Convert pages to Python tuples.
 pub fn page_tuples<'py>(
     py: Python<'py>,
     entries: Vec<PageEntry<'_>>,
@@ -145,7 +145,7 @@ pub fn page_tuples<'py>(
     tuples.try_vec_of()
 }
 
-/// `column_pages` of the contract.
+/// `column_pages` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (message, column_encoding, page_type, data_end, alignment, rows_max, /))]
 pub fn column_pages<'py>(

@@ -1,4 +1,4 @@
-//! What a schema without nesting says of all of its fields, without a message object for each (spec: file container, 2).
+//! Surveys the fields of a schema without nesting, without a message object for each (spec: file container, 2).
 //!
 //! ```text
 //! Schema     0x0a Field, ...    0x2a metadata, ...
@@ -7,8 +7,8 @@
 //! Manifest   a Schema, and others
 //! ```
 //!
-//! As in `columns.rs`: whatever is in a form that writers do not give is left to the general parser, and so is a schema
-//! that it refuses. Fields with numbers that nobody knows yet are passed over.
+//! As in `columns.rs`, unusual forms fall back to the general parser, and so does a schema that it rejects. Fields with
+//! unknown numbers are skipped.
 
 use crate::buffer::Input;
 use crate::container::columns::Wire;
@@ -22,7 +22,7 @@ use std::hash::Hash;
 
 const PARENT_OF_TOP: &[u8] = b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"; // -1
 
-/// Number and kind of the next field. A tag that takes more bytes than it needs is none that writers give.
+/// Number and kind of the next field. Writers never produce tags with more bytes than necessary, so these are rejected.
 fn tag(wire: &mut Wire<'_>) -> Option<(u32, u8)> {
     let length = wire.0.len();
     let tag = u32::try_from(wire.varint()?).ok()?;
@@ -45,12 +45,12 @@ fn text<'a>(wire: &mut Wire<'a>) -> Option<&'a str> {
     std::str::from_utf8(wire.bytes()?).ok()
 }
 
-/// A text that may name something.
+/// A non-empty text without NUL characters.
 fn name<'a>(wire: &mut Wire<'a>) -> Option<&'a str> {
     text(wire).filter(|text| !text.contains('\0'))
 }
 
-/// Whether what a message has is what it may have.
+/// Whether a metadata entry has only its known fields, each valid.
 fn is_entry(entry: &[u8], key: fn(&mut Wire<'_>) -> Option<()>) -> bool {
     let (mut wire, mut seen) = (Wire(entry), 0u8);
     while !wire.0.is_empty() {
@@ -67,7 +67,7 @@ fn is_entry(entry: &[u8], key: fn(&mut Wire<'_>) -> Option<()>) -> bool {
     true
 }
 
-/// Where 0.1 keeps the values of a dictionary column.
+/// Whether a message is a version 0.1 `Dictionary`, which locates the values of a dictionary column.
 fn is_dictionary(message: &[u8]) -> bool {
     let mut wire = Wire(message);
     while !wire.0.is_empty() {
@@ -127,7 +127,7 @@ fn are_different<T: Eq + Hash>(items: impl ExactSizeIterator<Item = T>) -> bool 
     has_room && items.into_iter().all(|item| seen.insert(item)) // room: reserved
 }
 
-/// The place of a part of a whole.
+/// Start and end of a part of a whole.
 fn place(whole: &[u8], part: &[u8]) -> Option<[u32; 2]> {
     let start = (part.as_ptr() as usize).checked_sub(whole.as_ptr() as usize)?;
     Some([u32::try_from(start).ok()?, u32::try_from(start + part.len()).ok()?])
@@ -181,7 +181,7 @@ impl<'a> Survey<'a> {
 
 type Surveyed<'a, 'py> = (Bound<'py, PyBytes>, HashSet<&'a str>, Vec<usize>, Bound<'py, PyBytes>);
 
-/// `survey_flat_schema` of the contract.
+/// `survey_flat_schema` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (schema, fields_max, /))]
 pub fn survey_flat_schema<'a, 'py>(
@@ -194,13 +194,13 @@ pub fn survey_flat_schema<'a, 'py>(
     Ok(Some((places, found.types, found.marked, py_bytes(py, &found.metadata)?)))
 }
 
-/// The name of a field, by its place.
+/// The name of a field at a place of the survey.
 fn name_at<'a>(schema: &'a [u8], place: &[u8]) -> PyResult<&'a [u8]> {
     let at = |index: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| place[index + byte])) as usize;
     schema.get(at(8)..at(12)).ok_or_else(|| PyValueError::new_err("a name lies outside of the schema"))
 }
 
-/// `find_flat_field` of the contract.
+/// `find_flat_field` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (schema, places, name, /))]
 pub fn find_flat_field(schema: &[u8], places: &[u8], name: &[u8]) -> PyResult<Option<usize>> {
@@ -212,7 +212,7 @@ pub fn find_flat_field(schema: &[u8], places: &[u8], name: &[u8]) -> PyResult<Op
     Ok(None)
 }
 
-/// `flat_field_names` of the contract.
+/// `flat_field_names` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (schema, places, /))]
 pub fn flat_field_names<'a>(schema: &'a [u8], places: &[u8]) -> PyResult<Vec<&'a str>> {
@@ -221,7 +221,7 @@ pub fn flat_field_names<'a>(schema: &'a [u8], places: &[u8]) -> PyResult<Vec<&'a
     places.chunks_exact(16).map(one).try_vec_of()
 }
 
-/// The fields and metadata of a schema, and all else, if at least so many fields are in front of all else.
+/// Split off the fields and metadata of a schema, if at least `fields_min` fields come first.
 fn split(manifest: &[u8], fields_min: usize) -> Option<(Vec<u8>, Vec<u8>)> {
     let mut wire = Wire(manifest);
     for _ in 0..fields_min {
@@ -242,7 +242,7 @@ fn split(manifest: &[u8], fields_min: usize) -> Option<(Vec<u8>, Vec<u8>)> {
     Some((schema, rest))
 }
 
-/// `split_manifest` of the contract.
+/// `split_manifest` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (manifest, fields_min, /))]
 pub fn split_manifest<'py>(

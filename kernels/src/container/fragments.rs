@@ -1,4 +1,4 @@
-//! What a manifest says of all of its fragments, without a message object for each (spec: table, 2.4).
+//! Surveys the fragments of a manifest, without a message object for each (spec: table, 2.4).
 //!
 //! ```text
 //! Manifest      0x12 DataFragment, ...
@@ -7,7 +7,7 @@
 //! DeletionFile  0x20 deleted rows
 //! ```
 //!
-//! As in `columns.rs`: whatever is in a form that writers do not give is left to the general parser.
+//! As in `columns.rs`, unusual forms fall back to the general parser.
 
 use crate::buffer::Input;
 use crate::container::columns::Wire;
@@ -111,7 +111,7 @@ fn number_four(message: &[u8]) -> Option<u64> {
 
 type Surveyed = (Vec<u64>, Vec<u64>, Vec<(usize, u64)>, HashSet<(u32, u32)>);
 
-/// `survey_fragments` of the contract.
+/// `survey_fragments` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (manifest, /))]
 pub fn survey_fragments(manifest: &Bound<'_, PyAny>) -> PyResult<Option<Surveyed>> {

@@ -1,6 +1,6 @@
-//! The fragments of a manifest apart from all else, so that none has to be parsed before it is asked for (spec: table, 2).
+//! Splits the fragments of a manifest from the rest, so that each is parsed on demand (spec: table, 2).
 //!
-//! As in `columns.rs`: whatever is in a form that writers do not give is left to the general parser.
+//! As in `columns.rs`, unusual forms fall back to the general parser.
 
 use crate::buffer::Input;
 use crate::container::columns::Wire;
@@ -14,12 +14,12 @@ const SPILLED_ROW_IDS: u64 = 12;
 
 #[derive(Default)]
 struct Parts {
-    /// The fields that are fragments, with their tags.
+    /// The fragment fields, with their tags.
     fragments: Vec<u8>,
-    /// Where the message of each begins and ends in there.
+    /// Start and end of each message in `fragments`.
     bounds: Vec<[u32; 2]>,
     rest: Vec<u8>,
-    /// The first that has row ids neither in the message nor in a data file.
+    /// The first fragment with row ids neither in the message nor in a data file.
     without_ids: Option<usize>,
 }
 
@@ -65,7 +65,7 @@ fn has_row_ids(fragment: &[u8]) -> Option<bool> {
 
 type PartsTuple<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>, Option<usize>);
 
-/// `part_manifest` of the contract.
+/// `part_manifest` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (manifest, /))]
 pub fn part_manifest<'py>(py: Python<'py>, manifest: &Bound<'py, PyAny>) -> PyResult<Option<PartsTuple<'py>>> {

@@ -1,5 +1,5 @@
-//! What a list of versions says of each: its time and sums over its fragments, without a message object for each
-//! (spec: table, 2, 2.4 and 10).
+//! Summarises a manifest for a list of versions: its time and sums over its fragments, without a message object for
+//! each (spec: table, 2, 2.4 and 10).
 //!
 //! ```text
 //! Manifest      0x12 DataFragment, ...    0x18 version    0x3a time    then fields of higher numbers
@@ -9,7 +9,7 @@
 //! DeletionFile  0x20 deleted rows
 //! ```
 //!
-//! As in `columns.rs`: whatever is in a form that writers do not give is left to the general parser.
+//! As in `columns.rs`, unusual forms fall back to the general parser.
 
 use crate::buffer::Input;
 use crate::container::columns::Wire;
@@ -45,7 +45,7 @@ impl Time {
     }
 }
 
-/// Set once.
+/// Set a value that may be set only once.
 fn set<T>(slot: &mut Option<T>, value: T) -> Option<()> {
     slot.replace(value).is_none().then_some(())
 }
@@ -80,7 +80,7 @@ impl Sums {
         self.add_rows(rows.unwrap_or(0), deleted)
     }
 
-    /// Rows of which nothing is said count as 0, as do those that are left where nothing is said of the deleted ones.
+    /// Add rows; an unknown count is 0, and remaining rows are 0 if the number of deleted rows is unknown.
     fn add_rows(&mut self, rows: u64, deleted: Option<u64>) -> Option<()> {
         let num_deleted = deleted.unwrap_or(0);
         if num_deleted > if rows == 0 { ROWS_MAX } else { rows } {
@@ -97,7 +97,7 @@ impl Sums {
     }
 }
 
-/// A number of a message, 0 if it is not there.
+/// A number in a message, 0 if it is missing.
 fn number_of(message: &[u8], wanted: u64) -> Option<u64> {
     let (mut found, mut wire) = (None, Wire(message));
     while !wire.0.is_empty() {
@@ -127,7 +127,7 @@ fn survey(manifest: &[u8]) -> Option<(u64, Time, Sums)> {
 
 type Surveyed = (u64, u64, u64, [u64; 7]);
 
-/// `sum_manifest` of the contract.
+/// `sum_manifest` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (manifest, /))]
 pub fn sum_manifest(manifest: &Bound<'_, PyAny>) -> PyResult<Option<Surveyed>> {
@@ -138,7 +138,7 @@ pub fn sum_manifest(manifest: &Bound<'_, PyAny>) -> PyResult<Option<Surveyed>> {
     }))
 }
 
-/// Whether a field behind the time is of the kind that its number has.
+/// Whether a field after the time has the kind that belongs to its number.
 fn is_of_kind(number: u64, value: &Value<'_>) -> bool {
     match value {
         Value::Number(_) => matches!(number, 9..=11 | 14 | 21 | 23 | 24 | 26) || number > LAST_KNOWN,
@@ -147,12 +147,12 @@ fn is_of_kind(number: u64, value: &Value<'_>) -> bool {
     }
 }
 
-/// The time that bytes begin with, if they are fields of a manifest from there on, by ascending numbers, up to the end.
+/// The time at the start of `bytes`, if these are manifest fields in ascending order up to the end.
 fn time_in_front(bytes: &[u8]) -> Option<Time> {
     let mut wire = Wire(bytes);
     let (7, Value::Bytes(message)) = field(&mut wire)? else { return None };
     let time = Time::read(message).filter(|_| !message.is_empty())?;
-    let mut last = (7, false); // a field's number, and whether it may come again
+    let mut last = (7, false); // a field's number, and whether it may repeat
     while !wire.0.is_empty() {
         let (number, value) = field(&mut wire)?;
         let follows = number > last.0 || number == last.0 && last.1;
@@ -164,7 +164,7 @@ fn time_in_front(bytes: &[u8]) -> Option<Time> {
     Some(time)
 }
 
-/// The time in the end of a manifest, if only one can be there.
+/// The time in the end of a manifest, if it is unambiguous.
 fn time_in(end: &[u8]) -> Option<Time> {
     let mut found = None;
     for start in (0..end.len()).filter(|&at| end[at] == 0x3a) {
@@ -177,7 +177,7 @@ fn time_in(end: &[u8]) -> Option<Time> {
     found
 }
 
-/// `find_manifest_time` of the contract.
+/// `find_manifest_time` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (end, /))]
 pub fn find_manifest_time(end: &Bound<'_, PyAny>) -> PyResult<Option<(u64, u64)>> {

@@ -1,4 +1,4 @@
-//! The end of a data file in the form in which writers leave it (spec: file container, 1 to 3), in one look.
+//! Parses the end of a data file in the form that writers produce, in one pass (spec: file container, 1 to 3).
 //!
 //! ```text
 //! | ... data | descriptor | column 0 | column 1 | ... | column table | globals table | footer |
@@ -7,8 +7,7 @@
 //! descriptor  0x0a schema   0x10 rows
 //! ```
 //!
-//! As in `columns.rs`: whatever is in another form, or refused by a check, is left to the general parsers, which say what
-//! is wrong with it.
+//! As in `columns.rs`, unusual forms and failed checks fall back to the general parsers, which report faults.
 
 use crate::buffer::Input;
 use crate::container::columns::{self, PageTuple, Rules, Wire};
@@ -43,7 +42,7 @@ pub struct Footer {
 }
 
 impl Footer {
-    /// The footer at the end of `tail`, if its sections fill the file as they should.
+    /// The footer at the end of `tail`, if its sections fill the file exactly.
     fn read(tail: &[u8], file_bytes: u64, metadata_bytes_max: u64) -> Option<Self> {
         let bytes = tail.get(tail.len().checked_sub(FOOTER_BYTES)?..)?;
         let footer = Footer {
@@ -73,7 +72,7 @@ fn entry(table: &[u8], index: usize) -> Option<(u64, u64)> {
     Some((u64_at(table, at)?, u64_at(table, at.checked_add(8)?)?))
 }
 
-/// Whether all buffers lie in front of `end`, aligned.
+/// Whether all buffers are in front of `end`, and aligned.
 fn are_globals(table: &[u8], count: u32, end: u64, alignment: u64) -> bool {
     (0..count as usize).all(|index| {
         entry(table, index).is_some_and(|(position, size)| {
@@ -82,7 +81,7 @@ fn are_globals(table: &[u8], count: u32, end: u64, alignment: u64) -> bool {
     })
 }
 
-/// Whether the messages lie one behind the other, from `start` to no further than `end`.
+/// Whether the messages are contiguous from `start` on, and end no later than `end`.
 fn are_columns(table: &[u8], count: u32, start: u64, end: u64) -> bool {
     let mut past = start;
     (0..count as usize).all(|index| {
@@ -98,7 +97,7 @@ fn are_columns(table: &[u8], count: u32, start: u64, end: u64) -> bool {
     })
 }
 
-/// Length of the descriptor's schema with its tag, and the rows behind it.
+/// Length of the descriptor's schema with its tag, and the number of rows after it.
 fn split(descriptor: &[u8]) -> Option<(usize, u64)> {
     let mut wire = Wire(descriptor);
     (wire.tag()? == 0x0a).then(|| wire.bytes())??;
@@ -107,7 +106,7 @@ fn split(descriptor: &[u8]) -> Option<(usize, u64)> {
     wire.0.is_empty().then_some((length, rows))
 }
 
-/// `split_descriptor` of the contract.
+/// `split_descriptor` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (descriptor, /))]
 pub fn split_descriptor<'py>(
@@ -119,7 +118,7 @@ pub fn split_descriptor<'py>(
     split(bytes).map(|(length, rows)| Ok((py_bytes(py, &bytes[..length])?, rows))).transpose()
 }
 
-/// What a file says about itself: its schema with the tag, its rows, and the messages of its columns with both tables.
+/// The metadata of a file: its schema with the tag, its rows, and the messages of its columns with both tables.
 pub struct Ending<'a> {
     pub footer: Footer,
     pub schema: &'a [u8],
@@ -127,7 +126,7 @@ pub struct Ending<'a> {
     pub messages: &'a [u8],
 }
 
-/// The end of a file, if it is as writers leave it.
+/// Parse the end of a file in the usual form.
 pub fn ending(tail: &[u8], start: u64, file_bytes: u64, metadata_bytes_max: u64, alignment: u64) -> Option<Ending<'_>> {
     if start.checked_add(tail.len() as u64)? != file_bytes {
         return None;
@@ -151,7 +150,7 @@ pub fn ending(tail: &[u8], start: u64, file_bytes: u64, metadata_bytes_max: u64,
 
 type EndingTuple<'py> = ((u64, u64, u64, u32, u32), (u16, u16), Bound<'py, PyBytes>, u64, Bound<'py, PyBytes>);
 
-/// `file_ending` of the contract.
+/// `file_ending` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (tail, start, file_bytes, metadata_bytes_max, alignment, /))]
 pub fn file_ending<'py>(
@@ -171,7 +170,7 @@ pub fn file_ending<'py>(
     Ok(Some((places, (at.major, at.minor), schema, found.rows, messages)))
 }
 
-/// The message of a column, by the table behind all messages.
+/// The message of a column, located by the table after all messages.
 pub fn message(messages: &[u8], columns_at: u64, column_table_at: u64, column: i64) -> Option<&[u8]> {
     let table = messages.get(usize::try_from(column_table_at.checked_sub(columns_at)?).ok()?..)?;
     let (position, size) = entry(table, usize::try_from(column).ok()?)?;
@@ -181,7 +180,7 @@ pub fn message(messages: &[u8], columns_at: u64, column_table_at: u64, column: i
 
 type ColumnTuple<'py> = (Option<Bound<'py, PyBytes>>, i64, Vec<PageTuple<'py>>);
 
-/// `file_columns` of the contract.
+/// `file_columns` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (messages, columns_at, column_table_at, columns, column_encoding, page_type, alignment, rows_max, /))]
 #[allow(clippy::too_many_arguments)]
@@ -210,7 +209,7 @@ pub fn file_columns<'py>(
     columns.into_iter().map(one).try_vec_of()
 }
 
-/// Where the number of items stands in the message of a mini-block page: the varint, and its value.
+/// The number of items in the message of a mini-block page: the range of the varint, and its value.
 fn items_of(layout: &[u8]) -> Option<(std::ops::Range<usize>, u64)> {
     let fields = Wire(layout).only(0x0a)?;
     let (mut wire, mut found) = (Wire(fields), None);
@@ -223,7 +222,7 @@ fn items_of(layout: &[u8]) -> Option<(std::ops::Range<usize>, u64)> {
                 let items = wire.varint()?;
                 found = Some((start..layout.len() - wire.0.len(), items));
             }
-            // of the fields with a tag of one byte, those that are numbers and those that have a length
+            // fields with one-byte tags: numbers, and fields with a length
             tag if tag < 0x80 && tag & 7 == 0 => drop(wire.varint()?),
             tag if tag < 0x80 && tag & 7 == 2 => drop(wire.bytes()?),
             _ => return None,
@@ -234,7 +233,7 @@ fn items_of(layout: &[u8]) -> Option<(std::ops::Range<usize>, u64)> {
 
 type SplitItems<'py> = (Bound<'py, PyBytes>, u64, Bound<'py, PyBytes>);
 
-/// `split_items` of the contract.
+/// `split_items` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (layout, /))]
 pub fn split_items<'py>(py: Python<'py>, layout: &[u8]) -> PyResult<Option<SplitItems<'py>>> {

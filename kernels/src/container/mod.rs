@@ -1,4 +1,4 @@
-//! Metadata of a data file in the form in which writers leave it (spec: file container).
+//! Metadata of a data file in the form that writers produce (spec: file container).
 
 pub mod columns;
 pub mod flat_schema;

@@ -1,4 +1,4 @@
-//! Where a long message can be cut: a message is the concatenation of its fields, and a parser may be given them in parts.
+//! Cuts a long message: it is the concatenation of its fields, so a parser can be given them in parts.
 
 use crate::buffer::Input;
 use crate::container::columns::Wire;
@@ -19,7 +19,7 @@ fn ends(message: &[u8], piece_bytes: usize) -> Option<Vec<usize>> {
     Some(ends)
 }
 
-/// `piece_ends` of the contract.
+/// `piece_ends` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (message, piece_bytes, /))]
 pub fn piece_ends(message: &Bound<'_, PyAny>, piece_bytes: usize) -> PyResult<Option<Vec<usize>>> {

@@ -64,20 +64,20 @@ word!(u32, 32, 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25
 word!(u64, 64, 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32
     33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64);
 
-/// Unpacking a whole group costs about as much as extracting this share of its values one by one.
+/// Unpacking a whole group costs about as much as extracting this share of its values individually.
 const DENSE_SHARE: usize = 16;
 
 /// Packed groups back to back, the last one possibly replaced by plain words.
 pub struct Groups<'a> {
     packed: &'a [u8],
     width: usize,
-    /// Values in packed groups; those behind are plain words in `tail`.
+    /// Values in packed groups; the values after them are plain words in `tail`.
     num_packed: usize,
     tail: &'a [u8],
 }
 
 impl<'a> Groups<'a> {
-    /// One group that carries its width in a leading word; at most 1024 values.
+    /// A single group with its width in a leading word; at most 1024 values.
     pub fn inline<T: Word>(bytes: &'a [u8], num_values: usize) -> Checked<Self> {
         let word_bytes = T::BITS / 8;
         if num_values > GROUP {
@@ -98,7 +98,7 @@ impl<'a> Groups<'a> {
         Ok(Groups { packed, width, num_packed: num_values, tail: &[] })
     }
 
-    /// Groups of a width known from outside; the tail is plain words or one more, zero-filled group.
+    /// Groups of a given width; the tail is plain words or one more, zero-filled group.
     pub fn out_of_line<T: Word>(bytes: &'a [u8], width: usize, num_values: usize) -> Checked<Self> {
         let group_bytes = GROUP / 8 * width;
         let (full, rest) = (num_values / GROUP, num_values % GROUP);
@@ -121,7 +121,7 @@ impl<'a> Groups<'a> {
         )
     }
 
-    /// Unpack the picked values one after the other; `values` is exactly as long as the picks.
+    /// Unpack the picked values; `values` is exactly as long as the picks.
     pub fn unpack<T: Word>(&self, picks: &[Pick], values: &mut [T]) -> Checked<()> {
         let num_values = self.num_packed + self.tail.len() / (T::BITS / 8);
         let dense = values.len() * DENSE_SHARE >= num_values.min(GROUP);
@@ -153,7 +153,7 @@ impl<'a> Groups<'a> {
         Ok(())
     }
 
-    /// Append all values, which are levels of 16 bits, as bit planes.
+    /// Append all values, which are 16-bit levels, as bit planes.
     pub fn append_planes(&self, planes: &mut Planes) -> Checked<()> {
         match self.width {
             0 => planes.push_zeros(self.num_packed),
@@ -198,7 +198,7 @@ impl<'a> Groups<'a> {
         Ok(())
     }
 
-    /// One value, without unpacking its group; the width is not 0.
+    /// A single value, without unpacking its group; the width is not 0.
     fn single<T: Word>(&self, index: usize) -> u64 {
         let packed = self.group_bytes(index / GROUP);
         let lanes = GROUP / T::BITS;
@@ -213,7 +213,7 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// The group that was unpacked last, for picks that do not cover whole groups; made when the first of them comes.
+/// The most recently unpacked group, for picks that do not cover whole groups; allocated on first use.
 struct Cache<T> {
     group: Option<usize>,
     values: [T; GROUP],
@@ -227,7 +227,7 @@ fn row_of(index: usize, lanes: usize) -> usize {
 fn unpack_bytes<T: Word>(width: usize, packed: &[u8], values: &mut [T; GROUP]) -> Checked<()> {
     match bytemuck::try_cast_slice::<u8, T>(packed) {
         Ok(words) => T::unpack_group(width, words, values),
-        // Fetched bytes lie where the read put them; words that are not aligned are copied once more.
+        // Fetched bytes have the alignment of the read; unaligned words are copied once more.
         Err(_) => {
             let mut aligned = [T::from_u64(0); GROUP];
             let words = &mut aligned[..packed.len() / (T::BITS / 8)];
@@ -242,8 +242,8 @@ const LEVEL_LANES: usize = GROUP / LEVEL_BITS;
 
 /// The bit planes of a group of 16-bit values packed to `width` bits, 1 to `PLANES`.
 ///
-/// Word `k` of the 64 lanes holds bits `16k .. 16k + 16` of each lane's stream. Turned around, it is sixteen words with
-/// one bit of each lane: bit `row % width` of the values of one row, which lie side by side.
+/// Word `k` of the 64 lanes holds bits `16k .. 16k + 16` of each lane's stream. Transposed, it is sixteen words with
+/// one bit of each lane: bit `row % width` of the values of one row, which are adjacent.
 fn planes_of_group<const PLANES: usize>(packed: &[u8], width: usize) -> [[u64; GROUP_WORDS]; PLANES] {
     let mut planes = [[0; GROUP_WORDS]; PLANES];
     let (mut row, mut plane) = (0, 0);
@@ -259,8 +259,8 @@ fn planes_of_group<const PLANES: usize>(packed: &[u8], width: usize) -> [[u64; G
     planes
 }
 
-/// Turn 64 words of 16 bits into 16 words of 64 bits, bit by bit: four squares of 16 times 16 bits side by side, in
-/// which ever smaller squares change places.
+/// Transpose 64 words of 16 bits to 16 words of 64 bits: four adjacent 16 x 16 bit matrices, in which ever smaller
+/// squares are swapped.
 fn turned(lanes: &[u8; 2 * LEVEL_LANES]) -> [u64; LEVEL_BITS] {
     const STEPS: [(usize, u64); 4] = [
         (8, 0x00ff_00ff_00ff_00ff),

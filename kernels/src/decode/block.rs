@@ -1,7 +1,7 @@
-//! Block compression (spec: encodings, 8.0): one opaque buffer, the number of values known from outside.
+//! Block compression (spec: encodings, 8.0): a single opaque buffer, with the number of values known from outside.
 //!
-//! Levels and fixed-width dictionaries. RLE carries both of its parts in the one buffer: u64 size of the values, the
-//! values, then the lengths.
+//! Used for levels and fixed-width dictionaries. RLE stores both of its parts in the buffer: u64 size of the values,
+//! the values, then the lengths.
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::damaged;
@@ -16,7 +16,7 @@ use crate::room::Grow;
 use crate::sink::{count, Pick};
 use pyo3::prelude::*;
 
-/// Decode the picked values of a block. `out` gives memory for so many values once their number is known to be right.
+/// Decode the picked values of a block. `out` allocates memory for their number after it has been checked.
 pub fn decode<'o>(
     codec: &Codec,
     block: &[u8],

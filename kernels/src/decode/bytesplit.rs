@@ -4,7 +4,7 @@ use crate::damaged;
 use crate::error::Checked;
 use crate::sink::Pick;
 
-/// Decode the picked values of `num_values`; `out` is exactly as long as they are.
+/// Decode the picked values of `num_values`; `out` is exactly as long as the picks.
 pub fn decode(bytes: &[u8], size: usize, num_values: usize, picks: &[Pick], out: &mut [u8]) -> Checked<()> {
     if Some(bytes.len()) != num_values.checked_mul(size) {
         return damaged!("{num_values} split values of {size} bytes in {} bytes", bytes.len());

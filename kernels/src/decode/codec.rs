@@ -1,7 +1,7 @@
-//! Codec programs: the bytes that `lance_io.codecs.tree` compiles an encoding message to, as a tree.
+//! Codec programs: parses the bytes that `lance_io.codecs.tree` compiles an encoding message to into a tree.
 //!
-//! The grammar is in `lance_io/_kernels.pyi`. A program comes from the caller, not from a file's data, so what does
-//! not parse is a `ValueError`; the numbers in it do come from the file and are checked where they are used.
+//! The grammar is in `lance_io/_kernels.pyi`. A program comes from the caller, not from a file's data, so a parse error
+//! is a `ValueError`; the numbers in it do come from the file and are checked when they are used.
 
 use crate::decode::fsst::SymbolTable;
 use crate::error::invalid;
@@ -12,7 +12,7 @@ use pyo3::PyResult;
 const DEPTH_MAX: usize = 40;
 /// Widest fixed-width value: 2^31 bits are 256 MiB.
 const BITS_MAX: u32 = 1 << 31;
-/// What a value decodes to at most, unless the program says another number.
+/// Limit of a value's decoded size, unless the program has another.
 pub const VALUE_BYTES_MAX: usize = 1 << 31;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub struct Child {
 }
 
 impl Codec {
-    /// Width of one value where the codec decodes to fixed-width values.
+    /// Width of one value if the codec decodes to fixed-width values.
     pub fn bits(&self) -> Option<usize> {
         match self {
             Codec::Flat { bits } | Codec::OutOfLine { bits, .. } | Codec::Inline { bits } => Some(*bits),
@@ -187,7 +187,7 @@ impl<'a> Program<'a> {
     fn rle(&mut self, depth: usize) -> PyResult<Codec> {
         let bits = self.flat(depth, "RLE values")?;
         match self.flat(depth, "RLE lengths")? {
-            // Wider ones would be memory that few bytes ask for: a run is repeated up to 255 times.
+            // Wider values would allow few bytes to request much memory: a run is repeated up to 255 times.
             8 if matches!(bits, 8 | 16 | 32 | 64) => Ok(Codec::Rle { bits }),
             lengths => Err(invalid(format!("RLE of {bits}-bit values with {lengths}-bit lengths"))),
         }
@@ -210,7 +210,7 @@ impl<'a> Program<'a> {
             values @ (Codec::Flat { .. } | Codec::FixedSizeList { .. }) => {
                 Ok(Codec::FixedSizeList { items, has_validity, values: Box::new(values) })
             }
-            // No value at all: every item is null and takes no bytes.
+            // No values: every item is null and takes no bytes.
             Codec::Constant(value) if value.is_empty() && has_validity => {
                 Ok(Codec::FixedSizeList { items, has_validity, values: Box::new(Codec::Constant(value)) })
             }

@@ -1,4 +1,4 @@
-//! Dictionaries of mini-block pages (spec: encodings, 3.5): decoding the items, and indices to values.
+//! Dictionaries of mini-block pages (spec: encodings, 3.5): decodes the items, and replaces indices by values.
 //!
 //!     variable width   u32 32, u32 start of the bytes, n+1 u32 offsets from 0, bytes
 //!                      u64 64, u64 start of the bytes, n+1 u64 offsets from 0, bytes
@@ -103,7 +103,7 @@ fn strings<O: Offset>(block: &[u8], num_items: usize) -> Checked<Vec<OwnedBuffer
     Ok(items.into_buffers()?.into())
 }
 
-/// Where the offsets and the bytes begin.
+/// Start of the offsets and of the bytes.
 fn header<O: Offset>(block: &[u8], num_items: usize) -> Checked<(usize, usize)> {
     let width = O::BYTES;
     if block.len() < 4 {
@@ -131,7 +131,7 @@ const SHORT_ITEM: usize = 16;
 /// Values between two extensions of the output.
 const BATCH: usize = 512;
 
-/// What the indices of a page point at, as its program describes it.
+/// The item type of a page's dictionary, from its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Fixed { size: usize },
@@ -154,7 +154,7 @@ impl Kind {
     }
 }
 
-/// A decoded dictionary, as `decode_dictionary` gave it.
+/// A decoded dictionary, from `decode_dictionary`.
 #[derive(Clone, Copy)]
 pub struct Items<'a> {
     pub kind: Kind,
@@ -171,7 +171,7 @@ impl Items<'_> {
         }
     }
 
-    /// Replace indices of `size` bytes by what they point at.
+    /// Replace indices of `size` bytes by their items.
     pub fn look_up(&self, indices: &[u8], size: usize) -> Checked<Vec<OwnedBuffer>> {
         match size {
             1 => self.look_up_ints(indices.iter().map(|&index| index as usize)),
@@ -216,7 +216,7 @@ impl Items<'_> {
             Ok(table) => Cow::Borrowed(table),
             Err(_) => Cow::Owned(copied(self.offsets)?),
         };
-        // The lengths come first, so that the bytes are written once, to memory of the right size.
+        // The lengths come first, so that the bytes are written once, to memory of the exact size.
         let mut values = Strings::<O>::with_room(indices.len(), 0);
         let short = (indices.len() >= self.count()).then(|| ShortItems::new(&table, self.data)).transpose()?.flatten();
         if let Some(items) = short {
@@ -252,7 +252,7 @@ impl Items<'_> {
 }
 
 impl<O: Offset> Strings<O> {
-    /// Make room for `total` bytes, and for a last short item that is copied with what follows it.
+    /// Reserve `total` bytes, plus the overhang of a last short item, which is copied with a fixed size.
     fn reserve_data(&mut self, total: usize) -> Checked<()> {
         if total > O::MAX {
             return Err(too_long::<O>(total));
@@ -262,14 +262,14 @@ impl<O: Offset> Strings<O> {
     }
 }
 
-/// The items of a dictionary of short ones, each in memory of one size, so that copying does not look at lengths.
+/// Short items in slots of one size, so that copying does not depend on their lengths.
 struct ShortItems {
     items: Vec<[u8; SHORT_ITEM]>,
     lengths: Vec<u8>,
 }
 
 impl ShortItems {
-    /// None where an item is longer than `SHORT_ITEM`, or where the offsets are not those of items.
+    /// None if an item is longer than `SHORT_ITEM`, or if the offsets are invalid.
     fn new<O: Offset>(table: &[O], data: &[u8]) -> Checked<Option<Self>> {
         let (mut items, mut lengths) = (vec_with_capacity(table.len())?, vec_with_capacity(table.len())?);
         for pair in table.windows(2) {
@@ -285,7 +285,7 @@ impl ShortItems {
         Ok(Some(ShortItems { items, lengths }))
     }
 
-    /// Copy the items' bytes to where the offsets of `values` want them.
+    /// Copy the items' bytes to the offsets of `values`.
     fn copy<O: Offset>(&self, mut indices: impl Iterator<Item = usize>, values: &mut Strings<O>) {
         let mut at = 0;
         for batch in values.offsets[1..].chunks(BATCH) {
@@ -302,7 +302,7 @@ impl ShortItems {
     }
 }
 
-/// Indices come from `Bytes`, which is aligned.
+/// Indices are in `Bytes`, which is aligned.
 fn ints<T: bytemuck::Pod>(bytes: &[u8]) -> &[T] {
     bytemuck::cast_slice(bytes)
 }

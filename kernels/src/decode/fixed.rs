@@ -1,4 +1,4 @@
-//! Fixed-width values of whole bytes: one entry for every codec that decodes to them.
+//! Fixed-width values of whole bytes: the single entry point for all codecs that decode to them.
 
 use crate::damaged;
 use crate::decode::bitpack::{Groups, Word, GROUP};
@@ -9,8 +9,8 @@ use crate::sink::{bytes_of, Pick};
 
 /// Decode the picked values of `num_values` from the buffers of one chunk (or block).
 ///
-/// `out` is exactly as long as they are and aligned to the width (up to 8 bytes). `General` is not handled here: it
-/// replaces a buffer, which its callers do.
+/// `out` is exactly as long as the picks and aligned to the width (up to 8 bytes). `General` is not handled here: it
+/// replaces a buffer, which is done by callers.
 pub fn decode(codec: &Codec, buffers: &[&[u8]], num_values: usize, picks: &[Pick], out: &mut [u8]) -> Checked<()> {
     match (codec, buffers) {
         (Codec::Flat { bits }, [values]) if bits % 8 == 0 => copy(values, bits / 8, num_values, picks, out),
@@ -37,7 +37,7 @@ pub fn decode(codec: &Codec, buffers: &[&[u8]], num_values: usize, picks: &[Pick
     }
 }
 
-/// Refuse a number of values that the buffers cannot hold, before memory is taken for them.
+/// Reject a number of values that exceeds the buffers, before memory is allocated for them.
 pub fn check_count(codec: &Codec, buffers: &[&[u8]], num_values: usize) -> Checked<()> {
     let bytes = buffers.last().map_or(0, |buffer| buffer.len());
     let most = match codec {
@@ -53,13 +53,13 @@ pub fn check_count(codec: &Codec, buffers: &[&[u8]], num_values: usize) -> Check
     }
 }
 
-/// Values that take no bytes at all: no more than a chunk has levels.
+/// Limit for values without bytes: no more than a chunk has levels.
 const EMPTY_VALUES_MAX: usize = 1 << 16;
 
-/// How many bytes the first buffer can hold at most, where it is compressed as a whole.
+/// Upper bound of the first buffer's size, if it is compressed as a whole.
 pub fn first_buffer_bytes_max(codec: &Codec, num_values: usize) -> usize {
     let value_bytes = codec.bits().map(|bits| bytes_of(num_values, bits).unwrap_or(usize::MAX));
-    // Bit packing and RLE framing come on top of the values: a word per group, a size per block.
+    // Bit packing and RLE add framing to the values: a word per group, a size per block.
     value_bytes.map_or(usize::MAX, |bytes| bytes.saturating_add(num_values).saturating_add(1 << 16))
 }
 

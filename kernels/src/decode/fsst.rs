@@ -3,18 +3,18 @@
 //!     bytes          meaning
 //!     0              n, the number of symbols
 //!     1, 2           hints for the encoder
-//!     3              1 = values are coded, 0 = they are stored as they are
+//!     3              1 = values are coded, 0 = they are stored uncoded
 //!     4-7            54 53 53 46
 //!     8 .. 8+8n      symbols, 8 bytes each, of which the first `length` count
 //!     8+8n .. 8+9n   lengths, 1..=8
 //!     .. 2312        0
 //!
-//! Decoding a code is one 8-byte store and an advance by the symbol's length; code 255 says that the next byte stands
-//! for itself. Codes never cross values.
+//! Decoding a code is one 8-byte store and an advance by the symbol's length; code 255 marks the next byte as a
+//! literal. Codes never cross values.
 //!
-//! Values are short, so a loop per value would guess its end wrong once for each. The codes of a run of values are
-//! decoded as one stream, which notes where each code's bytes begin; the values' ends are looked up there. A value by
-//! itself is decoded the same way, with the codes behind it that fill up its last run.
+//! Values are short, so a loop per value would mispredict its end once for each. Therefore the codes of a run of values
+//! are decoded as one stream, which records the start of each code's bytes; the ends of the values are looked up there.
+//! A single value is decoded in the same way, together with the following codes that complete its last run.
 
 use crate::damaged;
 use crate::error::{invalid, Checked};
@@ -24,37 +24,38 @@ use pyo3::PyResult;
 
 const ESCAPE: u8 = 255;
 pub const MAGIC: [u8; 4] = [0x54, 0x53, 0x53, 0x46];
-/// Longest symbol; also how far one store reaches.
+/// Longest symbol; also the reach of one store.
 const SYMBOL_BYTES: usize = 8;
-/// Codes that are decoded without a look at each other.
+/// Codes that are decoded independently of each other.
 const RUN: usize = 8;
-/// Codes decoded before their bytes are moved to the output: what they become stays in the nearest cache.
+/// Codes decoded before their bytes move to the output: the decoded bytes stay in the L1 cache.
 const BLOCK_CODES: usize = 2048;
-/// Codes whose places are written by one store, in lanes of 16 bits.
+/// Codes whose positions are written by one store, in lanes of 16 bits.
 const GROUP: usize = 4;
 const LANES: u64 = 0x0001_0001_0001_0001;
-/// Bits that hold a length, three of them together, and four: the masks tell the compiler what cannot be exceeded.
+/// Mask for a length, for the sum of three, and of four: they give the compiler upper bounds.
 const LENGTH: u64 = 15;
 const LENGTHS: u64 = 31;
 const LENGTHS_OF_GROUP: u64 = 63;
-/// As far as a run could store if all masks were exhausted.
+/// Reach of a run's stores if all masks were exhausted.
 const RUN_REACH: usize = 128;
 /// A 1 in each of eight bytes.
 const EACH: u64 = 0x0101_0101_0101_0101;
-/// The place of a byte behind an escape, where no value can end. Other places are at most 8 * `BLOCK_CODES`.
+/// Position of a byte after an escape, where no value can end. Other positions are at most 8 * `BLOCK_CODES`.
 const INSIDE: u16 = u16::MAX;
 
 /// Codes as symbols.
 pub struct SymbolTable {
-    /// Codes from here on are no symbols.
+    /// Codes from here on are not symbols.
     count: u8,
-    /// The bytes behind a symbol's length are 0.
+    /// Symbols; the bytes after a symbol's length are 0.
     symbols: [u64; 256],
     /// The length in each of `GROUP` lanes of 16 bits.
     lengths: [u64; 256],
     /// Length of the longest symbol.
     longest: u8,
-    /// What `all_symbols` adds, and whether `count` is that small that an upper bit is beyond it.
+    /// Addend of `all_symbols`, and whether `count` is below 128, so that a byte with its upper bit set is not a
+    /// symbol.
     carry: u64,
     upper: u64,
     pub coded: bool,
@@ -94,12 +95,12 @@ impl SymbolTable {
 #[derive(Default)]
 pub struct Scratch {
     window: Vec<u8>,
-    /// Where in the window the bytes of each code begin, and where those of the last one end.
+    /// Start of each code's bytes in the window, and the end of the last.
     places: Vec<u16>,
 }
 
 impl Scratch {
-    /// Make room for blocks of so many codes, and for what a run stores behind them.
+    /// Allocate memory for blocks of `num_codes` codes, and for the overhang of a run's stores.
     fn prepare(&mut self, num_codes: usize) -> Checked<()> {
         let places = num_codes.min(BLOCK_CODES) + 1;
         if self.places.len() < places {
@@ -111,7 +112,7 @@ impl Scratch {
 }
 
 impl SymbolTable {
-    /// Append values that lie back to back in `codes`; they end at `ends`, which ascend up to its length.
+    /// Append adjacent values in `codes`; `ends` ascend up to its length.
     pub fn decode<O: Offset>(
         &self,
         codes: &[u8],
@@ -144,7 +145,7 @@ impl SymbolTable {
         }
     }
 
-    /// Append one value: the first `num_codes` codes of `codes`, of which some more may be looked at.
+    /// Append one value: the first `num_codes` codes of `codes`, whose following codes may be read as well.
     pub fn decode_one<O: Offset>(
         &self,
         codes: &[u8],
@@ -166,13 +167,13 @@ impl SymbolTable {
         self.decode(&codes[..num_codes], std::iter::once(num_codes), scratch, out)
     }
 
-    /// Decode a block; an escape in its last place is left to the next block. Returns codes used and bytes made.
+    /// Decode a block; an escape in the last position is left to the next block. Returns codes read and bytes written.
     #[inline]
     fn block(&self, codes: &[u8], is_last: bool, out: &mut [u8], places: &mut [u16]) -> Checked<(usize, usize)> {
         let (mut at, mut made) = (0, 0);
         loop {
             (at, made) = self.all_runs(codes, at, made, out, places);
-            // One by one: the rest of the block, or as far as the code that ended the runs.
+            // One code at a time: the rest of the block, or up to the code that ended the runs.
             let until = codes.len().min(at + RUN);
             let mut is_plain = true;
             while at < until && is_plain {
@@ -201,7 +202,7 @@ impl SymbolTable {
         }
     }
 
-    /// `runs` in the way that is fastest for the table: stores are what decoding waits for, so short symbols share one.
+    /// Dispatch to the fastest `runs` for the table: decoding is limited by stores, so short symbols share one.
     #[inline(always)]
     fn all_runs(&self, codes: &[u8], at: usize, made: usize, out: &mut [u8], places: &mut [u16]) -> (usize, usize) {
         match self.longest {
@@ -211,8 +212,8 @@ impl SymbolTable {
         }
     }
 
-    /// Decode runs of symbols from code `at` on, of which `SHARE` fit into one store; stops before the first run that is
-    /// not all symbols.
+    /// Decode runs of symbols from code `at` on, `SHARE` of which fit into one store; stops before the first run with a
+    /// code that is not a symbol.
     #[inline(always)]
     fn runs<const SHARE: usize>(
         &self,
@@ -248,7 +249,8 @@ impl SymbolTable {
         (at, made)
     }
 
-    /// Whether each of eight codes is below `count`: a byte's upper bit and its other seven are compared apart.
+    /// Whether each of eight codes is below `count`: the upper bit of a byte and the other seven are compared
+    /// separately.
     #[inline(always)]
     fn all_symbols(&self, codes: u64) -> bool {
         const UPPER: u64 = EACH << 7;

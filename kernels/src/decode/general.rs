@@ -3,7 +3,7 @@
 //!     LZ4    u32 uncompressed size, then one LZ4 block
 //!     ZSTD   u64 uncompressed size, then one zstd frame; or a bare frame
 //!
-//! The announced size is the file's word, so memory is only taken on it as far as the input can justify.
+//! The announced size is untrusted, so memory is allocated only as far as the input size justifies it.
 
 use crate::damaged;
 use crate::decode::codec::{Scheme, VALUE_BYTES_MAX};
@@ -13,29 +13,29 @@ use zstd::zstd_safe::{get_error_name, DCtx};
 
 /// An LZ4 block grows at most 255-fold.
 const LZ4_RATIO_MAX: usize = 255;
-/// Up to this many bytes (or this many times the input) a zstd size is believed; beyond, memory follows the data.
+/// Up to this many bytes (or this multiple of the input) a zstd size is trusted; beyond, memory grows with the output.
 const ZSTD_BELIEVED_BYTES: usize = 1 << 20;
 const ZSTD_BELIEVED_RATIO: usize = 64;
-/// What such memory begins with, and grows by at least.
+/// Initial size, and minimum growth, of such memory.
 const STREAMED_BYTES_MIN: usize = 64 << 10;
 pub const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// How many bytes a buffer may decompress to.
+/// Limits for the decompressed size of a buffer.
 #[derive(Clone, Copy)]
 pub struct Limit {
-    /// As its page says; more is damage.
+    /// According to the page; a larger size is damage.
     pub expected: usize,
-    /// As the caller says; more is too large.
+    /// According to the caller; a larger size is too large.
     pub allowed: usize,
 }
 
 impl Limit {
-    /// Of a frame with several values, of which each may have `value_bytes_max` bytes.
+    /// The limit of a frame of several values with at most `value_bytes_max` bytes each.
     pub fn of_several(expected: usize, value_bytes_max: usize) -> Self {
         Limit { expected, allowed: value_bytes_max.max(VALUE_BYTES_MAX) }
     }
 
-    /// The size that a buffer announces.
+    /// Check the size that a buffer announces.
     fn check(self, size: u64) -> Checked<usize> {
         let expected = self.expected;
         match usize::try_from(size) {
@@ -46,7 +46,7 @@ impl Limit {
     }
 }
 
-/// Decompresses buffer after buffer, keeping the zstd context between them.
+/// Decompresses several buffers, reusing the zstd context.
 #[derive(Default)]
 pub struct Inflater {
     zstd: Option<DCtx<'static>>,
@@ -93,7 +93,7 @@ impl Inflater {
     }
 }
 
-/// What a buffer says that it decompresses to, at most 2 GiB; None where a frame does not say. What is damaged has nothing.
+/// Decompressed size that a buffer announces, at most 2 GiB; None if a frame announces none. 0 for damaged buffers.
 pub fn announced_bytes(scheme: Scheme, input: &[u8]) -> Option<u64> {
     let announced = match scheme {
         Scheme::Lz4 => input.split_first_chunk::<4>().map_or(0, |(head, block)| {
@@ -110,7 +110,7 @@ fn is_bare_frame(input: &[u8]) -> bool {
     input.len() < 8 || (input[..4] == ZSTD_MAGIC && input[4] & 0x10 == 0)
 }
 
-/// What zstd says: that it has no memory, or that the frame is damaged. Its library tells both by their text.
+/// Classify a zstd error: out of memory, or a damaged frame. The library distinguishes them only by text.
 fn bad_frame(error: std::io::Error) -> Fault {
     match error.kind() == std::io::ErrorKind::OutOfMemory {
         true => Fault::NoMemory(0),
@@ -144,15 +144,15 @@ fn inflate_lz4(input: &[u8], limit: Limit, out: &mut Vec<u8>) -> Checked<()> {
     }
 }
 
-/// Decompress a frame without believing a size: memory grows with what really comes out, up to what is announced, so that
-/// none is left over.
+/// Decompress a frame without trusting its size: memory grows with the actual output, up to the announced size, so that
+/// there is no excess.
 fn stream_zstd(frame: &[u8], limit: Limit, out: &mut Vec<u8>) -> Checked<()> {
     let bytes_max = limit.expected.min(limit.allowed);
     let announced = match zstd::zstd_safe::get_frame_content_size(frame) {
         Ok(Some(size)) => limit.check(size)?.min(bytes_max),
         _ => bytes_max,
     };
-    // Its own context: one that is kept would keep a window of up to 128 MiB.
+    // A separate context: a reused one would keep a window of up to 128 MiB.
     let mut context = DCtx::try_create().ok_or(Fault::NoMemory(0))?;
     let mut decoder = zstd::stream::read::Decoder::with_context(frame, &mut context).single_frame();
     while out.len() < announced {

@@ -1,7 +1,7 @@
-//! Codecs, the reading half (spec: encodings, 4 and 8): buffers of a chunk or a page to values.
+//! Codecs, the reading half (spec: encodings, 4 and 8): from buffers of a chunk or a page to values.
 //!
-//! `codec` is the tree that says which of the others decode a buffer; `dictionary` and `block` use several of them,
-//! `shapes` are outputs of more than one buffer.
+//! `codec` is the tree that selects the decoders of a buffer; `dictionary` and `block` use several of them; `shapes`
+//! are outputs of more than one buffer.
 
 pub mod bitpack;
 pub mod block;

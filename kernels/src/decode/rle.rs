@@ -1,14 +1,14 @@
 //! Run-length encoding (spec: encodings, 4.4): values of b bits, and as many lengths of one byte, 1..=255.
 //!
-//! The lengths sum to the number of values. Early writers could leave a last run that overshoots; what is too much
-//! is dropped. A zero length or a shortfall is damage.
+//! The lengths sum to the number of values. Early writers could produce a last run that is too long; the excess is
+//! dropped. A zero length or a shortfall is damage.
 
 use crate::damaged;
 use crate::error::Checked;
 use crate::sink::Pick;
 use bytemuck::Pod;
 
-/// Decode the picked values of `num_values`; `out` is exactly as long as they are, `size` bytes each.
+/// Decode the picked values of `num_values`; `out` is exactly as long as the picks, `size` bytes each.
 pub fn decode(
     values: &[u8],
     lengths: &[u8],
@@ -47,7 +47,7 @@ fn check_lengths(lengths: &[u8], num_values: usize) -> Checked<()> {
 /// Runs up to this long are written with stores of a fixed size.
 const SHORT_RUN: usize = 8;
 
-/// All values. Lengths were checked: none is 0, and together they reach the end of `out`.
+/// All values. Lengths were checked: none is 0, and their sum reaches the end of `out`.
 fn expand<T: Pod>(values: &[u8], lengths: &[u8], out: &mut [u8]) {
     let out = bytemuck::cast_slice_mut::<u8, T>(out);
     let mut at = 0;
@@ -55,7 +55,7 @@ fn expand<T: Pod>(values: &[u8], lengths: &[u8], out: &mut [u8]) {
         let value: T = bytemuck::pod_read_unaligned(raw);
         let length = length as usize;
         match out.get_mut(at..at + SHORT_RUN) {
-            // What is written too far is overwritten by the runs that follow.
+            // The excess is overwritten by the following runs.
             Some(block) if length <= SHORT_RUN => block.fill(value),
             _ => {
                 let end = (at + length).min(out.len());

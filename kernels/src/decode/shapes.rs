@@ -22,7 +22,7 @@ impl Fixed {
         })
     }
 
-    /// Append values `start .. start + count` of plainly stored ones; the caller has checked that they are there.
+    /// Append the plainly stored values `start .. start + count`; the caller has checked that they exist.
     pub fn append(&mut self, source: &[u8], start: usize, count: usize) -> Checked<()> {
         match self {
             Fixed::Bytes(out, size) => {
@@ -70,13 +70,13 @@ impl ListShape {
         self.levels.last().map_or(1, |&(items, _)| items)
     }
 
-    /// Rows that stand alone lie like rows of a chunk: no bitmaps between them, no padding bits.
+    /// Whether a separate row has the layout of a row in a chunk: no bitmaps in between, no padding bits.
     pub fn is_plain(&self) -> bool {
         self.levels.iter().all(|(_, has_validity)| !has_validity)
             && self.items_per_row().saturating_mul(self.item_bits).is_multiple_of(8)
     }
 
-    /// Bytes of one row where it stands alone: bitmaps, then items, each from a byte boundary.
+    /// Bytes of a separate row: bitmaps, then items, each from a byte boundary.
     pub fn row_bytes(&self) -> usize {
         let bitmaps = self.levels.iter().filter(|(_, has_validity)| *has_validity);
         let items = self.items_per_row().saturating_mul(self.item_bits).div_ceil(8);
@@ -96,12 +96,12 @@ impl Lists {
             has_validity.then(|| Checked::Ok(Bits::with_room(bytes_of(rows, items)?.saturating_mul(8)))).transpose()
         };
         let validity = shape.levels.iter().map(bitmap).try_vec_of()?;
-        // `append` counts rows for the bitmaps and items here, so that bits restart nowhere.
+        // `append` counts rows for the bitmaps and items here, so that bits never restart.
         let items = Fixed::with_capacity(shape.item_bits, bytes_of(rows, shape.items_per_row() * 8)?)?;
         Ok(Lists { validity, items })
     }
 
-    /// Append one row that stands alone, of `ListShape::row_bytes` bytes.
+    /// Append a separate row of `ListShape::row_bytes` bytes.
     pub fn append_row(&mut self, shape: &ListShape, row: &[u8]) -> Checked<()> {
         let mut rest = row;
         for (&(items, _), bitmap) in shape.levels.iter().zip(&mut self.validity) {
@@ -138,7 +138,7 @@ impl Children {
         self.row_bytes
     }
 
-    /// Append rows `start .. end` of those in `source`.
+    /// Append rows `start .. end` of `source`.
     pub fn append(&mut self, source: &[u8], start: usize, end: usize) -> Checked<()> {
         let rows = &source[start * self.row_bytes..end * self.row_bytes];
         let mut at = 0;

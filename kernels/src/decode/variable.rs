@@ -40,7 +40,7 @@ pub fn decode<O: Offset>(
     Ok(())
 }
 
-/// First and last of a run of offsets, which ascend and lie between the table and the end of the buffer.
+/// First and last of a run of offsets, which must ascend between the end of the table and the end of the buffer.
 fn bounds<O: Offset>(offsets: &[u8], table_bytes: usize, buffer_bytes: usize) -> Checked<(usize, usize)> {
     let (first, last) = (O::read(offsets), O::read(&offsets[offsets.len() - O::BYTES..]));
     let pairs = offsets.chunks_exact(O::BYTES).zip(offsets[O::BYTES..].chunks_exact(O::BYTES));

@@ -1,7 +1,7 @@
 //! Bit packing, the writing half of `decode/bitpack.rs` (spec: encodings, 4.3 and 8.1).
 //!
 //! A chunk is one group: a T-bit word with the width of its widest value, then 1024 values packed to that width; a
-//! shorter last chunk is filled with zeros.
+//! shorter last chunk is padded with zeros.
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::decode::bitpack::{Word, GROUP};
@@ -13,11 +13,11 @@ use fastlanes::BitPacking;
 use pyo3::prelude::*;
 use std::borrow::Cow;
 
-/// The words that groups are packed from.
+/// A word that groups are packed from.
 pub trait PackWord: Word + std::ops::BitOr<Output = Self> + PartialEq + Send + Sync {
     /// Append a group packed to `width` (0..=T) bits.
     fn pack_group(width: usize, values: &[Self; GROUP], out: &mut Vec<u8>) -> Roomy<()>;
-    /// Bits up to the highest one that is set.
+    /// Bits up to the highest set bit.
     fn num_bits(self) -> usize;
     /// Byte `place`, 0 being the least significant.
     fn byte(self, place: usize) -> u8;
@@ -63,7 +63,7 @@ pub fn bit_width<T: PackWord>(values: &[T]) -> usize {
     values.iter().fold(T::from_u64(0), |bits, &value| bits | value).num_bits()
 }
 
-/// Bytes as words; copied only where they are not aligned.
+/// View bytes as words; copies only unaligned bytes.
 pub fn words<T: PackWord>(bytes: &[u8], num_values: usize) -> PyResult<Cow<'_, [T]>> {
     let Some(bytes) = num_values.checked_mul(T::BITS / 8).and_then(|size| bytes.get(..size)) else {
         return Err(invalid(format!("{num_values} values of {} bits do not fit in {} bytes", T::BITS, bytes.len())));
@@ -74,7 +74,7 @@ pub fn words<T: PackWord>(bytes: &[u8], num_values: usize) -> PyResult<Cow<'_, [
     })
 }
 
-/// Values of machine words, one group a chunk.
+/// Values of machine words, one group per chunk.
 pub struct Packed<'a, T: PackWord> {
     values: Cow<'a, [T]>,
 }
@@ -100,7 +100,7 @@ impl<T: PackWord> Values for Packed<'_, T> {
     }
 }
 
-/// `pack_block` of the contract.
+/// `pack_block` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (data, bits, num_values, /))]
 pub fn pack_block(
@@ -117,7 +117,7 @@ pub fn pack_block(
     }
 }
 
-/// One group with its width in front, or several of the same width and a tail (spec: 8.0).
+/// One group with its width in front, or several of one width and a tail (spec: 8.0).
 fn block<T: PackWord>(py: Python<'_>, input: &Input, num_values: usize) -> PyResult<(usize, OwnedBuffer)> {
     let values = words::<T>(input.bytes(), num_values)?;
     let (width, block) = gil::release(py, num_values, || {
@@ -139,7 +139,7 @@ fn block<T: PackWord>(py: Python<'_>, input: &Input, num_values: usize) -> PyRes
     Ok((width, block.into()))
 }
 
-/// Append up to 1024 values as a group, missing ones as 0.
+/// Append up to 1024 values as a group, padded with 0.
 pub fn put_group<T: PackWord>(width: usize, values: &[T], out: &mut Vec<u8>) -> Roomy<()> {
     match <&[T; GROUP]>::try_from(values) {
         Ok(group) => T::pack_group(width, group, out),

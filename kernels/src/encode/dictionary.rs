@@ -1,7 +1,7 @@
-//! Distinct values of a page in the order of their first appearance, and every value as an index (spec: encodings, 3.5).
+//! Finds the distinct values of a page in the order of appearance, and the index of every value (spec: encodings, 3.5).
 //!
-//! Most pages are not worth a dictionary: a probe of values spread over the page tells those with many distinct values
-//! apart, and building stops as soon as the dictionary grows beyond what it could save.
+//! Most pages do not benefit from a dictionary. A sample of values across the page rules out those with many distinct
+//! values, and building stops as soon as the dictionary exceeds its possible savings.
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::encode::bitpack::words;
@@ -11,22 +11,22 @@ use crate::gil;
 use crate::room::{filled, vec_with_capacity, Gather, Grow, Roomy};
 use pyo3::prelude::*;
 
-/// The probe: blocks of neighbours, spread evenly.
+/// Size of the sample: blocks of neighbours, spread evenly.
 const PROBE_VALUES: usize = 4096;
 const PROBE_BLOCKS: usize = 32;
-/// With fewer values than this the probe would be most of the work.
+/// Below this number of values, sampling would be most of the work.
 const PROBE_VALUES_MIN: usize = 1024;
-/// From this share of distinct values on, a page counts as having nothing but distinct values.
+/// Above this share of distinct values in the sample, all values count as distinct.
 const DISTINCT_SHARE_MAX: f64 = 0.98;
 
-/// What a dictionary may come to.
+/// Limits of a dictionary.
 #[derive(Clone, Copy)]
 struct Budget {
     items: usize,
     bytes: usize,
 }
 
-/// `distinct_variable` of the contract.
+/// `distinct_variable` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (raw_offsets, data, wide, num_values, items_max, bytes_max, /))]
 pub fn distinct_variable(
@@ -59,7 +59,7 @@ pub fn distinct_variable(
     })
 }
 
-/// `distinct_fixed` of the contract.
+/// `distinct_fixed` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (data, bits, num_values, items_max, bytes_max, /))]
 pub fn distinct_fixed(
@@ -87,25 +87,25 @@ pub fn distinct_fixed(
     Ok(found.map(|(indices, _, bytes)| (indices.into(), bytes.into())))
 }
 
-/// Whether values of variable width have a dictionary within these bounds, as `distinct_variable` finds it.
+/// Whether values of variable width have a dictionary within these limits, as in `distinct_variable`.
 pub fn has_variable<T: Offset>(offsets: &[T], data: &[u8], items: usize, bytes: usize) -> Roomy<bool> {
     let num_values = offsets.len().saturating_sub(1);
     Ok(distinct(&Strings { offsets, data }, num_values, Budget { items, bytes })?.is_some())
 }
 
-/// The same for words of 64 bits.
+/// As `has_variable`, for words of 64 bits.
 pub fn has_words(values: &[u64], items: usize, bytes: usize) -> Roomy<bool> {
     Ok(distinct(&Words(values), values.len(), Budget { items, bytes })?.is_some())
 }
 
-/// Values that can be told apart.
+/// Values that can be compared.
 trait Keys {
     type Key<'a>: PartialEq
     where
         Self: 'a;
     fn get(&self, index: usize) -> Self::Key<'_>;
     fn hash(key: &Self::Key<'_>) -> u64;
-    /// What the key adds to a dictionary, its offset included.
+    /// Bytes that a key adds to a dictionary, including its offset.
     fn num_bytes(key: &Self::Key<'_>) -> usize;
     fn put(key: &Self::Key<'_>, out: &mut Vec<u8>) -> Roomy<()>;
 }
@@ -115,7 +115,7 @@ struct Strings<'a, T> {
     data: &'a [u8],
 }
 
-/// A value with its first 8 bytes as a word: most are told apart, and many found equal, without a look at their bytes.
+/// A value with its first 8 bytes as a word: the word decides most comparisons without a look at the bytes.
 struct Text<'a> {
     bytes: &'a [u8],
     head: u64,
@@ -139,7 +139,7 @@ impl<T: Offset> Keys for Strings<'_, T> {
     fn get(&self, index: usize) -> Text<'_> {
         let (start, end) = (self.offsets[index].to_usize(), self.offsets[index + 1].to_usize());
         let head = match self.data.get(start..start + 8) {
-            // What lies behind a short value is cut off.
+            // The bytes after a short value are masked.
             Some(head) => word(head) & prefix_mask(end - start),
             None => tail_word(&self.data[start..end]),
         };
@@ -169,7 +169,7 @@ fn word(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes.try_into().unwrap_or_default())
 }
 
-/// The bits of the first `length` bytes of a word, of all 8 from there on.
+/// A mask of the first `length` bytes of a word, of all 8 for larger lengths.
 #[inline(always)]
 fn prefix_mask(length: usize) -> u64 {
     match length {
@@ -244,7 +244,7 @@ impl Keys for Pairs<'_> {
     }
 }
 
-/// Multiply to twice the width and fold: every bit of the word moves many of the hash.
+/// Multiply to twice the width and fold: every bit of the word affects many bits of the hash.
 #[inline(always)]
 fn mix(hash: u64, word: u64) -> u64 {
     const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -255,7 +255,7 @@ fn mix(hash: u64, word: u64) -> u64 {
 /// Indices, ends of the items and their bytes.
 type Copied = (Vec<i32>, Vec<i64>, Vec<u8>);
 
-/// Which value each item of the dictionary is first seen at, and the item of every value.
+/// The first value with each item of the dictionary, and the item of every value.
 struct Distinct {
     firsts: Vec<u32>,
     indices: Vec<i32>,
@@ -296,7 +296,7 @@ fn distinct<K: Keys>(keys: &K, num_values: usize, budget: Budget) -> Roomy<Optio
     Ok(Some(Distinct { firsts: table.firsts, indices, num_bytes: table.num_bytes }))
 }
 
-/// Whether a dictionary is likely to keep within its budget.
+/// Estimate from a sample whether a dictionary is within its budget.
 fn probe<K: Keys>(keys: &K, num_values: usize, budget: Budget) -> Roomy<bool> {
     let sampled = num_values.min(PROBE_VALUES);
     if sampled < PROBE_VALUES_MIN {
@@ -312,9 +312,9 @@ fn probe<K: Keys>(keys: &K, num_values: usize, budget: Budget) -> Roomy<bool> {
     Ok(seen / probed < DISTINCT_SHARE_MAX && estimate(seen, probed) <= budget.items as f64)
 }
 
-/// How many values there are, all equally frequent, of which `seen` turned up in `probed` draws.
+/// Estimate the number of distinct, equally frequent values, of which `seen` appeared in `probed` draws.
 ///
-/// Of `n` values, `n * (1 - exp(-probed / n))` are expected; that grows with `n`, so it is solved by bisection.
+/// Of `n` values, `n * (1 - exp(-probed / n))` are expected. That grows with `n`, so bisection solves it.
 fn estimate(seen: f64, probed: f64) -> f64 {
     let (mut low, mut high) = (seen, seen * 1e6);
     for _ in 0..60 {
@@ -327,7 +327,7 @@ fn estimate(seen: f64, probed: f64) -> f64 {
     low
 }
 
-/// Open addressing over items: a slot holds the item's number plus 1, and half of its hash.
+/// An open-addressing hash table of items: a slot holds the item's number plus 1, and half of its hash.
 struct Table<'k, K> {
     keys: &'k K,
     slots: Vec<(u32, u32)>,
@@ -336,13 +336,13 @@ struct Table<'k, K> {
 }
 
 impl<'k, K: Keys> Table<'k, K> {
-    /// Room for a few items; it grows with them.
+    /// Start with room for a few items and grow on demand.
     fn new(keys: &'k K, items_max: usize) -> Roomy<Self> {
         let slots = (2 * items_max.clamp(8, 512)).next_power_of_two();
         Ok(Table { keys, slots: filled((0, 0), slots)?, firsts: Vec::new(), num_bytes: 0 })
     }
 
-    /// The item that value `index` is, a new one if it was not seen before.
+    /// The item of value `index`; adds a new item for an unseen value.
     #[inline(always)]
     fn item(&mut self, index: usize) -> Roomy<u32> {
         let key = self.keys.get(index);
@@ -361,7 +361,7 @@ impl<'k, K: Keys> Table<'k, K> {
         }
     }
 
-    /// Apart from `item`, which most often finds what is there.
+    /// Separate from `item`, whose common case is an existing item.
     #[inline(never)]
     fn add(&mut self, index: usize, at: usize, tag: u32) -> Roomy<u32> {
         self.num_bytes += K::num_bytes(&self.keys.get(index));

@@ -1,14 +1,14 @@
-//! Fixed-width values as they are (spec: encodings, 4.1, 4.7 and 4.8).
+//! Fixed-width values without compression (spec: encodings, 4.1, 4.7 and 4.8).
 //!
 //! A chunk holds one buffer per plane: bitmaps of the items of fixed-size lists, and the values themselves. Bits are
-//! copied so that every chunk begins on a byte.
+//! shifted so that every chunk begins at a byte border.
 
 use crate::encode::chunk_values::{ChunkSink, Source, Values};
 use crate::error::invalid;
 use crate::room::{Grow, Roomy};
 use pyo3::PyResult;
 
-/// Chunks grow up to twice this size at most.
+/// Chunks grow to at most twice this size.
 const CHUNK_BYTES_MAX: usize = 8186;
 const CHUNK_VALUES_MAX: usize = 4096;
 
@@ -32,7 +32,7 @@ impl<'a> Plane<'a> {
         (self.bits * num_values).div_ceil(8)
     }
 
-    /// The bytes of some values, where these are whole bytes.
+    /// The bytes of some values, if these are whole bytes.
     fn slice(&self, start: usize, end: usize) -> &'a [u8] {
         &self.source.bytes[self.bits / 8 * start..self.bits / 8 * end]
     }
@@ -46,7 +46,7 @@ impl<'a> Plane<'a> {
     }
 }
 
-/// Append `count` bits from `start` on; the bits behind them are 0.
+/// Append `count` bits from `start` on; padding bits are 0.
 pub fn put_bits(bytes: &[u8], start: usize, count: usize, out: &mut Vec<u8>) -> Roomy<()> {
     let (shift, num_bytes) = (start % 8, count.div_ceil(8));
     let source = &bytes[start / 8..(start + count).div_ceil(8)];
@@ -93,7 +93,7 @@ pub fn chunk_values_of(bits: usize) -> usize {
     grow_chunk(2, |count| count * bits / 8)
 }
 
-/// The power of two from `count` on that comes closest to the size wanted from below.
+/// The largest power of two from `count` on whose size stays below the target.
 fn grow_chunk(mut count: usize, num_bytes: impl Fn(usize) -> usize) -> usize {
     while 2 * num_bytes(count) < CHUNK_BYTES_MAX && 2 * count <= CHUNK_VALUES_MAX {
         count *= 2;

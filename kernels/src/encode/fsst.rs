@@ -11,17 +11,17 @@ use crate::gil;
 use crate::room::{Gather, Grow, Roomy};
 use pyo3::prelude::*;
 
-/// Symbols are trained on so many bytes: the longer it takes to code a page, the more of them.
+/// Minimum size of the training sample; larger pages use more, in proportion to their coding time.
 const SAMPLE_BYTES_MIN: usize = 12 << 10;
 const SAMPLE_BYTES_MAX: usize = 64 << 10;
 const SAMPLE_SHARE: usize = 128;
-/// Of a long value a piece is taken.
+/// Size of the piece that is sampled from a long value.
 const PIECE_BYTES: usize = 512;
 
 /// `(symbol table, offsets, codes)`
 type Coded = (OwnedBuffer, OwnedBuffer, OwnedBuffer);
 
-/// `encode_fsst` of the contract.
+/// `encode_fsst` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (raw_offsets, data, wide, num_values, /))]
 pub fn encode_fsst(
@@ -57,9 +57,8 @@ fn code<T: Offset>(offsets: &[T], data: &[u8]) -> Roomy<(Vec<u8>, Vec<T>, Vec<u8
     Ok((table(&symbols)?, ends, codes))
 }
 
-/// Values from all over the page, one of each stretch of it. Which one differs from stretch to stretch without order:
-/// every twentieth of numbered values would have the same last digit. Where few values have most of the bytes, these
-/// are found by places of bytes.
+/// Sample values across the page, one from each stretch at a pseudo-random position: a fixed stride would, for numbered
+/// values, always pick the same last digit. If few values have most of the bytes, positions are drawn in bytes instead.
 fn sample<T: Offset>(offsets: &[T], data: &[u8]) -> Roomy<Sample> {
     let num_values = offsets.len() - 1;
     let value = |index: usize| &data[offsets[index].to_usize()..offsets[index + 1].to_usize()];
@@ -90,7 +89,7 @@ fn sample<T: Offset>(offsets: &[T], data: &[u8]) -> Roomy<Sample> {
     Sample::new(pieces.into_iter())
 }
 
-/// Numbers without order (SplitMix64), the same for every page.
+/// Pseudo-random numbers (SplitMix64), the same for every page.
 struct Dice(u64);
 
 impl Dice {
@@ -101,14 +100,14 @@ impl Dice {
         ((mixed ^ mixed >> 31) >> 32) as usize % end
     }
 
-    /// `count` numbers below `end`, ascending: one of each of as many stretches.
+    /// `count` ascending numbers below `end`, one from each of `count` stretches.
     fn spread(&mut self, end: usize, count: usize) -> Roomy<Vec<usize>> {
         let bound = |number: usize| (end as u128 * number as u128 / count as u128) as usize;
         (0..count).map(|number| bound(number) + self.below(bound(number + 1) - bound(number))).try_vec()
     }
 }
 
-/// The table as it is stored, see `decode/fsst.rs`.
+/// The table in its stored form, see `decode/fsst.rs`.
 fn table(symbols: &[Symbol]) -> Roomy<Vec<u8>> {
     let mut table = vec![symbols.len() as u8, 0, 0, 1];
     table.try_append(&MAGIC)?;

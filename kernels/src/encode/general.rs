@@ -1,6 +1,6 @@
 //! General-purpose compression, the writing half of `decode/general.rs` (spec: encodings, 4.9 and 8.5).
 //!
-//! Of each chunk only the first value buffer is compressed, on its own.
+//! Only the first value buffer of each chunk is compressed, separately per chunk.
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::decode::codec::Scheme;
@@ -11,7 +11,7 @@ use crate::room::{Grow, NoMemory, Roomy};
 use pyo3::prelude::*;
 use zstd::zstd_safe::{get_error_name, CCtx, CParameter};
 
-/// Compresses buffer after buffer, keeping the context of zstd between them.
+/// Compresses several buffers, reusing the zstd context.
 pub enum Deflater {
     Lz4,
     Zstd(CCtx<'static>),
@@ -36,7 +36,8 @@ impl Deflater {
                 out.try_append(&(input.len() as u32).to_le_bytes())?;
                 let at = out.len();
                 out.try_resize(at + lz4_flex::block::get_maximum_output_size(input.len()), 0)?;
-                // The C library finds more matches in small buffers than `lz4_flex`, which only decompresses here.
+                // The C library finds more matches in small buffers than `lz4_flex`, which is only used for
+                // decompression.
                 let made = lz4::block::compress_to_buffer(input, None, false, &mut out[at..]);
                 let made = made.expect("room for the worst case");
                 out.truncate(at + made);
@@ -45,7 +46,7 @@ impl Deflater {
                 out.try_append(&(input.len() as u64).to_le_bytes())?;
                 let at = out.len();
                 out.try_resize(at + zstd::zstd_safe::compress_bound(input.len()), 0)?;
-                // There is room for the worst case, so all that may be missing is memory inside of the library.
+                // The output has room for the worst case, so the only possible failure is the library's own memory.
                 let made = context.compress2(&mut out[at..], input).map_err(|_| NoMemory(0))?;
                 out.truncate(at + made);
             }
@@ -54,7 +55,7 @@ impl Deflater {
     }
 }
 
-/// `compress_block` of the contract.
+/// `compress_block` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (data, scheme, level, /))]
 pub fn compress_block(

@@ -1,4 +1,4 @@
-//! Level vectors to blocks (spec: encodings, 3.3 and 8.0): one codec for all blocks of a page, chosen by size.
+//! Encodes level vectors as blocks (spec: encodings, 3.3 and 8.0): one codec for all blocks of a page, chosen by size.
 //!
 //! ```text
 //! FLAT          the levels, two bytes each
@@ -23,7 +23,7 @@ const PAD_BYTES: usize = 8;
 const RLE_HEAD_BYTES: usize = 8;
 const RUN_BYTES: usize = WORD_BYTES + 1;
 
-/// How the blocks of a page are compressed. The numbers are those of codec programs.
+/// Compression of a page's blocks. The numbers are those of codec programs.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Codec {
     Flat,
@@ -63,7 +63,7 @@ impl Codec {
     }
 }
 
-/// Sizes of all blocks together, by codec, each block padded as chunks pad it.
+/// Total size of all blocks by codec, each block padded as in chunks.
 struct Sizes {
     flat: usize,
     inline: Option<usize>,
@@ -92,7 +92,7 @@ impl Sizes {
             rle: None,
             width,
         };
-        // Long runs are cut into several; counting those is worth a pass only where runs could win without.
+        // Long runs are split; counting them needs a pass, which pays off only if runs could win at all.
         let run_bytes = |count: usize| RLE_HEAD_BYTES + count * RUN_BYTES;
         if with_rle && sum(&|block| run_bytes(count_changes(block))) < sizes.smallest() {
             sizes.rle = Some(sum(&|block| run_bytes(count_runs(block))));
@@ -100,7 +100,7 @@ impl Sizes {
         sizes
     }
 
-    /// The smallest; among equals the one that costs a reader least.
+    /// The smallest codec; on a tie, the cheapest to read.
     fn best(&self) -> Codec {
         self.candidates().min_by_key(|&(size, _)| size).map_or(Codec::Flat, |(_, codec)| codec)
     }
@@ -109,9 +109,9 @@ impl Sizes {
         self.candidates().map(|(size, _)| size).min().unwrap_or(0)
     }
 
-    /// What may be taken, in the order of what it costs a reader.
+    /// The possible codecs, in ascending order of their cost to readers.
     fn candidates(&self) -> impl Iterator<Item = (usize, Codec)> {
-        let packs = (1..WORD_BITS).contains(&self.width); // a width of 0 cannot be told for whole pages
+        let packs = (1..WORD_BITS).contains(&self.width); // a page's message cannot express a width of 0
         let candidates = [
             (Some(self.flat), Codec::Flat),
             (self.inline, Codec::Inline),
@@ -131,7 +131,7 @@ fn packed_bytes(width: usize) -> usize {
     GROUP / 8 * width
 }
 
-/// Whether `count` levels behind the last full group are packed as one more (spec: 8.0).
+/// Whether `count` levels after the last full group are packed as one more group (spec: 8.0).
 fn tail_is_packed(width: usize, count: usize) -> bool {
     width * (GROUP - count) < (WORD_BITS - width) * count
 }
@@ -140,7 +140,7 @@ fn put_words(levels: &[u16], out: &mut Vec<u8>) -> Roomy<()> {
     out.try_append(bytemuck::cast_slice(levels))
 }
 
-/// Append up to 1024 levels as a group, missing ones as 0.
+/// Append up to 1024 levels as a group, padded with 0.
 fn put_group(width: usize, levels: &[u16], out: &mut Vec<u8>) -> Roomy<()> {
     let mut padded = [0; GROUP];
     let group = match <&[u16; GROUP]>::try_from(levels) {
@@ -188,7 +188,7 @@ pub fn encode_levels(
     Ok((made.op, made.width, made.data.into(), made.offsets.into()))
 }
 
-/// The levels of a page in blocks; `op` and `width` say how, as codec programs do.
+/// The levels of a page in blocks; `op` and `width` are those of codec programs.
 pub struct Blocks {
     pub op: u8,
     pub width: usize,
@@ -196,7 +196,7 @@ pub struct Blocks {
     pub offsets: Vec<i64>,
 }
 
-/// Compress blocks with the codec that is best for all of them together.
+/// Compress blocks with the codec that minimises their total size.
 pub fn encode_blocks(blocks: &[&[u16]], with_rle: bool) -> Roomy<Blocks> {
     let codec = Sizes::measure(blocks, with_rle).best();
     let mut data = Vec::new();

@@ -1,7 +1,7 @@
-//! Codecs, the writing half (spec: encodings, 4 and 8): values to buffers of a chunk or a page.
+//! Codecs, the writing half (spec: encodings, 4 and 8): from values to buffers of a chunk or a page.
 //!
-//! `values` picks the encoder of a codec, `chunk_values` is what each of them offers; `stats` are the numbers by which
-//! the caller picks the codec.
+//! `values` picks the encoder of a codec, `chunk_values` is the interface of the encoders, `stats` are the statistics
+//! by which the caller picks the codec.
 
 pub mod bitpack;
 pub mod bytesplit;

@@ -1,4 +1,4 @@
-//! Packed structs: members of fixed width to rows of their bytes back to back (spec: encodings, 4.8).
+//! Packed structs: interleaves members of fixed width as rows of bytes (spec: encodings, 4.8).
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::error::invalid;
@@ -6,7 +6,7 @@ use crate::gil;
 use crate::room::{zeros, GatherResults, NoMemory, Roomy};
 use pyo3::prelude::*;
 
-/// `pack_rows` of the contract.
+/// `pack_rows` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (members, num_rows, /))]
 pub fn pack_rows(py: Python<'_>, members: Vec<(Bound<'_, PyAny>, usize)>, num_rows: usize) -> PyResult<OwnedBuffer> {

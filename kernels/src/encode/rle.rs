@@ -22,7 +22,7 @@ impl<'a, T: PackWord> Runs<'a, T> {
     }
 }
 
-/// Runs of equal values, those of more than 255 in parts.
+/// Runs of equal values; runs of more than 255 are split.
 pub fn runs<T: PackWord>(values: &[T]) -> impl Iterator<Item = (T, usize)> + '_ {
     values.chunk_by(|a, b| a == b).flat_map(|run| run.chunks(RUN_MAX)).map(|part| (part[0], part.len()))
 }

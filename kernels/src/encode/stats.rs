@@ -1,4 +1,4 @@
-//! What a page's values look like, in numbers that decide how they are written: one pass, nothing is kept.
+//! Statistics of a page's values, which decide its encoding: one pass in constant memory.
 
 use crate::buffer::Input;
 use crate::decode::bitpack::GROUP;
@@ -8,13 +8,13 @@ use crate::error::invalid;
 use crate::gil;
 use pyo3::prelude::*;
 
-/// Chunks of runs hold so many values; runs end with them.
+/// Values per chunk of runs; runs end with their chunk.
 const RUN_CHUNK_VALUES: usize = 4096;
 
 /// `(runs, groups' bytes, distinct)`
 pub type Numbers = (usize, usize, bool);
 
-/// `measure_words` of the contract.
+/// `measure_words` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (data, bits, num_values, /))]
 pub fn measure_words(py: Python<'_>, data: &Bound<'_, PyAny>, bits: usize, num_values: usize) -> PyResult<Numbers> {
@@ -33,11 +33,11 @@ fn measure<T: PackWord>(py: Python<'_>, input: &Input, num_values: usize) -> PyR
     Ok(gil::release(py, num_values, || numbers(&values)))
 }
 
-/// What `measure_words` tells of values.
+/// The statistics of `measure_words`.
 pub fn numbers<T: PackWord>(values: &[T]) -> Numbers {
     let packed = values.chunks(GROUP).map(|group| bit_width(group) * GROUP / 8 + T::BITS / 8).sum();
     let changes = count_changes(values);
-    // Long runs are cut into several; counting those is worth a second pass only when there are few.
+    // Long runs are split; counting them needs a second pass, which pays off only if runs are few.
     let runs = match changes * 2 < values.len() {
         true => values.chunks(RUN_CHUNK_VALUES).map(count_runs).sum(),
         false => changes + 1,
@@ -45,10 +45,10 @@ pub fn numbers<T: PackWord>(values: &[T]) -> Numbers {
     (runs, packed, changes == 0)
 }
 
-/// Positions at which a value differs from the one before.
+/// Number of values that differ from the previous value.
 pub fn count_changes<T: PackWord>(values: &[T]) -> usize {
     let Some(behind) = values.get(1..) else { return 0 };
     let pairs = values.chunks(RUN_CHUNK_VALUES).zip(behind.chunks(RUN_CHUNK_VALUES));
-    // Counters of 16 bits for stretches of 4096: the loop runs over vectors.
+    // 16-bit counters for stretches of 4096, so that the compiler vectorises the loop.
     pairs.map(|(a, b)| a.iter().zip(b).map(|(a, b)| (a != b) as u16).sum::<u16>() as usize).sum()
 }

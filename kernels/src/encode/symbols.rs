@@ -1,11 +1,11 @@
-//! Values to codes of an FSST table that is known (spec: encodings, 8.3).
+//! Codes values with a given FSST table (spec: encodings, 8.3).
 //!
-//! A processor that codes value after value mostly waits: where the next symbol begins is known when this one is found,
-//! and where a value ends is a branch that it guesses wrong. So values are put side by side with a separator behind
-//! each, a byte that none of them has: it is looked up like any symbol, and ends a value by adding. And several
-//! stretches of values are coded in turns, so that the look-ups of one run while those of another are waited for. These
-//! are equally long, for the longest of them is finished alone: a long value goes on in the next stretch. Codes of its
-//! pieces, one behind the other, are codes of the value.
+//! Coding value after value is limited by latency: the position of the next symbol depends on the current lookup, and
+//! the end of a value is a mispredicted branch. Therefore values are concatenated with a separator after each, a byte
+//! that occurs in none of them: its lookup works like a symbol's, and ends a value by an addition. In addition, several
+//! stretches of values are coded in an interleaved loop, so that their lookups overlap. Stretches have equal lengths,
+//! because the longest one finishes alone: a long value continues in the next stretch. The concatenated codes of its
+//! pieces are codes of the value.
 
 use crate::encode::variable::Offset;
 use crate::room::{boxed, vec_with_capacity, Grow, Roomy};
@@ -14,19 +14,19 @@ const ESCAPE: u8 = 255;
 pub const SYMBOL_BYTES: usize = 8;
 pub const SYMBOLS_MAX: usize = 255;
 const STRETCHES: usize = 4;
-/// Values and separators that are coded at once: they, and codes of up to two bytes for each, are counted in 16 bits.
+/// Size of a block of values and separators: its positions, and up to two bytes of code for each, fit into 16 bits.
 const BLOCK_BYTES: usize = 1 << 15;
-/// Values up to here are not cut, and no piece is shorter than this: where a value is cut, no symbol is found.
+/// Values up to this size are not cut, and no piece is shorter: no symbol crosses a cut.
 const WHOLE_BYTES: usize = 256;
 const PIECE_BYTES: usize = 64;
 const PLACES: usize = 1 << 16;
-/// The slots of longer symbols, and the hash of their first three bytes: those with which tables are trained, so that
-/// no two symbols of a table share a slot.
+/// Number of hash slots for longer symbols, by their first three bytes: training uses the same slots, so that no two
+/// symbols of a table share one.
 pub const SLOTS: usize = 1 << 11;
 const HASH_FACTOR: u64 = 2_971_215_073;
 const HASH_BYTES: u64 = 0xFF_FFFF;
 
-/// Bytes that a code stands for: `length` lower ones, the others are 0.
+/// A symbol: its `length` lower bytes; the others are 0.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Symbol {
     pub word: u64,
@@ -34,19 +34,19 @@ pub struct Symbol {
 }
 
 impl Symbol {
-    /// The bytes of a word that count.
+    /// Mask of the symbol's bytes in a word.
     pub fn mask(self) -> u64 {
         u64::MAX >> (64 - 8 * u32::from(self.length))
     }
 
-    /// The first bytes of this symbol, shorter than the longest, and another behind it.
+    /// Concatenate this symbol, shorter than the longest, with the first bytes of another.
     pub fn join(self, other: Symbol) -> Symbol {
         let length = (self.length + other.length).min(SYMBOL_BYTES as u8);
         Symbol { word: self.word | other.word << (8 * u32::from(self.length)), length }
     }
 }
 
-/// What is found at a place: bits 0..4 length of the symbol, 8..16 code, 16..18 bytes of the code, 24 the separator.
+/// Result of a lookup: bits 0..4 length of the symbol, 8..16 code, 16..18 bytes of the code, 24 the separator.
 type Found = u32;
 
 const LENGTH: Found = 0xF;
@@ -61,7 +61,7 @@ fn escaped() -> Found {
     1 | (ESCAPE as u32) << 8 | 2 << 16
 }
 
-/// A symbol of three and more bytes, in the upper bytes of a word.
+/// A symbol of three or more bytes, in the upper bytes of a word.
 #[derive(Clone, Copy)]
 struct Long {
     word: u64,
@@ -69,7 +69,7 @@ struct Long {
     found: Found,
 }
 
-/// Matches nothing: its lowest byte would have to be shifted in.
+/// Matches nothing: its lowest byte cannot result from a shift.
 const NO_SYMBOL: Long = Long { word: 1, shift: 8, found: 0 };
 
 #[inline(always)]
@@ -78,11 +78,11 @@ pub fn slot(word: u64) -> usize {
     (first.wrapping_mul(HASH_FACTOR) ^ first >> 15) as usize & (SLOTS - 1)
 }
 
-/// A trained table by what is looked up in it.
+/// Lookup tables for a trained table.
 struct Coder {
-    /// By the first two bytes: a symbol of two bytes, else of one, else the first byte escaped.
+    /// Indexed by the first two bytes: a symbol of two bytes, else of one, else the first byte escaped.
     short: Box<[Found; 1 << 16]>,
-    /// By the first byte: a symbol of one byte, else the byte escaped.
+    /// Indexed by the first byte: a symbol of one byte, else the byte escaped.
     ones: [Found; 256],
     long: Box<[Long; SLOTS]>,
 }
@@ -119,7 +119,7 @@ impl Coder {
         }
     }
 
-    /// `find` where fewer bytes are left than a symbol may have: what it finds may be longer, with zeros behind them.
+    /// `find` with fewer bytes left than the longest symbol: the match may be too long, with zeros at its end.
     fn find_last(&self, rest: &[u8]) -> Found {
         let mut bytes = [0; SYMBOL_BYTES];
         bytes[..rest.len()].copy_from_slice(rest);
@@ -168,16 +168,16 @@ impl Coder {
     }
 }
 
-/// Values of a block that are coded one after the other.
+/// Values of a block that are coded sequentially.
 #[derive(Clone, Copy, Default)]
 struct Stretch {
-    /// Where the next symbol begins in the source, and, in the upper half, its code among the codes.
+    /// Position of the next symbol in the source, and, in the upper half, of its code in the codes.
     places: u32,
-    /// The value, or piece of one, that it belongs to, counted within the block.
+    /// The value, or piece of a value, that the symbol belongs to, counted within the block.
     value: u32,
     /// End of the stretch in the source.
     stop: usize,
-    /// Whether its last value goes on behind it.
+    /// Whether its last value continues after the stretch.
     goes_on: bool,
 }
 
@@ -197,7 +197,7 @@ impl Stretch {
     }
 }
 
-/// Some values, what becomes of them, and where each ends there. Every place of 16 bits is inside.
+/// Some values, their codes, and the end of each value's codes. Any 16-bit position is within its buffers.
 struct Block {
     source: Box<[u8; PLACES + SYMBOL_BYTES]>,
     codes: Box<[u8; PLACES + 1]>,
@@ -205,7 +205,7 @@ struct Block {
     stretches: [Stretch; STRETCHES],
 }
 
-/// The first byte that has not been taken yet: of which value, and how many bytes of this have been.
+/// The first unread byte: index of its value, and the number of bytes read of that value.
 #[derive(Clone, Copy, Default)]
 struct Place {
     value: usize,
@@ -213,7 +213,7 @@ struct Place {
 }
 
 impl Block {
-    /// Take values from `next` on, at least a piece of one; returns the place behind them.
+    /// Read values from `next` on, at least a piece of one; returns the position after them.
     fn fill<T: Offset>(&mut self, offsets: &[T], data: &[u8], mut next: Place, separator: u8) -> Place {
         let (mut filled, mut num_values) = (0, 0);
         for (number, stretch) in self.stretches.iter_mut().enumerate() {
@@ -243,7 +243,7 @@ impl Block {
     }
 }
 
-/// Codes of all values and where each ends.
+/// Codes of all values and the end of each.
 pub fn encode<T: Offset>(symbols: &[Symbol], offsets: &[T], data: &[u8]) -> Roomy<(Vec<T>, Vec<u8>)> {
     let (first, last) = (offsets[0].to_usize(), offsets[offsets.len() - 1].to_usize());
     let Some(separator) = unused_byte(&data[first..last]) else {
@@ -269,7 +269,7 @@ pub fn encode<T: Offset>(symbols: &[Symbol], offsets: &[T], data: &[u8]) -> Room
     Ok((ends, codes))
 }
 
-/// The same for values that have no byte to spare, as text never is.
+/// As `encode`, for values in which all byte values occur, which is never the case for text.
 fn encode_each<T: Offset>(coder: &Coder, offsets: &[T], data: &[u8]) -> Roomy<(Vec<T>, Vec<u8>)> {
     let (mut ends, mut codes) = (vec_with_capacity(offsets.len())?, Vec::new());
     ends.try_push(T::from_usize(0))?;
@@ -291,7 +291,7 @@ fn encode_each<T: Offset>(coder: &Coder, offsets: &[T], data: &[u8]) -> Roomy<(V
     Ok((ends, codes))
 }
 
-/// A byte that does not occur; UTF-8 has some.
+/// A byte that does not occur; UTF-8 always has one.
 fn unused_byte(data: &[u8]) -> Option<u8> {
     (0..=u8::MAX)
         .rev()

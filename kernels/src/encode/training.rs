@@ -1,33 +1,34 @@
-//! Which symbols make the values of a page shortest (spec: encodings, 8.3): found by coding a sample again and again.
+//! Trains the symbol table that makes the values of a page shortest (spec: encodings, 8.3), by repeatedly coding a
+//! sample.
 //!
-//! Generations come first, as in the paper on FSST (Boncz, Neumann, Leis: "FSST: Fast Random Access String Compression",
-//! PVLDB 13, 2020): a sample, more of it each time, is coded with the symbols of the generation before, and those symbols,
-//! and neighbours joined, from which the most bytes were coded are the next generation. A byte that is coded counts the
-//! same whether it would be cheap or dear without the symbol, so that many symbols remain which say nearly the same.
+//! Generations come first, as in the paper on FSST (Boncz, Neumann, Leis: "FSST: Fast Random Access String
+//! Compression", PVLDB 13, 2020): a growing sample is coded with the symbols of the previous generation. The symbols,
+//! and concatenated neighbours, that coded the most bytes are the next generation. A coded byte counts the same whether
+//! it would be cheap or expensive without the symbol, therefore many nearly redundant symbols remain.
 //!
-//! Exchanges come next, and count what is gained in codes: each pair that is joined saves a code where it occurs, a symbol
-//! that is taken out costs what its bytes take with the symbols that are left. The dearest pairs replace the cheapest
-//! symbols, some at a time. The best table of all is kept.
+//! Exchanges come next, and count savings in codes: a joined pair saves a code per occurrence; removing a symbol costs
+//! the bytes that its occurrences take with the remaining symbols. The most expensive pairs replace the cheapest
+//! symbols, some at a time. The best table of all rounds is kept.
 
 use super::symbols::{slot, Symbol, SLOTS, SYMBOLS_MAX, SYMBOL_BYTES};
 use crate::room::{boxed, Copied, Gather, Grow, Roomy};
 
-/// Generations; each of them codes one share more of the sample than the one before.
+/// Generations; each codes one more share of the sample than the one before.
 const GENERATIONS: usize = 8;
-/// Rounds of exchanges, and how many symbols the first of them may replace; each later one fewer.
+/// Rounds of exchanges, and the number of symbols that the first may replace; each later round replaces fewer.
 const EXCHANGES: usize = 2;
 const EXCHANGED_MAX: usize = 64;
-/// A byte that is no symbol takes two, and breaks what could be joined across it.
+/// Weight of a byte that is not a symbol: it takes two bytes, and interrupts concatenation.
 const BYTE_WEIGHT: u32 = 8;
-/// Codes: a byte that is no symbol by itself, symbols from here on.
+/// Codes: a byte that is not a symbol is its own code; symbols start here.
 const FIRST_SYMBOL: usize = 256;
 const CODES: usize = FIRST_SYMBOL + SYMBOLS_MAX + 1;
-/// Of so many candidates the best are taken, but for those that find their slot taken.
+/// Number of candidates that are sorted; the best are taken, except those whose slot is occupied.
 const SORTED_MAX: usize = 1024;
 
-/// Values, or pieces of them, one behind the other.
+/// Values, or pieces of them, concatenated.
 pub struct Sample {
-    /// With `SYMBOL_BYTES` of anything behind the last.
+    /// The bytes, followed by `SYMBOL_BYTES` bytes of padding.
     bytes: Vec<u8>,
     ends: Vec<usize>,
 }
@@ -44,7 +45,7 @@ impl Sample {
     }
 }
 
-/// Symbols by what begins with them, and how often they, and pairs of them, occurred.
+/// Symbols by their first bytes, and the frequencies of symbols and pairs.
 struct Counter {
     /// Bytes and length of each code.
     symbols: [Symbol; CODES],
@@ -65,7 +66,7 @@ struct Long {
     code: u16,
 }
 
-/// Which pairs are counted: none, neighbours, or also each code with the first byte of the next.
+/// The pairs to count: none, neighbours, or also each code with the first byte of the next.
 #[derive(Clone, Copy, PartialEq)]
 enum Pairs {
     None,
@@ -91,7 +92,7 @@ impl Counter {
         })
     }
 
-    /// Symbols in place of those before.
+    /// Replace the symbols.
     fn load(&mut self, symbols: &[Symbol]) {
         for symbol in &self.symbols[FIRST_SYMBOL..FIRST_SYMBOL + self.num_symbols] {
             match symbol.length {
@@ -111,7 +112,7 @@ impl Counter {
         }
     }
 
-    /// The code of the longest symbol that begins here and has at most `left` bytes, other than `but`.
+    /// The code of the longest symbol at this position with at most `left` bytes, other than `but`.
     #[inline(always)]
     fn find(&self, word: u64, left: usize, but: usize) -> usize {
         let long = &self.longs[slot(word)];
@@ -126,7 +127,7 @@ impl Counter {
         self.ones[word as u8 as usize] as usize
     }
 
-    /// Code `shares` values of every `GENERATIONS`; returns the bytes of the codes.
+    /// Code `shares` of every `GENERATIONS` values; returns the bytes of the codes.
     fn count(&mut self, sample: &Sample, shares: usize, pairs: Pairs) -> Roomy<usize> {
         self.pairs.iter().for_each(|&pair| self.pair_counts[pair as usize] = 0);
         self.pairs.clear();
@@ -169,14 +170,14 @@ impl Counter {
         Ok(())
     }
 
-    /// Pairs that occurred twice and more, and how often.
+    /// Pairs that occurred at least twice, and how often.
     fn frequent_pairs(&self) -> impl Iterator<Item = (usize, usize, u32)> + '_ {
         let count =
             |&pair: &u32| (pair as usize / CODES, pair as usize % CODES, self.pair_counts[pair as usize] as u32);
         self.pairs.iter().map(count).filter(|&(_, _, count)| count > 1)
     }
 
-    /// Bytes that it would take to code a symbol without this symbol.
+    /// Bytes that coding a symbol takes without this symbol.
     fn bytes_without(&self, code: usize) -> usize {
         let Symbol { mut word, length } = self.symbols[code];
         let (mut left, mut num_bytes) = (length as usize, 0);
@@ -204,17 +205,17 @@ fn code_bytes(code: usize) -> usize {
     1 + usize::from(code < FIRST_SYMBOL)
 }
 
-/// Symbols that might be, each once, with the sum of what they gain.
+/// Candidate symbols without duplicates, with the sum of their gains.
 struct Candidates {
     found: Vec<(Symbol, u32)>,
-    /// Places in `found`, and one more, by hash; 0 where none is.
+    /// Hash table of positions in `found`, plus one; 0 for an empty slot.
     places: Vec<u32>,
-    /// Gains and places in `found`, to be put in order.
+    /// Gains and positions in `found`, for sorting.
     ranks: Vec<u64>,
 }
 
 impl Candidates {
-    /// Forget all of them, and expect no more than so many.
+    /// Remove all candidates, and reserve memory for the expected number.
     fn start(&mut self, expected: usize) -> Roomy<()> {
         self.found.clear();
         self.places.clear();
@@ -240,7 +241,7 @@ impl Candidates {
         Ok(())
     }
 
-    /// The best of them, best first; of equals those that were found first.
+    /// The best candidates, best first; ties keep the order of discovery.
     fn best(&mut self) -> Roomy<impl Iterator<Item = (Symbol, u32)> + '_> {
         self.ranks.clear();
         let ranks = (0u32..).zip(&self.found).map(|(place, &(_, gain))| u64::from(!gain) << 32 | u64::from(place));
@@ -254,7 +255,7 @@ impl Candidates {
     }
 }
 
-/// The symbols of a table for values like these.
+/// Train the symbols of a table for the sample.
 pub fn train(sample: &Sample) -> Roomy<Vec<Symbol>> {
     let mut counter = Counter::new()?;
     let mut candidates = Candidates { found: Vec::new(), places: Vec::new(), ranks: Vec::new() };
@@ -317,7 +318,7 @@ fn exchange(
     Ok(best)
 }
 
-/// Replace up to `exchanged_max` symbols; whether any was.
+/// Replace up to `exchanged_max` symbols; returns whether any was replaced.
 fn exchange_some(
     counter: &Counter,
     candidates: &mut Candidates,
@@ -329,7 +330,7 @@ fn exchange_some(
     cheapest.sort_unstable_by_key(|&place| (costs[place], place));
     let mut cheapest = cheapest.into_iter().peekable();
     find_joined(counter, candidates)?;
-    // A symbol that is new stays for this round, and so does the slot that it has.
+    // A new symbol stays for this round, and so does its slot.
     let (mut is_new, mut has_new) = ([false; SYMBOLS_MAX], [false; SLOTS]);
     let mut num_exchanged = 0;
     for (symbol, gain) in candidates.best()? {
@@ -372,7 +373,7 @@ fn cost(counter: &Counter, code: usize) -> u32 {
     }
 }
 
-/// Pairs as symbols, and bytes that are none yet, with the bytes by which the sample would shrink.
+/// Add pairs as symbols, and bytes that are not symbols yet, with the bytes that each would save in the sample.
 fn find_joined(counter: &Counter, candidates: &mut Candidates) -> Roomy<()> {
     candidates.start(CODES + counter.pairs.len())?;
     for byte in (0..FIRST_SYMBOL).filter(|&byte| counter.counts[byte] > 1) {

@@ -1,4 +1,4 @@
-//! The encoder of a codec, over what a page is encoded from.
+//! Creates the encoder of a codec for the input of a page.
 
 use crate::decode::codec::Codec;
 use crate::encode::bitpack::Packed;
@@ -12,11 +12,11 @@ use crate::error::invalid;
 use crate::room::Grow;
 use pyo3::PyResult;
 
-/// What a page is encoded from.
+/// The input of a page's encoder.
 pub struct Job<'a> {
     pub sources: &'a [Source<'a>],
     pub num_values: usize,
-    /// Size that chunks of variable-width values aim at.
+    /// Target size of chunks of variable-width values.
     pub target_bytes: usize,
     /// Of zstd; `None` is the library's default.
     pub level: Option<i32>,

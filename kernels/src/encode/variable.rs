@@ -20,7 +20,7 @@ pub trait Offset: Pod + Send + Sync {
 macro_rules! offset {
     ($word:ty, $signed:ty) => {
         impl Offset for $word {
-            /// Offsets of Arrow are signed: what is negative becomes larger than any buffer.
+            /// Arrow's offsets are signed: a negative one becomes larger than any buffer.
             #[inline(always)]
             fn to_usize(self) -> usize {
                 self as $signed as i64 as usize

@@ -1,6 +1,6 @@
-//! Pages of version 2.0 that are decoded without their messages being understood, as in `known_page.rs`.
+//! Decodes pages of version 2.0 without parsing their messages, as in `known_page.rs`.
 //!
-//! Messages of arrays nest. Of those of one kind these numbers differ, and with them the lengths of what is around them:
+//! Messages of arrays nest. Messages of one kind differ in these numbers, and in the lengths of the enclosing messages:
 //!
 //! ```text
 //! binary       0x32 { indices, bytes, 0x18 null adjustment }
@@ -28,10 +28,10 @@ const END: u8 = 0x07; // no field has this tag
 const END_BITS: usize = 64;
 const DICTIONARY_ITEMS_MAX: u64 = 255;
 
-/// A known page as Python describes it: its message, how many buffers it has, and which of them are the bitmap and the
-/// parts of the values; bits of a value, whether there is a bitmap, how many others a leaf has that are None, the kind of
-/// the values, and what is around them. Of lists the message of their ends, how many buffers that page has, which of them
-/// is the ends, and whether Arrow's offsets are wide.
+/// A known page as described by Python: its message, its number of buffers, and which of them are the bitmap and the
+/// parts of the values; bits of a value, whether there is a bitmap, the number of absent bitmaps of a leaf, the kind of
+/// the values, and the nodes around them. For lists, the message of their ends, the number of buffers of that page,
+/// which of them has the ends, and whether Arrow's offsets are wide.
 #[derive(FromPyObject)]
 pub struct ArrayIn<'py>(
     Bound<'py, PyBytes>,
@@ -59,7 +59,7 @@ pub struct KnownArray {
     num_bitmaps: usize,
     around: Vec<Around>,
     lists: Option<Lists>,
-    /// What the buffers of its values consist of.
+    /// The parts of its value buffers.
     pub parts: Vec<Part>,
 }
 
@@ -70,7 +70,7 @@ struct Lists {
     wide: bool,
 }
 
-/// A message without the numbers that differ, and without the lengths that depend on these.
+/// A message without the numbers that may differ, and without the lengths that depend on them.
 struct Outline(Vec<u8>);
 
 #[derive(Default)]
@@ -86,7 +86,7 @@ impl Outline {
         Some((out, numbers))
     }
 
-    /// The numbers of a message that is the same but for these.
+    /// The numbers of a message, if the rest of it is equal.
     fn numbers_of(&self, message: &[u8]) -> Option<Numbers> {
         let (found, numbers) = Outline::of(message)?;
         (found == self.0).then_some(numbers)
@@ -164,11 +164,11 @@ impl KnownArray {
             }
         };
         let message = outline(&message)?;
-        let parts = (0..num_bitmaps).map(|_| Part::Bytes).chain(values).try_vec()?; // of bitmaps there are none
+        let parts = (0..num_bitmaps).map(|_| Part::Bytes).chain(values).try_vec()?; // there are no bitmaps
         Ok(KnownArray { message, num_buffers, places, kind, has_bitmap, num_bitmaps, around, lists, parts })
     }
 
-    /// All rows of a column that has these pages: that of the ends of lists first, if there are some.
+    /// All rows of a column with these pages; for lists, the page of the ends comes first.
     pub fn decode(&self, pages: &[PageEntry<'_>], file: &[u8]) -> Option<LeafParts> {
         let mut parts = Vec::with_capacity(4);
         let (page, num_rows, lists) = match (&self.lists, pages) {
@@ -224,12 +224,12 @@ impl KnownArray {
             num_bitmaps: self.num_bitmaps,
             values,
         };
-        rows.decode(&parts).ok().filter(|leaf| leaf.0 == num_items) // all items are those of a list
+        rows.decode(&parts).ok().filter(|leaf| leaf.0 == num_items) // every item belongs to a list
     }
 }
 
 impl Lists {
-    /// How the ends of lists are stored, which become the first of `parts`.
+    /// Encoding of the ends of lists, which become the first of `parts`.
     fn read<'a>(
         &self,
         page: &PageEntry<'_>,
@@ -250,7 +250,7 @@ impl Lists {
     }
 }
 
-/// So many values at the beginning of a buffer of a page.
+/// The first `count` values of a page's buffer.
 fn part<'a>(page: &PageEntry<'_>, place: usize, count: usize, bits: usize, file: &'a [u8]) -> Option<&'a [u8]> {
     let offset = usize::try_from(*page.offsets.get(place)?).ok()?;
     let size = usize::try_from(*page.sizes.get(place)?).ok()?;

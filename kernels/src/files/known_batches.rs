@@ -1,4 +1,4 @@
-//! All rows of some leaves of small files of version 0.1, which the table says everything about.
+//! Decodes all rows of some leaves of small files of version 0.1, which the table's schema describes completely.
 
 use crate::batches::whole::{ending, File, Leaf, LeafIn};
 use crate::files::Known;
@@ -8,7 +8,7 @@ use crate::room::{Gather, GatherOptions, GatherResults};
 use crate::take::join::Part;
 use pyo3::prelude::*;
 
-/// `KnownBatches` of the contract.
+/// `KnownBatches` of `_kernels.pyi`.
 #[pyclass(frozen, module = "lance_io._kernels")]
 pub struct KnownBatches {
     leaves: Vec<Leaf>,
@@ -33,7 +33,7 @@ impl KnownBatches {
         Ok(KnownBatches { leaves, num_ids, metadata_bytes_max, rows_max, shared_bytes_max })
     }
 
-    /// `scan` of the contract.
+    /// `scan` of `_kernels.pyi`.
     #[pyo3(signature = (files, /))]
     fn scan<'py>(
         &self,

@@ -1,8 +1,8 @@
-//! All rows of some columns of small files, where the files look like others that were understood before.
+//! Decodes all rows of some columns of small files that resemble files seen before.
 //!
-//! A file is taken as known if it has the schema of another one, byte by byte, and one page in each column whose message
-//! says what that of a known page says. Whatever is different, or damaged, is left to the caller, who reads that file in
-//! general and says what is wrong with it.
+//! A file is known if its schema equals that of another file, byte by byte, and if each column has one page whose
+//! message has the same meaning as that of a known page. The caller reads other files, including damaged ones, with the
+//! general reader, which reports faults.
 
 use crate::container::columns::{pages, PageEntry, Rules};
 use crate::container::metadata::{ending, message};
@@ -16,9 +16,9 @@ use crate::take::join::Part;
 use pyo3::prelude::*;
 use std::ops::Range;
 
-/// What files share: numbers of the version, the schema with its tag, how many columns, type of the messages and alignment
-/// of the buffers; columns of one page with this message; and the columns behind each leaf that is read, those of its
-/// lists first, with its known pages.
+/// Shared properties of files: version numbers, the schema with its tag, number of columns, message type and buffer
+/// alignment; columns of one page with this message; and the columns of each leaf that is read, those of its lists
+/// first, with its known pages.
 type ShapeIn<'py> =
     (((u16, u16), Vec<u8>, u32), (String, u64), Vec<(i64, Vec<u8>)>, Vec<(Vec<i64>, Vec<PagesIn<'py>>)>);
 
@@ -43,7 +43,7 @@ enum KnownLeaf {
     Array(KnownArray),
 }
 
-/// `KnownFiles` of the contract.
+/// `KnownFiles` of `_kernels.pyi`.
 #[pyclass(frozen, module = "lance_io._kernels")]
 pub struct KnownFiles {
     shapes: Vec<Shape>,
@@ -81,7 +81,7 @@ impl KnownFiles {
         Ok(KnownFiles { shapes, num_leaves, column_encoding, metadata_bytes_max, alignment, rows_max })
     }
 
-    /// `scan` of the contract.
+    /// `scan` of `_kernels.pyi`.
     #[pyo3(signature = (files, /))]
     fn scan<'py>(&self, py: Python<'py>, files: Vec<(Bound<'py, PyAny>, u64)>) -> PyResult<(usize, Vec<Leaf<'py>>)> {
         self.scan_files(py, files)
@@ -106,7 +106,7 @@ impl KnownLeaf {
         })
     }
 
-    /// What the buffers of its values consist of.
+    /// The parts of its value buffers.
     fn parts(&self) -> &[Part] {
         match self {
             KnownLeaf::Page(page) => &page.parts,
@@ -114,7 +114,7 @@ impl KnownLeaf {
         }
     }
 
-    /// All rows of a leaf whose columns have these pages, if it is like this one and nothing is amiss.
+    /// All rows of a leaf whose columns have these pages, if it matches this leaf and passes all checks.
     fn decode(&self, pages: &[PageEntry<'_>], file: &[u8], rows_max: u64) -> Option<LeafParts> {
         let page = match self {
             KnownLeaf::Page(page) => page,
@@ -142,7 +142,7 @@ impl Known for KnownFiles {
         let end = ending(file, 0, file.len() as u64, self.metadata_bytes_max, self.alignment)?;
         let footer = &end.footer;
         let version = match (footer.major, footer.minor) {
-            (0, 3) => (2, 0), // what footers call it
+            (0, 3) => (2, 0), // as in footers
             others => others,
         };
         let is_like = |shape: &&Shape| {

@@ -1,10 +1,10 @@
-//! Pages that are decoded without their messages being understood: these say what those of another page said.
+//! Decodes pages without parsing their messages, if these have the same meaning as another page's message.
 //!
-//! Messages of pages that one writer makes of one column differ in numbers of items, and in the symbols or the value that
-//! they carry. What is around these is compared byte by byte.
+//! Messages that one writer produces for pages of one column differ in numbers of items, and in the symbols or the
+//! value that they contain. All other bytes are compared.
 //!
 //! ```text
-//! mini-block   0x0a length { ... 0x28 dictionary items ... 0x48 items ... }    numbers left out, and symbols of strings
+//! mini-block   0x0a length { ... 0x28 dictionary items ... 0x48 items ... }    numbers and symbols of strings left out
 //! constant     anything, with a value of one length left out
 //! ```
 
@@ -24,18 +24,19 @@ use pyo3::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Times the bytes of its file that a page with a compressed dictionary may become.
+/// Limit for the decoded size of a page with a compressed dictionary, as a multiple of its file's size.
 const GROWTH_MAX: u64 = 64;
 const NUM_DICTIONARY_ITEMS: u8 = 0x28;
 const NUM_ITEMS: u8 = 0x48;
 
 type MiniBlockIn = (Vec<u8>, Vec<u8>, bool, bool, Option<Vec<u8>>);
 
-/// A known page as Python describes it: its message, which bytes of that may be others, how many buffers it has, and
-/// what it is decoded by.
+/// A known page as described by Python: its message, which bytes of it may differ, its number of buffers, and the
+/// parameters for decoding.
 ///
-/// mini-block  the program before and behind those bytes, whether chunks are wide, whether there are lists, dictionary
-/// constant    the kind of the values: their bits, 0 and -1 for strings with narrow and wide offsets; whether all are null
+/// mini-block  the program before and after those bytes, whether chunks are wide, whether there are lists, dictionary
+/// constant    the kind of the values: their bits, 0 and -1 for strings with narrow and wide offsets; whether all are
+///             null
 #[derive(FromPyObject)]
 pub struct PageIn<'py>(
     Bound<'py, pyo3::types::PyBytes>,
@@ -48,7 +49,7 @@ pub struct PageIn<'py>(
 pub struct KnownPage {
     around: Around,
     num_buffers: usize,
-    /// What the buffers of its values consist of.
+    /// The parts of its value buffers.
     pub parts: Vec<Part>,
     content: Content,
 }
@@ -60,7 +61,7 @@ enum Content {
 
 struct MiniBlock {
     program: (Vec<u8>, Vec<u8>),
-    /// What that is parsed to, where no part of it is in the message.
+    /// The parsed program, if no part of it is in the message.
     page: Option<Page>,
     wide: bool,
     has_lists: bool,
@@ -75,24 +76,24 @@ enum ConstantKind {
     Wide,
 }
 
-/// What a page's message has around what may differ.
+/// The fixed parts of a page's message.
 struct Around {
     segments: Vec<Vec<u8>>,
-    /// In which of them something else may differ, and the place and length of that.
+    /// The part in which bytes may differ, and their position and length.
     hole: Option<(usize, usize, usize)>,
     is_mini_block: bool,
 }
 
-/// What a message says that is like a known one.
+/// The variable parts of a message that matches a known message.
 struct Found<'a> {
     hole: &'a [u8],
     num_items: u64,
     num_dictionary_items: u64,
 }
 
-/// A message in parts: what lies between numbers of items, and these.
+/// A message split at its numbers of items.
 struct Segments<'a> {
-    /// Each with its place in the message.
+    /// Each with its position in the message.
     parts: Vec<(usize, &'a [u8])>,
     num_items: u64,
     num_dictionary_items: u64,
@@ -213,7 +214,7 @@ impl KnownPage {
         Ok(KnownPage { around, num_buffers, parts, content })
     }
 
-    /// All rows of a page, if its message is like the known one and nothing is amiss; `buffers` are places in `file`.
+    /// All rows of a page, if its message matches and all checks pass; `buffers` are ranges of `file`.
     pub fn decode(
         &self,
         layout: &[u8],
@@ -288,8 +289,8 @@ impl MiniBlock {
         whole.decode(page).ok()
     }
 
-    /// Whether values that are items of a compressed dictionary become few bytes, as its frame announces; what may
-    /// become many is left to those who decode in pieces.
+    /// Whether values from a compressed dictionary stay small, according to its frame; large ones are left to callers
+    /// that decode in pieces.
     fn fits(&self, items: &[u8], found: &Found<'_>, file_bytes: usize) -> bool {
         let Some(Codec::General { scheme, .. }) = self.dictionary.as_deref() else { return true };
         let announced = match scheme {
@@ -302,14 +303,14 @@ impl MiniBlock {
     }
 }
 
-/// Parts one behind the other.
+/// Concatenate parts.
 fn joined(parts: [&[u8]; 3]) -> Roomy<Vec<u8>> {
     let mut all = Vec::new();
     parts.iter().try_for_each(|part| all.try_append(part))?;
     Ok(all)
 }
 
-/// A leaf that lies directly in its rows.
+/// A leaf without enclosing layers.
 fn plain_leaf(num_rows: usize, values: Vec<OwnedBuffer>) -> LeafParts {
     let layer = LayerOut { length: num_rows, validity: None, null_count: 0, offsets: None };
     (num_rows, values.into_iter().map(Some).collect(), vec![layer]) // room: one buffer or two
@@ -350,7 +351,7 @@ fn copies(value: &[u8], count: usize) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A value that the message has, for each row.
+/// Repeat a value from the message for each row.
 fn repeat(kind: ConstantKind, value: &[u8], num_rows: usize) -> Option<LeafParts> {
     let values = match kind {
         ConstantKind::Bit if value.len() == 1 => {
@@ -363,7 +364,7 @@ fn repeat(kind: ConstantKind, value: &[u8], num_rows: usize) -> Option<LeafParts
     Some(plain_leaf(num_rows, vec![values.into()]))
 }
 
-/// A value that a buffer has: how many parts it consists of, the length of each (all u32), and these.
+/// Repeat a value from a buffer: the number of its parts, the length of each (all u32), and the parts.
 fn repeat_scalar(kind: ConstantKind, scalar: &[u8], num_rows: usize) -> Option<LeafParts> {
     let number = |at: usize| Some(u32::from_le_bytes(scalar.get(at..at + 4)?.try_into().ok()?) as usize);
     match number(0)? {

@@ -1,4 +1,4 @@
-//! Small data files, all of each in one look.
+//! Small data files, each decoded as a whole in one pass.
 
 pub mod known_array;
 pub mod known_batches;
@@ -12,17 +12,17 @@ use crate::room::{vec_with_capacity, GatherResults, Grow};
 use crate::take::join::{join_leaves, Part};
 use pyo3::prelude::*;
 
-/// Reads small files that are known.
+/// Decodes small files that resemble known files.
 trait Known: Sync {
     fn num_leaves(&self) -> usize;
 
-    /// What the value buffers of a leaf consist of; None for one that is not known.
+    /// The parts of a leaf's value buffers; None for an unknown leaf.
     fn parts(&self, leaf: usize) -> Option<Vec<Part>>;
 
-    /// The leaves of a file, if that is known and nothing is amiss.
+    /// The leaves of a file, if it is known and passes all checks.
     fn read(&self, file: &[u8], num_rows: u64) -> Option<Vec<LeafParts>>;
 
-    /// The leaves of the first files, as many as are known, and how many these are.
+    /// The leaves of the longest prefix of known files, and its length.
     fn leaves(&self, files: &[(Input, u64)]) -> PyResult<(usize, Vec<LeafParts>)> {
         let mut found = (0..self.num_leaves()).map(|_| vec_with_capacity(files.len())).try_vec_of()?;
         let mut count = 0;
@@ -39,11 +39,11 @@ trait Known: Sync {
         match joined.try_vec_of() {
             Ok(leaves) => Ok((count, leaves)),
             Err(error) if count < 2 => Err(error),
-            Err(_) => self.leaves(&files[..count / 2]), // more than the offsets of one array reach
+            Err(_) => self.leaves(&files[..count / 2]), // exceeds the offsets of one array
         }
     }
 
-    /// `scan` of the contract.
+    /// `scan` of `_kernels.pyi`.
     fn scan_files<'py>(
         &self,
         py: Python<'py>,

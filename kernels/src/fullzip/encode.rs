@@ -1,5 +1,5 @@
 //! Full-zip pages, the writing half of `page.rs` (spec: encodings, 5): control word, length and value of each entry,
-//! and where the rows begin.
+//! and the start of each row.
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::decode::codec::{Child, Codec, Program};
@@ -17,17 +17,17 @@ use std::borrow::Cow;
 /// Widths of the repetition index, in bytes.
 const INDEX_BYTES: [usize; 4] = [1, 2, 4, 8];
 
-/// The values of a leaf, as rows that stand alone.
+/// The values of a leaf, as separate rows.
 enum Rows<'a> {
-    /// Of fixed width: bitmaps and values, each from a byte on.
+    /// Fixed width: bitmaps and values, each from a byte border.
     Planes(Vec<Plane<'a>>),
     Narrow(Cow<'a, [u32]>, &'a [u8]),
     Wide(Cow<'a, [u64]>, &'a [u8]),
-    /// Members of a struct; those of variable width with so many bytes of length.
+    /// Members of a struct; those of variable width with the bytes of their length prefix.
     Packed(Vec<(Option<usize>, Rows<'a>)>),
 }
 
-/// So many bits per row, rows back to back.
+/// Values of a fixed number of bits per row, rows back to back.
 struct Plane<'a> {
     source: Source<'a>,
     bits: usize,
@@ -43,7 +43,7 @@ impl<'a> Plane<'a> {
     }
 }
 
-/// Buffers in the order of a codec, taken one after the other.
+/// The buffers in the order of a codec, consumed one after the other.
 struct Sources<'a, 's> {
     rest: std::slice::Iter<'s, Source<'a>>,
     num_values: usize,
@@ -129,7 +129,7 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// About the bytes of all rows.
+    /// Approximate bytes of all rows.
     fn num_bytes(&self, num_values: usize) -> usize {
         match self {
             Rows::Planes(planes) => planes.iter().map(|plane| plane.bits.div_ceil(8) * num_values).sum(),
@@ -143,7 +143,7 @@ fn value<'a, T: Offset>(offsets: &[T], data: &'a [u8], index: usize) -> &'a [u8]
     &data[offsets[index].to_usize()..offsets[index + 1].to_usize()]
 }
 
-/// Append what `put` appends after its length, an integer of `prefix_bytes` (none when that is 0).
+/// Append the output of `put`, after its length as an integer of `prefix_bytes` (no length if that is 0).
 fn put_prefixed(
     prefix_bytes: usize,
     out: &mut Vec<u8>,
@@ -171,7 +171,7 @@ struct Page<'a> {
     deflater: Option<Deflater>,
 }
 
-/// `(bits_rep, bits_def, length bits if variable)` and what follows them in a program of a full-zip page.
+/// `(bits_rep, bits_def, length bits if variable)` and the rest of a full-zip page's program.
 struct Head {
     bits_rep: u32,
     bits_def: u32,
@@ -196,7 +196,7 @@ fn parse(program: &[u8]) -> PyResult<Head> {
 }
 
 impl Page<'_> {
-    /// The entries, and where each row begins, the end included.
+    /// The entries, and the start of each row, including the end of the last.
     fn encode(&mut self, levels: &Levels, num_values: usize) -> PyResult<(Vec<u8>, Vec<u64>)> {
         let prefix_bytes = self.prefix_bytes.unwrap_or(0);
         let most = self.rows.num_bytes(num_values) + levels.count * (self.control_bytes + prefix_bytes);
@@ -296,7 +296,7 @@ pub fn encode_fullzip<'py>(
     Ok((data.into(), index_bytes(&starts)?.into()))
 }
 
-/// The levels fit into their bits, and both vectors belong together.
+/// Check that the levels fit into their bits, and that both vectors have the same length.
 fn check_levels(levels: &Levels, head: &Head) -> PyResult<()> {
     for (vector, bits) in [(&levels.rep, head.bits_rep), (&levels.def, head.bits_def)] {
         if let Some(vector) = vector {
@@ -309,7 +309,7 @@ fn check_levels(levels: &Levels, head: &Head) -> PyResult<()> {
     Ok(())
 }
 
-/// The repetition index, as narrow as its last entry allows.
+/// The repetition index, as narrow as its last entry permits.
 fn index_bytes(starts: &[u64]) -> Roomy<Vec<u8>> {
     let last = starts.last().copied().unwrap_or(0);
     let fits = |&&width: &&usize| width == 8 || last >> (8 * width) == 0;

@@ -1,4 +1,4 @@
-//! Output of values that arrive one by one, as full-zip pages hold them.
+//! Output for values that arrive one by one, as in full-zip pages.
 
 use crate::buffer::OwnedBuffer;
 use crate::damaged;
@@ -11,7 +11,7 @@ use crate::room::{zeros, Gather, GatherResults};
 use crate::sink::{Bytes, Offset, Strings};
 use pyo3::PyResult;
 
-/// Takes the values of one leaf and decodes each.
+/// Receives the values of one leaf and decodes each.
 pub enum RowSink<'a> {
     Fixed(Bytes, usize),
     Lists(ListShape, Lists),
@@ -29,7 +29,7 @@ pub struct Member<'a> {
 }
 
 impl<'a> RowSink<'a> {
-    /// `prefixed` values are of variable width. About `count` values of `bytes` together are expected.
+    /// `prefixed` values are of variable width. About `count` values with `bytes` in total are expected.
     pub fn new(codec: &'a Codec, prefixed: bool, count: usize, bytes: usize) -> PyResult<Self> {
         Ok(match (codec, prefixed) {
             (Codec::Flat { bits }, false) if bits % 8 == 0 => RowSink::Fixed(Bytes::with_room(0), bits / 8),
@@ -51,7 +51,7 @@ impl<'a> RowSink<'a> {
         })
     }
 
-    /// Size of a value, where all have the same.
+    /// Size of a value, if all have the same.
     pub fn row_bytes(&self) -> Option<usize> {
         match self {
             RowSink::Fixed(_, size) => Some(*size),
@@ -61,7 +61,7 @@ impl<'a> RowSink<'a> {
         }
     }
 
-    /// Append one value; of fixed width it has `row_bytes` bytes.
+    /// Append a value; at fixed width it has `row_bytes` bytes.
     #[inline]
     pub fn value(&mut self, value: &[u8]) -> Checked<()> {
         match self {
@@ -75,7 +75,7 @@ impl<'a> RowSink<'a> {
         Ok(())
     }
 
-    /// Append `count` values of fixed width that lie back to back.
+    /// Append `count` adjacent values of fixed width.
     pub fn values(&mut self, bytes: &[u8], count: usize) -> Checked<()> {
         match self {
             RowSink::Fixed(out, _) => out.grow(bytes.len())?.copy_from_slice(bytes),
@@ -136,8 +136,8 @@ impl<'a> Member<'a> {
     }
 }
 
-/// A row of a variable packed struct: members in order, those of variable width after their lengths. A packed struct
-/// among them is a row of its own, after its length.
+/// A row of a variable packed struct: members in order, those of variable width after their lengths. A nested packed
+/// struct is a separate row, after its length.
 fn packed_row(members: &mut [Member<'_>], row: &[u8]) -> Checked<()> {
     let mut rest = row;
     for member in members {
@@ -171,12 +171,12 @@ fn offsets_are_wide(codec: &Codec) -> Option<bool> {
     }
 }
 
-/// Variable-width values, each compressed on its own: generally, with FSST, with both or not at all.
+/// Variable-width values, each compressed separately: with a general codec, with FSST, with both or not at all.
 pub struct Text<'a, O> {
     strings: Strings<O>,
     scheme: Option<Scheme>,
     symbols: Option<&'a SymbolTable>,
-    /// Of each frame; codes take at most two bytes for each of the value.
+    /// Limit of each frame; codes take at most two bytes per byte of the value.
     limit: Limit,
     inflater: Inflater,
     plain: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Full-zip pages (spec: encodings, 5): level, length and value of each entry next to each other.
+//! Full-zip pages (spec: encodings, 5): level, length and value of each entry are adjacent.
 //!
 //!     control word   0, 1, 2 or 4 bytes: rep << bits_def | def
 //!     length         u32 or u64, variable-width values only, where def is 0
@@ -26,11 +26,11 @@ struct Page {
     codec: Codec,
 }
 
-/// What follows a control word.
+/// The data after a control word.
 enum Width {
-    /// A value of so many bytes.
+    /// A value of this many bytes.
     Fixed(usize),
-    /// A length of so many bytes, then that many bytes.
+    /// A length of this many bytes, then that many bytes.
     Prefixed(usize),
 }
 
@@ -68,7 +68,7 @@ impl Page {
         let num_rows: usize = pieces.iter().map(|piece| piece.num_rows).sum();
         let num_bytes = pieces.iter().map(|piece| piece.length).sum::<usize>().min(bytes.len());
         let prefixed = matches!(self.width, Width::Prefixed(_));
-        // With repetition rows hold any number of values, so the output grows with them.
+        // With repetition, rows hold any number of values, so the output grows with them.
         let expected = if self.bits_rep > 0 { 0 } else { num_rows.min(bytes.len()) };
         let mut sink = RowSink::new(&self.codec, prefixed, expected, num_bytes)?;
         if let Width::Fixed(size) = self.width {
@@ -103,7 +103,7 @@ impl Page {
         let def_mask = (1u32 << self.bits_def) - 1;
         let (mut rest, mut rows) = (bytes, 0);
         let mut at_end = bytes.is_empty();
-        // Entries without control words and lengths take no bytes, so rows are what ends the walk there.
+        // Entries without control words and lengths take no bytes, so the number of rows ends the walk there.
         while !at_end {
             let word = read_word(take(&mut rest, self.control_bytes)?) as u32;
             let (rep, def) = (word >> self.bits_def, (word & def_mask) as u16);
@@ -154,7 +154,7 @@ fn plain_rows(bytes: &[u8], size: usize, num_rows: usize, sink: &mut RowSink<'_>
     sink.values(bytes, num_rows)
 }
 
-/// What the control words of all pieces say.
+/// The levels in the control words of all pieces.
 struct Levels {
     rep: Option<Vec<u16>>,
     def: Option<Vec<u16>>,

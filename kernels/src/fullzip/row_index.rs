@@ -1,4 +1,4 @@
-//! Where rows lie in a full-zip page: its repetition index, as far as it is needed.
+//! Locates rows in a full-zip page by its repetition index, or by parts of it.
 //!
 //! ```text
 //! num_rows + 1 integers of 1, 2, 4 or 8 bytes    byte offset of each row, then the end of the last
@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 /// Byte offsets: starts and ends.
 type Bounds = (OwnedBuffer, OwnedBuffer);
 
-/// `fullzip_bounds` of the contract.
+/// `fullzip_bounds` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (index, width_bytes, row_starts, row_ends, data_bytes, /))]
 pub fn fullzip_bounds(
@@ -42,7 +42,7 @@ pub fn fullzip_bounds(
     Ok((starts.into(), ends.into()))
 }
 
-/// `fullzip_pairs` of the contract.
+/// `fullzip_pairs` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (buffer, offsets, lengths, width_bytes, data_bytes, /))]
 pub fn fullzip_pairs(
@@ -106,7 +106,7 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// Bounds as they go to Python, each within the data.
+/// Convert bounds for Python, after checking that each is within the data.
 fn check_bounds(pairs: impl ExactSizeIterator<Item = (u64, u64)>, data_bytes: u64) -> Checked<(Vec<i64>, Vec<i64>)> {
     let data_bytes = data_bytes.min(i64::MAX as u64);
     let (mut starts, mut ends) = (vec_with_capacity(pairs.len())?, vec_with_capacity(pairs.len())?);

@@ -1,4 +1,4 @@
-//! Copies of ranges in the file of a disk cache: read in one call, and compared with what was kept.
+//! Reads copies of ranges from the file of a disk cache in one call, and verifies their checksums.
 
 use crate::buffer::{borrow_fd, filled_buffer, Filled, Input, Output, OwnedBuffer, ReadFailure, Slot};
 use crate::io::pread::threads_worthwhile;
@@ -9,18 +9,18 @@ use pyo3::prelude::*;
 use rustix::fd::BorrowedFd;
 use std::sync::Mutex;
 
-/// One copy, as Python gives it: what its checksum begins with, where its bytes are, the checksum, and memory.
+/// One copy as passed by Python: the prefix of its checksum, the ranges of its bytes, the checksum, and memory.
 type Given<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, u32, Option<Bound<'py, PyAny>>);
 
-/// What became of a copy.
+/// The result of reading a copy.
 #[derive(IntoPyObject)]
 pub enum Found {
-    /// Its bytes are in the memory that was given (true), or are not those that were kept (false).
+    /// Its bytes are in the given memory (true), or fail verification (false).
     Placed(bool),
     Own(OwnedBuffer),
 }
 
-/// `read_copies` of the contract.
+/// `read_copies` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (fd, copies, bytes_max, threads_max, /))]
 pub fn read_copies(
@@ -91,7 +91,7 @@ impl Copy<'_> {
     }
 }
 
-/// Runs by pairs of start and length; `None` for what no writer has written.
+/// Runs from pairs of start and length; `None` for pairs that no writer produces.
 fn runs_of(places: &[i64], bytes_max: usize) -> Roomy<Option<Vec<Run>>> {
     let mut left = bytes_max;
     let run = |pair: &[i64]| {
@@ -105,7 +105,7 @@ fn runs_of(places: &[i64], bytes_max: usize) -> Roomy<Option<Vec<Run>>> {
 }
 
 fn length_of(runs: &[Run]) -> usize {
-    runs.iter().map(|run| run.length).sum() // of which `bytes_max` is the bound
+    runs.iter().map(|run| run.length).sum() // limited by `bytes_max`
 }
 
 fn read_runs<'a>(fd: BorrowedFd, runs: &[Run], slot: Slot<'a>) -> Result<Filled<'a>, ReadFailure> {
@@ -118,7 +118,7 @@ fn read_runs<'a>(fd: BorrowedFd, runs: &[Run], slot: Slot<'a>) -> Result<Filled<
     Ok(filled)
 }
 
-/// Whether all of it was read; a file that ends before is damaged, or was made anew.
+/// Whether all of it was read; a file that ends early is damaged, or was replaced.
 fn whole(read: Result<Filled<'_>, ReadFailure>) -> PyResult<bool> {
     match read {
         Ok(_) => Ok(true),

@@ -1,6 +1,6 @@
 //! Ranged GETs of HTTP/1.1: the head of a request, signed, and the head of the usual answer.
 //!
-//! Whatever is out of the ordinary is left to a general parser: here it is only recognised.
+//! Unusual answers are left to a general parser; this module only recognises the usual one.
 
 use crate::buffer::Input;
 use hmac::{Hmac, KeyInit, Mac};
@@ -10,12 +10,12 @@ use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyBytes;
 use sha2::{Digest, Sha256};
 
-/// Of a plain answer; S3 sends a dozen.
+/// Maximum number of headers in a usual answer; S3 sends a dozen.
 const HEADERS_MAX: usize = 64;
 const HEAD_BYTES_MAX: usize = 64 << 10;
 const EMPTY_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-/// `part_answer` of the contract.
+/// `part_answer` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (memory, num_bytes, start, end, /))]
 pub fn part_answer(
@@ -70,7 +70,7 @@ pub fn plain_part(here: &[u8], start: u64, end: u64) -> Option<(usize, u64, Opti
     Some((head_bytes, size, etag))
 }
 
-/// Lines end with CR LF, and the head with two of these.
+/// Whether lines end with CR LF, and the head with two of them.
 fn is_strict(head: &[u8]) -> bool {
     head.ends_with(b"\r\n\r\n") && head.windows(2).all(|two| two[1] != b'\n' || two[0] == b'\r')
 }
@@ -82,7 +82,7 @@ fn number(digits: &[u8]) -> Option<u64> {
     Some(digits.iter().fold(0, |value, digit| value * 10 + u64::from(digit - b'0')))
 }
 
-/// The size of the object, if the value says that these bytes of it follow.
+/// The size of the object, if the value announces these bytes of it.
 fn size_of(value: &[u8], start: u64, end: u64) -> Option<u64> {
     let part = value.strip_prefix(b"bytes ")?;
     let slash = part.iter().position(|&byte| byte == b'/')?;
@@ -100,10 +100,10 @@ enum Value {
     Time,
 }
 
-/// `RangeSigner` of the contract.
+/// `RangeSigner` of `_kernels.pyi`.
 #[pyclass(frozen, module = "lance_io._kernels")]
 pub struct RangeSigner {
-    /// As they are signed: by name.
+    /// In the order of signing: by name.
     headers: Vec<(String, Value)>,
     names: String,
     host: String,

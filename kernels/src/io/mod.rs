@@ -1,4 +1,4 @@
-//! What reads bytes: plans of reads, local files, ranged GETs and their sockets. Knows no pages.
+//! Reads bytes: plans of reads, local files, ranged GETs and their sockets. Independent of pages.
 
 pub mod copies;
 pub mod http;

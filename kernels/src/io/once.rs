@@ -1,5 +1,4 @@
-//! Small files that are opened for one read and closed again: three calls of the system a file, none of them with the
-//! interpreter's lock.
+//! Small files that are opened for a single read and closed again: three system calls per file, all without the GIL.
 
 use crate::buffer::{filled_buffer, OwnedBuffer};
 use crate::threads::side_by_side;
@@ -10,10 +9,10 @@ use rustix::fs::{fstat, open, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
-/// Below so many files a thread more is not worth its start.
+/// Below this number of files, another thread is not worth its start.
 const THREAD_FILES_MIN: usize = 32;
 
-/// `read_once` of the contract.
+/// `read_once` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (files, threads_max, /))]
 #[allow(clippy::type_complexity)]
@@ -26,7 +25,7 @@ pub fn read_once(
     py.detach(|| side_by_side(&files, threads, |(path, start, end)| Ok(read_file(path, *start, *end))))
 }
 
-/// What was read and the file's size; `None` for whatever goes wrong.
+/// The bytes and the file's size; `None` on any failure.
 fn read_file(path: &[u8], start: i64, end: i64) -> Option<(OwnedBuffer, u64)> {
     let (fd, file_bytes) = open_regular(path).ok()?;
     let (start, end) = match u64::try_from(start) {
@@ -41,9 +40,9 @@ fn read_file(path: &[u8], start: i64, end: i64) -> Option<(OwnedBuffer, u64)> {
     Some((buffer, file_bytes))
 }
 
-/// A file, and its size. Another one than a regular one is as if it were a folder.
+/// Open a file and return its size. Anything but a regular file fails like a folder.
 pub fn open_regular(path: impl Arg) -> PyResult<(OwnedFd, u64)> {
-    // Not blocking: a named pipe must not hang the opener.
+    // Non-blocking: a named pipe must not hang the opener.
     let fd = open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()).map_err(system_error)?;
     let status = fstat(&fd).map_err(system_error)?;
     match FileType::from_raw_mode(status.st_mode) {
@@ -52,7 +51,7 @@ pub fn open_regular(path: impl Arg) -> PyResult<(OwnedFd, u64)> {
     }
 }
 
-/// The Python error of a call of the system that failed.
+/// The Python error of a failed system call.
 pub fn system_error(errno: Errno) -> PyErr {
     let text = std::io::Error::from(errno).to_string();
     PyOSError::new_err((errno.raw_os_error(), text))

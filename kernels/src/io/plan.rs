@@ -1,11 +1,11 @@
-//! Few reads for many byte ranges of one file, and how the reads are cut up among the requests that want the ranges.
+//! Merges the byte ranges of many requests on one file into few reads, and distributes the reads to the requests.
 //!
 //! Sorted ranges become *stretches* (overlaps joined), stretches closer than the gap become *runs*, and a run is one
 //! read. A run beyond the largest read is cut into about equal pieces of whole MiB; a cut moves to the nearest border
 //! between two stretches, within a quarter of a piece, so that most ranges lie in one read and no gap is read there.
 //!
-//! What a request needs of a read is one *segment*, from the first to the last byte that it wants there. Segments of a
-//! request lie back to back in its answer, so that a range over the border of two reads lies there unbroken.
+//! The part of a read that a request needs is a *segment*, from the first to the last byte that it wants there.
+//! Segments of a request are back to back in its answer, so that a range across two reads is contiguous there.
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::gil;
@@ -14,9 +14,9 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::ops::Range;
 
-/// Pieces of a long run are rounded up to this, the unit in which object stores like to serve.
+/// Pieces of a long run are rounded up to this, the preferred unit of object stores.
 const PIECE_UNIT_BYTES: i64 = 1 << 20;
-/// Refuse plans with more pieces per run than this: the sizes make no sense together.
+/// Plans with more pieces per run are rejected: such sizes do not fit together.
 const PIECES_MAX: i64 = 1 << 24;
 
 /// `(owner, starts, ends)` of a request.
@@ -24,7 +24,7 @@ type Asking<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>);
 /// `(start, end, segments)` of a read; a segment is `(owner, start in the read, end in the read, place in the answer)`.
 type PlannedRead<'py> = (i64, i64, Vec<(Bound<'py, PyAny>, i64, i64, i64)>);
 
-/// `plan_reads` of the contract.
+/// `plan_reads` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (requests, gap_bytes_max, read_bytes_max, /))]
 pub fn plan_reads<'py>(
@@ -55,7 +55,7 @@ pub fn plan_reads<'py>(
     Ok((planned, answers.iter().map(|answer| answer.num_bytes).try_vec()?, offsets.into()))
 }
 
-/// `measure_ranges` of the contract.
+/// `measure_ranges` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (starts, ends, size_bytes, /))]
 pub fn measure_ranges(
@@ -77,7 +77,7 @@ pub fn measure_ranges(
     }))
 }
 
-/// Refuse ranges that are not ranges.
+/// Reject invalid ranges.
 pub fn check_ranges(starts: &[i64], ends: &[i64]) -> PyResult<()> {
     check_lengths(starts, ends)?;
     match impossible(starts, ends) {
@@ -93,7 +93,7 @@ fn check_lengths(starts: &[i64], ends: &[i64]) -> PyResult<()> {
     }
 }
 
-/// The first range that is none.
+/// The first invalid range.
 fn impossible(starts: &[i64], ends: &[i64]) -> Option<usize> {
     starts.iter().zip(ends).position(|(&start, &end)| start < 0 || end < start)
 }
@@ -123,7 +123,7 @@ impl Order {
     }
 }
 
-/// Ascending, disjoint, not empty: the bytes that are wanted. Neighbours may touch.
+/// Ascending, disjoint, not empty: the requested bytes. Neighbours may touch.
 struct Stretches {
     starts: Vec<i64>,
     ends: Vec<i64>,
@@ -173,14 +173,14 @@ impl Stretches {
         Ok(reads.add(start, end)?)
     }
 
-    /// Where the read that begins at `start` ends and the next one begins: the same byte unless a gap lies there.
+    /// End of the read that begins at `start`, and start of the next read: the same byte unless there is a gap.
     fn border(&self, run: &Range<usize>, start: i64, end: i64, read_bytes_max: i64) -> (i64, i64) {
         let pieces = (end - start - 1) / read_bytes_max + 1;
         let equal = (end - start - 1) / pieces + 1;
         let rounded = ((equal - 1) / PIECE_UNIT_BYTES + 1).saturating_mul(PIECE_UNIT_BYTES);
         let piece = rounded.min(read_bytes_max);
         let target = start + piece;
-        // The borders on both sides of the target: before the first stretch that begins behind it, and one earlier.
+        // The borders on both sides of the target: before the first stretch that begins after it, and one earlier.
         let behind = run.start + self.starts[run.start..run.end].partition_point(|&start| start <= target);
         let near = [behind, behind - 1].into_iter().filter(|&stretch| stretch > run.start && stretch < run.end);
         let borders = near.map(|stretch| (self.ends[stretch - 1], self.starts[stretch]));
@@ -194,7 +194,7 @@ impl Stretches {
     }
 }
 
-/// The ranges of all requests, those of each request behind those of the one before.
+/// The ranges of all requests, request by request.
 #[derive(Default)]
 struct Asked {
     starts: Vec<i64>,
@@ -218,7 +218,7 @@ impl Reads {
     }
 }
 
-/// What one request needs of one read, as offsets in the file, and where that goes in its answer.
+/// The part of one read that one request needs, as file offsets, and its position in the answer.
 struct Segment {
     read: usize,
     start: i64,
@@ -226,7 +226,7 @@ struct Segment {
     place: i64,
 }
 
-/// What comes together for one request: segments in the order of the file, back to back.
+/// The answer of one request: segments in the order of the file, back to back.
 #[derive(Default)]
 struct RequestAnswer {
     segments: Vec<Segment>,
@@ -242,7 +242,7 @@ impl Asked {
         Ok(())
     }
 
-    /// The reads, what each request gets of them, and where in that each range starts.
+    /// The reads, the segments of each request, and the start of each range in its answer.
     fn plan(&self, gap: i64, read_bytes_max: i64) -> PyResult<(Reads, Vec<RequestAnswer>, Vec<i64>)> {
         let order = Order::of(&self.starts)?;
         let reads = Stretches::of(&self.starts, &self.ends, &order)?.reads(gap, read_bytes_max)?;
@@ -251,7 +251,7 @@ impl Asked {
         Ok((reads, answers, offsets))
     }
 
-    /// The ranges that are not empty, by their start: `(number, start, end)`.
+    /// The non-empty ranges by their start: `(number, start, end)`.
     fn in_order<'a>(&'a self, order: &'a Order) -> impl Iterator<Item = (usize, i64, i64)> + 'a {
         let ranges = order.iter().map(|number| (number, self.starts[number], self.ends[number]));
         ranges.filter(|&(_, start, end)| start < end)
@@ -278,7 +278,7 @@ impl Asked {
     /// 0 for an empty range.
     fn offsets(&self, order: &Order, answers: &[RequestAnswer]) -> Roomy<Vec<i64>> {
         let mut offsets = zeros(self.starts.len())?;
-        let mut nearest: Vec<usize> = zeros(answers.len())?; // the segment in which the last range of each request began
+        let mut nearest: Vec<usize> = zeros(answers.len())?; // segment of the last range's start, per request
         for (number, start, _) in self.in_order(order) {
             let owner = self.owners[number];
             let (segments, at) = (&answers[owner].segments, &mut nearest[owner]);
@@ -292,11 +292,11 @@ impl Asked {
 }
 
 impl RequestAnswer {
-    /// One more range, which starts behind those before it, or with the last of them; `first` is the read that it
-    /// begins in. Reads hold all of a range, so that one which ends inside of it is followed by the next at once.
+    /// Add a range, which starts no earlier than the ranges before it; `first` is the read that it begins in. Reads
+    /// contain all bytes of a range, so a read that ends inside the range is directly followed by the next.
     fn add(&mut self, start: i64, end: i64, first: usize, reads: &Reads) -> Roomy<()> {
         let (mut read, mut from) = match self.segments.last() {
-            Some(last) if last.end > start => (last.read, last.end), // as far as that, there are segments
+            Some(last) if last.end > start => (last.read, last.end), // segments exist up to there
             _ => (first, start),
         };
         while from < end {

@@ -15,13 +15,13 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::thread::Builder;
 
-/// A thread costs some 20 us to start: not worth it for less than this.
+/// Starting a thread takes some 20 us, which does not pay off for fewer reads.
 const THREAD_READS_MIN: usize = 128;
 const THREAD_BYTES_MIN: usize = 1 << 20;
-/// What one more read costs, in bytes that could have been copied meanwhile.
+/// Cost of another read, in bytes that could be copied in the same time.
 const READ_COST_BYTES: usize = 8 << 10;
 
-/// `read_ranges` of the contract. A negative gap keeps even touching and overlapping ranges apart.
+/// `read_ranges` of `_kernels.pyi`. A negative gap keeps even touching and overlapping ranges apart.
 #[pyfunction]
 #[pyo3(signature = (fd, starts, ends, gap_bytes_max, threads_max, scratch, /))]
 pub fn read_ranges(
@@ -51,7 +51,7 @@ pub fn read_ranges(
     Ok((buffer, placed.offsets.into(), placed.reads.len(), placed.num_bytes))
 }
 
-/// `read_files` of the contract.
+/// `read_files` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (files, gap_bytes_max, threads_max, scratch, /))]
 #[allow(clippy::type_complexity)]
@@ -85,7 +85,7 @@ pub fn read_files(
     Ok(found.into_iter().map(parts).try_vec()?)
 }
 
-/// `read_joined` of the contract.
+/// `read_joined` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (files, starts, ends, bounds, gap_bytes_max, threads_max, memory, /))]
 #[allow(clippy::too_many_arguments)]
@@ -126,7 +126,7 @@ pub fn read_joined(
     Ok((offsets.into(), num_reads, num_bytes))
 }
 
-/// A file that is open, or the name of one that is opened for this call alone.
+/// A file descriptor, or the path of a file that is opened for this call only.
 pub enum AnyFile {
     Open(i32),
     Named(PathBuf),
@@ -144,7 +144,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for AnyFile {
 }
 
 impl AnyFile {
-    /// Of the system, beside those that read, in reads.
+    /// System calls in addition to those that read, in units of reads.
     fn num_calls(&self) -> usize {
         match self {
             AnyFile::Open(_) => 0,
@@ -153,7 +153,7 @@ impl AnyFile {
     }
 }
 
-/// What is read of one of several files, and into which memory; without, into some of its own.
+/// The reads of one of several files, and their destination; without one, memory is allocated.
 struct FileReads<'a> {
     file: &'a AnyFile,
     placed: Placed,
@@ -178,7 +178,7 @@ impl FileReads<'_> {
     }
 }
 
-/// Read all of them. Those of which nothing is wanted are not opened, where memory is shared.
+/// Read all of them. With shared memory, files without ranges are not opened.
 fn read_each(files: &[FileReads], threads_max: usize) -> PyResult<Vec<Option<OwnedBuffer>>> {
     let num_calls = |one: &FileReads| one.placed.reads.len() + one.file.num_calls();
     let num_bytes = files.iter().fold(0usize, |sum, one| sum.saturating_add(one.placed.num_bytes));
@@ -186,7 +186,7 @@ fn read_each(files: &[FileReads], threads_max: usize) -> PyResult<Vec<Option<Own
     side_by_side(files, threads, FileReads::read)
 }
 
-/// Give each file its part of the memory, if it is large enough for all of them.
+/// Give each file its part of the memory, if the memory is large enough for all of them.
 fn share_memory<'a>(files: &mut [FileReads<'a>], mut memory: &'a mut [u8]) -> bool {
     let wanted = |file: &FileReads| file.placed.num_bytes.saturating_add(LINE_BYTES);
     if files.iter().map(wanted).fold(0, usize::saturating_add) > memory.len() {
@@ -203,7 +203,7 @@ fn share_memory<'a>(files: &mut [FileReads<'a>], mut memory: &'a mut [u8]) -> bo
     true
 }
 
-/// Memory for all of the reads, filled.
+/// Allocate memory for all reads and fill it.
 fn read_placed(fd: BorrowedFd, placed: &Placed, threads_max: usize) -> PyResult<OwnedBuffer> {
     filled_buffer(placed.num_bytes, placed.first_byte(), |slot| read_all(fd, &placed.reads, slot, threads_max))
         .unwrap_or_else(|| Err(PyMemoryError::new_err(format!("no memory for {} bytes", placed.num_bytes))))
@@ -216,7 +216,7 @@ struct Read {
     length: usize,
 }
 
-/// Reads in the order in which they lie in memory, back to back, and where each range begins there.
+/// Reads in the order of their memory, back to back, and the start of each range in it.
 struct Placed {
     reads: Vec<Read>,
     offsets: Vec<i64>,
@@ -262,14 +262,14 @@ fn place(starts: &[i64], ends: &[i64], gap: i64) -> PyResult<Placed> {
     place_apart(starts, ends)
 }
 
-/// In the order of the file; ranges closer than the gap, and those that overlap, share a read.
+/// In the order of the file; ranges closer than the gap, and overlapping ranges, share a read.
 fn place_merged(starts: &[i64], ends: &[i64], gap: i64, order: &Order) -> PyResult<Placed> {
     let mut placed = Placed::new(starts.len())?;
     let mut current: Option<(i64, i64)> = None;
     for index in order.iter() {
         let (start, end) = (starts[index], ends[index]);
         if start == end {
-            continue; // empty: its offset 0 is as good as any
+            continue; // empty: any offset is valid, so it stays 0
         }
         current = match current {
             Some((read_start, read_end)) if start.saturating_sub(read_end) <= gap => {
@@ -290,7 +290,7 @@ fn place_merged(starts: &[i64], ends: &[i64], gap: i64, order: &Order) -> PyResu
     Ok(placed)
 }
 
-/// In the order given, each range for itself.
+/// In the given order, each range separately.
 fn place_apart(starts: &[i64], ends: &[i64]) -> PyResult<Placed> {
     let mut placed = Placed::new(starts.len())?;
     for (index, (&start, &end)) in starts.iter().zip(ends).enumerate() {
@@ -324,7 +324,7 @@ fn read_all<'a>(fd: BorrowedFd, reads: &[Read], slot: Slot<'a>, threads_max: usi
     }
 }
 
-/// The reads one after the other.
+/// Perform the reads one after the other.
 fn read_list<'a>(fd: BorrowedFd, reads: &[Read], slot: Slot<'a>) -> PyResult<Filled<'a>> {
     let (mut filled, mut free) = slot.begin();
     for &read in reads {
@@ -335,7 +335,7 @@ fn read_list<'a>(fd: BorrowedFd, reads: &[Read], slot: Slot<'a>) -> PyResult<Fil
     Ok(filled)
 }
 
-/// Each share in a thread of this call alone (a pool would not survive a fork), the first one in the caller's own.
+/// Read each share in a thread of this call (a pool would not survive a fork), the first share in the caller's thread.
 fn read_threaded<'a>(fd: BorrowedFd, shares: &[Vec<Read>], slot: Slot<'a>) -> PyResult<Filled<'a>> {
     let Some((first, others)) = shares.split_first() else {
         return read_list(fd, &[], slot);
@@ -349,11 +349,11 @@ fn read_threaded<'a>(fd: BorrowedFd, shares: &[Vec<Read>], slot: Slot<'a>) -> Py
         free = rest;
     }
     let read = &|at: usize| {
-        let target = targets[at].lock().expect("nobody panics with it").take();
+        let target = targets[at].lock().expect("no thread panics while it holds this").take();
         read_list(fd, &others[at], target.expect("each is read once"))
     };
     std::thread::scope(|scope| {
-        // What has no thread, because there is no memory for its stack, is read here.
+        // The caller's thread reads shares whose thread could not start, because there is no memory for its stack.
         let threads =
             (0..others.len()).map(|at| Builder::new().spawn_scoped(scope, move || read(at)).ok()).try_vec()?;
         let mut filled = read_list(fd, first, own)?;
@@ -365,7 +365,7 @@ fn read_threaded<'a>(fd: BorrowedFd, shares: &[Vec<Read>], slot: Slot<'a>) -> Py
     })
 }
 
-/// Split the list into parts of about equal cost; reads much longer than what a part has room for are cut.
+/// Split the list into parts of about equal cost; reads that are much longer than a part are cut.
 fn share(reads: &[Read], num_shares: usize) -> Roomy<Vec<Vec<Read>>> {
     let cost: usize =
         reads.iter().map(|read| read.length.saturating_add(READ_COST_BYTES)).fold(0, usize::saturating_add);

@@ -1,7 +1,7 @@
-//! Sockets that carry GETs of ranges: what has come on all that are ready is read by one call.
+//! Sockets that carry GETs of ranges; one call reads the data of all ready sockets.
 //!
-//! Only the usual answer is read here, see `http.rs`. Of everything else the caller is told, with what has come of it,
-//! and goes on by himself on the same socket.
+//! Only the usual answer is parsed here, see `http.rs`. Everything else is returned to the caller with the bytes
+//! received so far, and the caller continues on the same socket.
 
 use crate::buffer::{borrow_fd, Output};
 use crate::io::http::plain_part;
@@ -15,16 +15,16 @@ use rustix::io::{retry_on_intr, Errno};
 use rustix::net::{recv, send, RecvFlags, SendFlags};
 use rustix::time::Timespec;
 
-/// Sockets that one call looks at.
+/// Sockets that one call processes.
 const READY_MAX: usize = 1024;
-/// Bytes of large bodies that one call receives, give or take one socket's: some milliseconds, for which others on the
-/// loop wait. Where they have kept it for long themselves, more have come, and it may take a part of that time.
+/// Bytes of large bodies that one call receives, plus at most one socket's turn: some milliseconds, which delay the
+/// event loop. If the loop was busy longer than that, more data has arrived, and a call may take a share of that time.
 const CALL_BYTES: usize = 4 << 20;
 const CALL_BYTES_PER_S: f64 = 128e6;
 const CALL_BYTES_MAX: f64 = 32e6;
-/// Bytes that one socket receives in a call: the others on the loop are not to wait for one large body.
+/// Bytes that one socket receives per call, so that one large body does not delay the others.
 const TURN_BYTES_MAX: usize = 256 << 10;
-/// Of the head of a large answer.
+/// Bytes that are read for the head of a large answer.
 const HEAD_READ_BYTES: usize = 4 << 10;
 
 /// A socket, and the answer that is expected on it.
@@ -45,10 +45,10 @@ struct Expected {
     heard_s: f64,
 }
 
-/// Where a body goes.
+/// The destination of a body.
 enum Body {
     Placed(Output),
-    /// Nothing has come of it, or not all.
+    /// Kept here: no part of it has arrived, or not all.
     Kept(Vec<u8>),
 }
 
@@ -57,7 +57,7 @@ impl Expected {
         (self.end - self.start) as usize
     }
 
-    /// Room for what is still to come.
+    /// Memory for the missing bytes.
     fn room(&mut self) -> &mut [u8] {
         let (length, received) = (self.length(), self.received);
         match &mut self.body {
@@ -69,7 +69,7 @@ impl Expected {
         }
     }
 
-    /// What has come of a body that is kept here.
+    /// The received bytes of a body that is kept here.
     fn kept(self) -> Option<Vec<u8>> {
         match self.body {
             Body::Placed(_) => None,
@@ -81,17 +81,17 @@ impl Expected {
     }
 }
 
-/// What has happened on a socket. A complete answer comes with it: its memory is Python's, and let go under the GIL.
+/// An event on a socket. A complete answer is moved out with it: its memory is Python's, and released under the GIL.
 enum News {
-    /// Something that is not looked at here.
+    /// Data that is not processed here.
     Ready,
-    /// The head of the usual answer is here, not all of its body.
+    /// The head of the usual answer has arrived, but not all of its body.
     Begun { size: u64, etag: Option<String> },
-    /// All of the answer is here; its head, if that is news.
+    /// The answer is complete; with its head, unless that was reported before.
     Complete { head: Option<(u64, Option<String>)>, answer: Expected },
-    /// It begins with bytes that are not the usual answer's.
+    /// The first bytes are not those of the usual answer.
     Unusual(Vec<u8>),
-    /// It has ended before the answer, with an error of the system or with none.
+    /// The connection ended before the answer, with or without a system error.
     Broken(Option<Errno>),
 }
 
@@ -103,18 +103,18 @@ const BROKEN: u8 = 4;
 
 type Told<'py> = (usize, u8, Option<u64>, Option<String>, Option<Bound<'py, PyBytes>>);
 
-/// `RangeSockets` of the contract.
+/// `RangeSockets` of `_kernels.pyi`.
 #[pyclass(module = "lance_io._kernels")]
 pub struct RangeSockets {
     poll: OwnedFd,
     carriers: Vec<Option<Carrier>>,
     free: Vec<usize>,
     scratch: Vec<u8>,
-    /// Of a body that is not large.
+    /// Maximum size of a small body.
     small_bytes_max: usize,
-    /// The large bodies of this socket, and those of higher numbers, are read first in the next call.
+    /// In the next call, large bodies are read from this socket on.
     next: usize,
-    /// When the last call was.
+    /// Time of the last call.
     called_s: f64,
 }
 
@@ -224,7 +224,7 @@ impl RangeSockets {
                 ready.clear();
                 epoll::wait(poll, rustix::buffer::spare_capacity(&mut ready), Some(&at_once))
             })?;
-            // First what is little work and somebody may be waiting for, or wondering about: small answers, and heads.
+            // First the cheap and most urgent work: small answers, and heads.
             // room: at most `READY_MAX`, here and below
             let (mut news, mut large, mut num_bytes) = (Vec::with_capacity(ready.len()), Vec::new(), 0);
             for slot in ready.iter().map(|event| event.data.u64() as usize) {
@@ -247,13 +247,13 @@ impl RangeSockets {
                     large.push(slot); // room: a few
                 }
             }
-            // Then large bodies, from where the call before has ended, since not all of them may have their turn.
+            // Then large bodies, from where the previous call stopped, because not all of them may get a turn.
             large.sort_unstable();
             let first = large.partition_point(|&slot| slot < *next);
             large.rotate_left(first);
             for slot in large {
                 if num_bytes >= call_bytes {
-                    break; // the next call finds the others
+                    break; // left to the next call
                 }
                 if let Some(carrier) = carriers[slot].as_mut() {
                     // room: a few
@@ -304,7 +304,7 @@ impl RangeSockets {
     }
 }
 
-/// Nothing if all of it is sent; otherwise the slot, how much was, and an error of the system or 0.
+/// Nothing if the head is sent completely; otherwise the slot, the number of bytes sent, and a system error or 0.
 fn send_head((slot, fd, head): (usize, RawFd, &[u8])) -> Option<(usize, usize, i32)> {
     let Ok(fd) = borrow_fd(&fd) else {
         return Some((slot, 0, Errno::BADF.raw_os_error()));
@@ -317,7 +317,7 @@ fn send_head((slot, fd, head): (usize, RawFd, &[u8])) -> Option<(usize, usize, i
     }
 }
 
-/// Read the head of an answer, and what comes with it.
+/// Read the head of an answer, and the bytes that arrive with it.
 fn read_head(carrier: &mut Carrier, scratch: &mut [u8], num_bytes: &mut usize) -> Option<News> {
     let answer = carrier.answer.as_mut()?;
     let most = if answer.is_large { HEAD_READ_BYTES } else { scratch.len() };
@@ -343,7 +343,7 @@ fn read_head(carrier: &mut Carrier, scratch: &mut [u8], num_bytes: &mut usize) -
     Some(News::Begun { size, etag })
 }
 
-/// Read what has come of a body, as far as it is this one's turn.
+/// Read the available bytes of a body, within its turn.
 fn read_body(carrier: &mut Carrier, num_bytes: &mut usize) -> Option<News> {
     let answer = carrier.answer.as_mut()?;
     let room = answer.room();

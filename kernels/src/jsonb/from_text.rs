@@ -1,7 +1,7 @@
 //! JSON text to stored values, the reverse of `to_text.rs`. `lance_io/levels/jsonb.py` has the layout of the bytes.
 //!
-//! What an array or object holds is written first, one value behind the other; with its end the number of values is
-//! known, and header and entries are put in front, members in the order of their keys.
+//! The content of an array or object is written first, value after value; at its end the number of values is known, and
+//! header and entries are inserted in front of it, members in the order of their keys.
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::gil;
@@ -27,12 +27,12 @@ const MINUS_INFINITY: u8 = 0x30;
 const SIGNED: u8 = 0x40;
 const UNSIGNED: u8 = 0x50;
 const FLOAT: u8 = 0x60;
-/// About what one step of other kernels takes.
+/// Approximate work of one step of other kernels.
 const BYTES_PER_STEP: usize = 8;
 
-/// Why a text is not written.
+/// Reason why a text is rejected.
 enum Refusal {
-    /// What is wrong with it, and at which of its bytes.
+    /// The fault, and its byte position.
     Wrong(&'static str, usize),
     NoMemory(NoMemory),
 }
@@ -45,7 +45,7 @@ impl From<NoMemory> for Refusal {
     }
 }
 
-/// `encode_jsonb` of the contract.
+/// `encode_jsonb` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (data, offsets, depth_max, /))]
 pub fn encode_jsonb(
@@ -86,7 +86,7 @@ pub fn encode_jsonb(
     Ok((ends.into(), out.into()))
 }
 
-/// One text on its way into `out`.
+/// A text that is being encoded to `out`.
 struct Encoder<'a> {
     text: &'a [u8],
     at: usize,
@@ -95,7 +95,7 @@ struct Encoder<'a> {
     depth_max: usize,
 }
 
-/// A member of an object: where its key and its value are in `out`, and the entry of the value.
+/// A member of an object: positions of its key and its value in `out`, and the entry of the value.
 struct Member {
     key: Range<usize>,
     value: Range<usize>,
@@ -131,7 +131,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// Step over a byte that is there.
+    /// Skip a byte if it comes next.
     fn take(&mut self, byte: u8) -> bool {
         let found = self.text.get(self.at) == Some(&byte);
         self.at += found as usize;
@@ -148,14 +148,14 @@ impl Encoder<'_> {
         words.iter().try_for_each(|word| self.out.try_append(&word.to_be_bytes()))
     }
 
-    /// Take back what was written from `start` on.
+    /// Remove and return the output from `start` on.
     fn cut(&mut self, start: usize) -> Roomy<Vec<u8>> {
         let written = self.out[start..].try_to_vec()?;
         self.out.truncate(start);
         Ok(written)
     }
 
-    /// The entry of what was written to `out` from `start` on.
+    /// The entry of the output from `start` on.
     fn entry(&self, kind: u32, start: usize) -> Parsed<u32> {
         match self.out.len() - start {
             count if count > COUNT_MAX => self.wrong("a value of 256 MiB or more"),
@@ -163,7 +163,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// Write the value that comes next, with the space around it; gives its entry.
+    /// Encode the next value, with surrounding whitespace; returns its entry.
     fn value(&mut self) -> Parsed<u32> {
         self.skip_space();
         let start = self.out.len();
@@ -252,7 +252,7 @@ impl Encoder<'_> {
         Ok(members.iter().try_for_each(|member| self.out.try_append(bytes(&member.value)))?)
     }
 
-    /// A key and its value, at places that count from `start`.
+    /// A key and its value, at positions relative to `start`.
     fn member(&mut self, start: usize) -> Parsed<Member> {
         self.skip_space();
         if !self.take(b'"') {
@@ -270,7 +270,7 @@ impl Encoder<'_> {
         Ok(Member { key: key - start..value - start, value: value - start..self.out.len() - start, entry })
     }
 
-    /// A string, from behind its first quote on.
+    /// A string, after its opening quote.
     fn string(&mut self) -> Parsed<()> {
         loop {
             let rest = &self.text[self.at..];
@@ -306,7 +306,7 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    /// `\u0000`, or two of them that are one character.
+    /// `\u0000`, or a pair of them that is one character.
     fn unicode(&mut self) -> Parsed<()> {
         let first = self.code_unit()?;
         let units = match first {

@@ -1,4 +1,4 @@
-//! What paths lead to inside of stored JSON values.
+//! Selects values by paths in stored JSON values.
 
 use super::to_text::{self, Trouble, ARRAY, CONTAINER, OBJECT, SCALAR};
 use crate::buffer::{Input, OwnedBuffer};
@@ -14,15 +14,15 @@ const STRING: u32 = 1;
 const NUMBER: u32 = 2;
 const FALSE: u32 = 3;
 const TRUE: u32 = 4;
-/// Digits of the place of an item, at most.
+/// Maximum number of digits of an item's index.
 const PLACE_DIGITS_MAX: usize = 11;
 
-/// A row has no value, has one, or has one that is left to Python.
+/// States of a row: no value, a value, or a value that is left to Python.
 const NOTHING: u8 = 0;
 const FOUND: u8 = 1;
 const LEFT: u8 = 2;
 
-/// `from_end, place` of the first and of the last item of a span.
+/// `from_end, index` of the first and of the last item of a span.
 type Span = (bool, i64, bool, i64);
 
 /// A step of a path: a member, items, all members (`*`), all items (`[*]`), or a member or item (`key`).
@@ -58,7 +58,7 @@ impl<'a> Value<'a> {
         Ok(Value { kind, content: &document[8..] })
     }
 
-    /// Whether it is an array or an object, and how many values that has.
+    /// Whether it is an array or an object, and its number of values.
     fn count(self) -> Checked<(u32, usize)> {
         if self.kind != CONTAINER {
             return Ok((SCALAR, 0));
@@ -83,7 +83,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The items of an array, or the values of an object's members; none of anything else.
+    /// The items of an array, or the values of an object's members; none for other types.
     fn each(self, mut put: impl FnMut(usize, Value<'a>) -> Checked<bool>) -> Checked<()> {
         let (kind, count) = self.count()?;
         let (first, mut at) = match kind {
@@ -101,7 +101,7 @@ impl<'a> Value<'a> {
         Ok(())
     }
 
-    /// Of all keys; entries are checked to be there.
+    /// Total bytes of the keys; the entries are checked to exist.
     fn key_bytes(self, count: usize) -> usize {
         (0..count).map(|place| to_text::entry(self.content, 4 + 4 * place).1).sum()
     }
@@ -145,7 +145,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Put what a step leads to from a value.
+/// Collect the values that a step selects from a value.
 fn follow<'a>(step: &Step, value: Value<'a>, out: &mut Vec<Value<'a>>) -> Checked<()> {
     match step {
         Step::Items(spans) => {
@@ -193,7 +193,7 @@ fn span_of<'a>(span: Span, items: &[Value<'a>], out: &mut Vec<Value<'a>>) -> Roo
     out.try_append(items.get(first..end).unwrap_or_default())
 }
 
-/// The values that a path leads to.
+/// The values that a path selects.
 struct Search<'s, 'a> {
     steps: &'s [Step],
     found: Vec<Value<'a>>,
@@ -217,7 +217,7 @@ impl<'a> Search<'_, 'a> {
     }
 }
 
-/// `select_json` of the contract.
+/// `select_json` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (num_rows, documents, present, steps, answer, wanted, depth_max, /))]
 #[allow(clippy::too_many_arguments)]
@@ -265,7 +265,7 @@ pub fn select_json(
     })
 }
 
-/// Why there is no answer.
+/// Reason why a row has no answer.
 #[derive(PartialEq)]
 enum Told {
     Damaged(String),
@@ -298,7 +298,7 @@ impl From<Trouble> for Told {
     }
 }
 
-/// Answers of all rows, by what is asked.
+/// Answers of all rows, by the kind of question.
 enum Answers<'a> {
     Exists,
     Contains { wanted: &'a str, depth_max: usize, scratch: Vec<u8> },
@@ -343,7 +343,7 @@ impl<'a> Answers<'a> {
         }
     }
 
-    /// The answer to what was found in a row.
+    /// Add the answer for the values that were selected in a row.
     fn put(&mut self, found: &[Value<'_>]) -> Result<u8, Told> {
         let Some(&first) = found.first() else {
             return Ok(NOTHING);
@@ -423,7 +423,7 @@ fn as_text(content: &[u8]) -> Checked<&str> {
     std::str::from_utf8(content).map_err(|error| Damaged(format!("a string is not UTF-8: {error}")))
 }
 
-/// Whether an array has an item that is such a string, or is written so.
+/// Whether an array has an item that equals this string, or whose JSON text does.
 fn has_item(value: Value<'_>, wanted: &str, depth_max: usize, scratch: &mut Vec<u8>) -> Result<bool, Told> {
     for item in value.items()?.unwrap_or_default() {
         if item.kind == STRING && item.content == wanted.as_bytes() {
@@ -438,7 +438,7 @@ fn has_item(value: Value<'_>, wanted: &str, depth_max: usize, scratch: &mut Vec<
     Ok(false)
 }
 
-/// NaN and infinities, which are null as JSON.
+/// Whether it is NaN or infinite, which is null in JSON.
 fn is_no_number(content: &[u8]) -> bool {
     match content {
         [0x10 | 0x20 | 0x30, ..] => true,

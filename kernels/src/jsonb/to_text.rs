@@ -14,10 +14,10 @@ pub const OBJECT: u32 = 4;
 pub const SCALAR: u32 = 2;
 pub const CONTAINER: u32 = 5;
 const COUNT_MASK: u32 = (1 << 28) - 1;
-/// About what one step of other kernels takes.
+/// Approximate work of one step of other kernels.
 const BYTES_PER_STEP: usize = 8;
 
-/// Why there is no text.
+/// Reason why there is no text.
 pub enum Trouble {
     Damaged(Fault),
     Unsupported(String),
@@ -35,7 +35,7 @@ impl From<NoMemory> for Trouble {
     }
 }
 
-/// `json_texts` of the contract.
+/// `json_texts` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (data, offsets, present, depth_max, /))]
 pub fn json_texts(
@@ -90,7 +90,7 @@ fn texts(
     Ok((ends, out))
 }
 
-/// An array or object of which some members have been written.
+/// An array or object, some members of which have been written.
 struct Open {
     is_object: bool,
     count: usize,
@@ -156,7 +156,7 @@ fn root_scalar(data: &[u8], count: usize, out: &mut Vec<u8>) -> Result<(), Troub
     scalar(kind, &data[8..], out)
 }
 
-/// Kind and count at `start`; the four bytes are checked to be there.
+/// Kind and count at `start`; the four bytes are checked to exist.
 pub fn header(data: &[u8], start: usize, end: usize) -> Checked<(u32, usize)> {
     if end - start < 4 {
         return damaged!("expected a header of 4 bytes at {start}, found {} bytes", end - start);
@@ -165,7 +165,7 @@ pub fn header(data: &[u8], start: usize, end: usize) -> Checked<(u32, usize)> {
     Ok((word >> 28, (word & COUNT_MASK) as usize))
 }
 
-/// Type and length of the entry at `at`, which the caller has checked to be there.
+/// Type and length of the entry at `at`, which the caller has checked to exist.
 pub fn entry(data: &[u8], at: usize) -> (u32, usize) {
     let word = u32_at(data, at);
     (word >> 28, (word & COUNT_MASK) as usize)
@@ -198,7 +198,7 @@ fn open(data: &[u8], start: usize, end: usize, out: &mut Vec<u8>) -> Checked<Ope
     Ok(Open { is_object, count, written: 0, entries_at, key_at, value_at: key_at + key_bytes, end })
 }
 
-/// The next key, which lies inside of the object since all keys together do.
+/// The next key, which is inside the object because all keys together are.
 fn write_key(data: &[u8], object: &mut Open, out: &mut Vec<u8>) -> Checked<()> {
     let (kind, length) = entry(data, object.entries_at + 4 * object.written);
     if kind != 1 {
@@ -228,12 +228,12 @@ pub fn scalar(kind: u32, content: &[u8], out: &mut Vec<u8>) -> Result<(), Troubl
     Ok(())
 }
 
-/// More than any number or escape takes.
+/// Upper bound for the size of a number or escape.
 const PRINTED_BYTES_MAX: usize = 64;
 
 fn print(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) -> Roomy<()> {
     reserve(out, PRINTED_BYTES_MAX)?;
-    out.write_fmt(text).expect("memory takes what is written"); // room: reserved
+    out.write_fmt(text).expect("writing to memory succeeds"); // room: reserved
     Ok(())
 }
 
@@ -277,7 +277,7 @@ fn number(kind: u8, digits: &[u8], out: &mut Vec<u8>) -> Checked<()> {
     Ok(())
 }
 
-/// A big-endian integer of up to 8 bytes, with its sign or zeros in front.
+/// A big-endian integer of up to 8 bytes, sign-extended or zero-extended.
 pub fn widened(digits: &[u8], signed: bool) -> u64 {
     let fill = if signed && digits[0] >= 0x80 { u64::MAX } else { 0 };
     digits.iter().fold(fill, |value, &byte| value << 8 | byte as u64)

@@ -1,7 +1,7 @@
-//! The values of a page, gathered from the arrays they come from: visible items only, nothing of what is under nulls.
+//! Gathers the values of a page from their arrays: visible items only, without the values under nulls.
 //!
-//! A leaf is one or more *streams*, buffers that hold so many units per slot: a fixed-size list of 4 floats is a stream
-//! of floats with 4 units per slot and one of validity bits, a packed struct has a stream per member.
+//! A leaf is one or more *streams*, buffers with a fixed number of units per slot: a fixed-size list of 4 floats is a
+//! stream of floats with 4 units per slot and one of validity bits; a packed struct has a stream per member.
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::error::{too_large, Checked, Damaged, Fault, Refused, Taken};
@@ -25,7 +25,7 @@ pub struct Run {
 pub struct Items {
     /// Per chunk, the slots of the leaf array, in order.
     pub chunks: Vec<Vec<Run>>,
-    /// Numbers of the null ones, ascending.
+    /// Numbers of the null items, ascending.
     pub nulls: Vec<usize>,
 }
 
@@ -34,13 +34,13 @@ impl Items {
         self.chunks.iter().flatten().map(|run| run.count).sum()
     }
 
-    /// Chunk and slot of the first one.
+    /// Chunk and slot of the first item.
     pub fn first(&self) -> (usize, usize) {
         let starts = self.chunks.iter().enumerate().find_map(|(chunk, runs)| Some((chunk, runs.first()?.start)));
         starts.unwrap_or_default()
     }
 
-    /// Whether the items are a slice of one array, with nothing in it to be cleared.
+    /// Whether the items are a slice of one array, with nothing to clear in it.
     pub fn is_one_run(&self) -> bool {
         self.nulls.is_empty() && self.chunks.iter().flatten().count() <= 1
     }
@@ -82,7 +82,7 @@ impl<'a> Stream<'a> {
         Ok(Stream { kind, units_per_slot: *units_per_slot, first: *first, data, bytes })
     }
 
-    /// The units of a run of slots: first one and number.
+    /// First unit and number of units of a run of slots.
     fn units(&self, run: &Run) -> Taken<(usize, usize)> {
         let start = run.start.checked_mul(self.units_per_slot).and_then(|start| start.checked_add(self.first));
         match (start, run.count.checked_mul(self.units_per_slot)) {
@@ -142,8 +142,8 @@ fn bytes(parts: &Parts, items: &Items, size: usize) -> Taken<Bytes> {
     Ok(out)
 }
 
-/// Put the value before it, for the first ones the value behind, under each null: runs go on, and nothing is new to a
-/// dictionary. Zeros where all are null.
+/// Repeat the previous value under each null, and the first valid value under the first nulls: this continues runs and
+/// adds nothing to a dictionary. Zeros if all are null.
 pub fn repeat_under_nulls(values: &mut [u8], slot_bytes: usize, nulls: &[usize]) {
     if slot_bytes == 0 {
         return;
@@ -175,8 +175,8 @@ fn bits(parts: &Parts, items: &Items) -> Taken<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Validity of items inside of slots. What is under a null slot counts as valid, as its values are: of rows that have no
-/// other items than nulls pylance writes no mini-block, so null slots must not add to them.
+/// Validity of items within slots. Items of null slots count as valid, like their values: pylance writes no mini-block
+/// for rows whose only items are nulls, so null slots must not add to these.
 fn validity(parts: &Parts, items: &Items) -> Taken<Option<Vec<u8>>> {
     if parts.iter().all(|(stream, _)| stream.data.is_none()) {
         return Ok(None);
@@ -226,7 +226,7 @@ fn set(bytes: &mut [u8], bit: usize, value: bool) {
     }
 }
 
-/// Values of variable width; nulls come out empty.
+/// Values of variable width; nulls become empty.
 fn strings<O: Offset>(parts: &Parts, items: &Items) -> Taken<[OwnedBuffer; 2]> {
     let mut out = Strings::<O>::with_room(items.count(), 0);
     let (mut first, mut nulls) = (0, items.nulls.iter().copied().peekable());

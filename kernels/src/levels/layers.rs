@@ -1,4 +1,4 @@
-//! Repetition and definition levels: what the layers of a page mean, and how levels become validity and offsets.
+//! Repetition and definition levels: the layers of a page, and the conversion of levels to validity and offsets.
 //!
 //! ```text
 //! layers    count u8, then per layer, innermost first: RepDefLayer u8, plus 128 where offsets have 64 bits
@@ -11,8 +11,8 @@
 //! Definition levels are numbered from 1 in this order; 0 is a valid item. The layers fall into *groups*: the item
 //! layers before the first list, then each list with the item layers that follow it. An entry owns a slot in a group
 //! exactly when its definition level is not above the group's limit, so within a group every layer has equally many
-//! slots. Lists are what leads from one group to the next: they turn the entries of the inner group into fewer, outer
-//! entries (one per list, null list or missing list).
+//! slots. Lists lead from one group to the next: they turn the entries of the inner group into fewer, outer entries
+//! (one per list, null list or missing list).
 
 use crate::buffer::OwnedBuffer;
 use crate::damaged;
@@ -29,7 +29,7 @@ const WIDE_OFFSETS: u8 = 128;
 /// One layer with the definition levels it owns.
 #[derive(Clone, Copy)]
 enum Layer {
-    /// `null` is false where every slot is valid in this page.
+    /// `null` is false if every slot is valid in this page.
     Item {
         null: bool,
     },
@@ -71,7 +71,7 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// Number of list layers: the repetition level with which every row begins.
+    /// Number of list layers, which is the repetition level at the start of every row.
     pub fn max_rep(&self) -> u16 {
         self.max_rep
     }
@@ -86,14 +86,14 @@ impl Layers {
         self.max_visible
     }
 
-    /// The last level with a slot in a group of which the layers from `index` on are still to come.
+    /// The last level with a slot in a group whose layers from `index` on are still to come.
     fn group_limit(&self, index: usize, consumed: u16) -> u16 {
         let items = self.layers[index..].iter().take_while(|layer| matches!(layer, Layer::Item { .. }));
         consumed + items.map(|layer| layer.own_levels()).sum::<u16>()
     }
 }
 
-/// Read `layers` from the front of a program; returns also how many bytes they take.
+/// Parse `layers` from the front of a program; also returns their size in bytes.
 pub fn parse_layers(bytes: &[u8]) -> Checked<(Layers, usize)> {
     let Some((&count, rest)) = bytes.split_first() else {
         return damaged!("expected a count of layers, found the end of the program");
@@ -113,7 +113,7 @@ pub fn parse_layers(bytes: &[u8]) -> Checked<(Layers, usize)> {
     Ok((Layers { layers, max_rep, max_def, max_visible }, 1 + kinds.len()))
 }
 
-/// One rebuilt layer: `length` slots, a bitmap (LSB first) when any of them is null, offsets when it is a list.
+/// One rebuilt layer: `length` slots, a bitmap (LSB first) if any slot is null, offsets if it is a list.
 #[derive(Debug, PartialEq)]
 pub struct LayerOut {
     pub length: usize,
@@ -125,7 +125,7 @@ pub struct LayerOut {
 /// Rebuild every layer from the levels of whole rows.
 ///
 /// `rep` and `def` have one entry per level; either may be missing. The levels must hold exactly `num_items` visible
-/// items and `num_rows` rows. The answer is in the order of `layers`, innermost first.
+/// items and `num_rows` rows. The result is in the order of `layers`, innermost first.
 pub fn unravel(
     layers: &Layers,
     rep: Option<Planes>,
@@ -164,7 +164,7 @@ pub fn unravel(
     Ok(out)
 }
 
-/// Compare the levels with the numbers of their page. True when no definition level is above 0.
+/// Compare the levels with the numbers of their page. True if no definition level is above 0.
 fn check_levels(
     layers: &Layers,
     rep: Option<&Planes>,
@@ -213,27 +213,27 @@ fn check_levels(
     Ok(highest_def == 0)
 }
 
-/// What one list layer needs to know of its numbering.
+/// The numbering of one list layer's levels.
 struct ListLevels {
-    /// The level of an empty list, where there are any.
+    /// The level of an empty list, if there are any.
     empty: Option<u16>,
     /// The last level with a slot in this layer, see `Layers::group_limit`.
     limit: u16,
-    /// No list lies around this one.
+    /// No list encloses this one.
     is_outermost: bool,
-    /// Nor is there a layer with levels.
+    /// No layer with levels encloses this one.
     is_last: bool,
 }
 
-/// The state between two layers, innermost layers done.
+/// The state between two layers, after the inner layers.
 struct Unravelling {
-    /// Remaining entries: repetition levels already lowered by the lists done; empty without lists.
+    /// Remaining entries: repetition levels, already lowered by the finished lists; empty without lists.
     rep: Planes,
-    /// Definition levels of the remaining entries; `None` when all of them are 0.
+    /// Definition levels of the remaining entries; `None` if all of them are 0.
     def: Option<Planes>,
     /// Slots of the current group.
     length: usize,
-    /// Definition levels used up by the layers done.
+    /// Definition levels used up by the finished layers.
     consumed: u16,
 }
 
@@ -250,8 +250,8 @@ impl Unravelling {
         Ok(LayerOut { validity, null_count, ..all_valid })
     }
 
-    /// Entries with a repetition level of 0 continue a list; all others begin one, or stand for a list that is null,
-    /// empty or, above `limit`, missing altogether. The latter all go on to the outer layers.
+    /// Entries with a repetition level of 0 continue a list; all others begin a list, or represent a list that is null,
+    /// empty or, above `limit`, missing altogether. The latter are all passed on to the outer layers.
     fn list<T: Offset>(&mut self, list: &ListLevels, wrap: fn(Vec<T>) -> Offsets) -> Checked<LayerOut> {
         if self.length > T::LAST {
             return damaged!("{} list items do not fit into 32-bit offsets", self.length);
@@ -301,14 +301,14 @@ fn list_goes_on(childless: &Mask, begins: &Mask) -> Checked<bool> {
 
 /// The lists of one layer.
 struct Lists {
-    /// Entries that begin a list of this layer, or stand for one that is null or empty.
+    /// Entries that begin a list of this layer, or represent a null or empty list.
     slots: Mask,
-    /// Entries that own no child: of null, empty and missing lists.
+    /// Entries without a child: those of null, empty and missing lists.
     childless: Option<Mask>,
 }
 
 impl Lists {
-    /// Which lists are valid, if some are not, and how many are not.
+    /// Validity of the lists, if some are null, and the number of nulls.
     fn validity(&self, def: &Planes, childless: &Mask, empty: Option<u16>) -> Checked<(Option<Vec<u8>>, usize)> {
         let mut nulls = childless.copy()?.zip(&self.slots, |childless, slots| childless & slots);
         if let Some(empty) = empty {
@@ -322,7 +322,7 @@ impl Lists {
         })
     }
 
-    /// Where the children of each list begin, and where those of the last one end.
+    /// Start of each list's children, and end of the last list's.
     fn offsets<T: Offset>(&self, num_children: usize, begins: &Mask) -> Checked<Vec<T>> {
         let mut offsets = zeros::<T>(self.slots.count_ones() + 1)?;
         let mut slot = 0;
@@ -366,7 +366,7 @@ impl Offset for i64 {
     }
 }
 
-/// The layers as Python sees them: `[(length, validity or None, null_count, offsets or None)]`.
+/// The layers for Python: `[(length, validity or None, null_count, offsets or None)]`.
 pub fn layers_to_python(py: Python<'_>, layers: Vec<LayerOut>) -> PyResult<Bound<'_, PyList>> {
     let rows = layers.into_iter().map(|layer| {
         let offsets = layer.offsets.map(|offsets| match offsets {

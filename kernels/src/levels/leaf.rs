@@ -1,11 +1,11 @@
-//! A leaf with the layers around it, as every page layout hands it on.
+//! A leaf with its enclosing layers, the result of every page layout.
 
 use crate::buffer::OwnedBuffer;
 use crate::levels::layers::{layers_to_python, LayerOut};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-/// What Python gets for a leaf: number of items, value buffers, layers.
+/// A leaf for Python: number of items, value buffers, layers.
 pub type LeafParts = (usize, Vec<Option<OwnedBuffer>>, Vec<LayerOut>);
 pub type Leaf<'py> = (usize, Vec<Option<OwnedBuffer>>, Bound<'py, PyList>);
 

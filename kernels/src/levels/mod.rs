@@ -1,4 +1,4 @@
-//! Repetition and definition levels (spec: encodings, 2), to nested arrays and back, and rows among them.
+//! Repetition and definition levels (spec: encodings, 2): conversion to nested arrays and back, and selection of rows.
 
 pub mod items;
 pub mod layers;

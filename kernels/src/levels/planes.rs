@@ -1,8 +1,8 @@
 //! Levels as bit planes: plane `b` holds bit `b` of every level, 64 levels to a word, the first one lowest.
 //!
-//! Levels are small numbers, mostly of one or two bits, and what is asked of them is always the same for all: is it
-//! above a limit, is it this one? Such a question is a few operations on whole words, and its answer is a `Mask`, which
-//! is a validity bitmap already. Files store levels packed; they are not expanded in between.
+//! Levels are small numbers, mostly of one or two bits, and all levels are tested in the same way: is it above a limit,
+//! is it this one? Such a test is a few operations on whole words, and its result is a `Mask`, which already is a
+//! validity bitmap. Files store levels packed; they are never expanded in between.
 
 use crate::error::Checked;
 use crate::room::{filled, reserve, vec_with_capacity, zeros, Copied, GatherResults, Grow, Roomy};
@@ -10,7 +10,7 @@ use crate::room::{filled, reserve, vec_with_capacity, zeros, Copied, GatherResul
 /// Words of one plane of a packed group, which holds 1024 levels.
 pub const GROUP_WORDS: usize = 16;
 
-/// A bit for each of `length` levels; the bits behind the last one are 0.
+/// A bit for each of `length` levels; padding bits are 0.
 #[derive(Default)]
 pub struct Mask {
     words: Vec<u64>,
@@ -24,7 +24,7 @@ impl Mask {
         Ok(mask)
     }
 
-    /// The same bits in memory of their own.
+    /// Copy the mask.
     pub fn copy(&self) -> Checked<Self> {
         Ok(Mask { words: self.words.try_to_vec()?, length: self.length })
     }
@@ -50,7 +50,7 @@ impl Mask {
         runs(start, end).map(|(at, count)| self.read(at, count).count_ones() as usize).sum()
     }
 
-    /// Looks ones up by their number, ascending.
+    /// Looks up ones by their number, in ascending order.
     pub fn ones_by_number(&self) -> OnesByNumber<'_> {
         OnesByNumber { words: &self.words, index: 0, before: 0 }
     }
@@ -61,14 +61,14 @@ impl Mask {
         self
     }
 
-    /// The other answer of each level.
+    /// Invert the mask.
     pub fn not(mut self) -> Self {
         self.words.iter_mut().for_each(|word| *word = !*word);
         self.clear_rest();
         self
     }
 
-    /// The bits for which `by` has a one, one behind the other.
+    /// The bits at the ones of `by`, concatenated.
     pub fn compact(&self, by: &Mask) -> Checked<Self> {
         let mut kept = Mask { words: vec_with_capacity(by.count_ones().div_ceil(64))?, length: 0 };
         for (&word, &by) in self.words.iter().zip(&by.words) {
@@ -88,14 +88,14 @@ impl Mask {
         Ok(out)
     }
 
-    /// Make room for `count` more bits.
+    /// Reserve memory for `count` more bits.
     fn make_room(&mut self, count: usize) -> Roomy<()> {
         let words = self.length.saturating_add(count).div_ceil(64);
         let missing = words - self.words.len();
         reserve(&mut self.words, missing)
     }
 
-    /// Append the lowest `count` bits of a word, the others of which are 0. There is room for them.
+    /// Append the lowest `count` bits of a word, whose other bits are 0. The memory is reserved.
     fn add(&mut self, word: u64, count: usize) {
         let used = self.length % 64;
         self.length += count;
@@ -146,16 +146,16 @@ impl Mask {
     }
 }
 
-/// Where the ones of a mask are that are asked for, without a look at each of the others.
+/// Positions of selected ones of a mask, without a look at each of the others.
 pub struct OnesByNumber<'a> {
     words: &'a [u64],
-    /// The word looked at, and how many ones lie before it.
+    /// Current word, and the number of ones before it.
     index: usize,
     before: usize,
 }
 
 impl OnesByNumber<'_> {
-    /// Position of the one with this number, counted from 0 and not below those asked for before.
+    /// Position of the one with this number, counted from 0; numbers must not descend.
     pub fn position(&mut self, number: usize) -> Option<usize> {
         loop {
             let word = *self.words.get(self.index)?;
@@ -179,7 +179,7 @@ fn lowest(count: usize) -> u64 {
     u64::MAX >> (64 - count)
 }
 
-/// Moves the bits of a word that a mask names to its low end: those 1, 2, 4 .. 32 places in turn that have to move so far.
+/// Moves the bits of a word that a mask selects to its low end, in steps: by 1, 2, 4 .. 32 positions.
 struct Compress {
     mask: u64,
     moves: [u64; 6],
@@ -190,7 +190,7 @@ impl Compress {
         let (mut left, mut moves) = (mask, [0; 6]);
         let mut zeros_below = !mask << 1;
         for (step, moved) in moves.iter_mut().enumerate() {
-            // For each bit the lowest bit of how many zeros lie below it: the parity of `zeros_below` up to there.
+            // For each bit, the lowest bit of the number of zeros below it: the parity of `zeros_below` up to there.
             let odd = [1, 2, 4, 8, 16, 32].iter().fold(zeros_below, |parity, shift| parity ^ (parity << shift));
             *moved = odd & left;
             left = (left ^ *moved) | (*moved >> (1 << step));
@@ -219,7 +219,7 @@ impl Planes {
         self.length
     }
 
-    /// No levels; the memory is kept.
+    /// Remove all levels; keeps the memory.
     pub fn clear(&mut self) {
         self.planes.iter_mut().for_each(Mask::clear);
         self.length = 0;
@@ -243,12 +243,12 @@ impl Planes {
         Ok(())
     }
 
-    /// Make room for `count` more levels.
+    /// Reserve memory for `count` more levels.
     fn make_room(&mut self, count: usize) -> Checked<()> {
         Ok(self.planes.iter_mut().try_for_each(|plane| plane.make_room(count))?)
     }
 
-    /// Append the first `count` levels of a group, given as the words of their planes, lowest plane first.
+    /// Append the first `count` levels of a group, passed as the words of their planes, lowest plane first.
     pub fn push_group(&mut self, planes: &[[u64; GROUP_WORDS]], count: usize) -> Checked<()> {
         let sizes = || (0..count).step_by(64).map(|at| (count - at).min(64));
         let is_used =
@@ -267,7 +267,7 @@ impl Planes {
         Ok(())
     }
 
-    /// Append levels `start .. end` of others.
+    /// Append levels `start .. end` of `other`.
     pub fn append(&mut self, other: &Planes, start: usize, end: usize) -> Checked<()> {
         self.widen(other.planes.len())?;
         for (index, plane) in self.planes.iter_mut().enumerate() {
@@ -300,7 +300,7 @@ impl Planes {
         (self.length > 0).then(|| self.planes.iter().enumerate().map(bit).sum())
     }
 
-    /// The highest level; 0 where there are none.
+    /// The highest level; 0 for no levels.
     pub fn highest(&self) -> Checked<u16> {
         let mut candidates = Mask::ones(self.length)?;
         let mut highest = 0;
@@ -314,7 +314,7 @@ impl Planes {
         Ok(highest)
     }
 
-    /// Which levels are above `limit`.
+    /// A mask of the levels above `limit`.
     pub fn above(&self, limit: u16) -> Checked<Mask> {
         let mut above = Mask { words: zeros(self.length.div_ceil(64))?, length: self.length };
         if limit == 0 {
@@ -323,7 +323,7 @@ impl Planes {
         if self.planes.len() < 16 && limit >> self.planes.len() != 0 {
             return Ok(above);
         }
-        // From the highest bit down: those that equal `limit` so far, and those that are above it.
+        // From the highest bit down: levels that equal `limit` so far, and levels that exceed it.
         let mut same = Mask::ones(self.length)?;
         for (index, plane) in self.planes.iter().enumerate().rev() {
             let is_set = limit >> index & 1 == 1;
@@ -335,13 +335,13 @@ impl Planes {
         Ok(above)
     }
 
-    /// The levels for which `by` has a one.
+    /// The levels at the ones of `by`.
     pub fn compact(&self, by: &Mask) -> Checked<Self> {
         let planes = self.planes.iter().map(|plane| plane.compact(by)).try_vec_of()?;
         Ok(Planes { planes, length: by.count_ones() })
     }
 
-    /// All levels, which are above 0, less one.
+    /// Decrement all levels, which must be above 0.
     pub fn less_one(mut self) -> Checked<Self> {
         let mut borrow = Mask::ones(self.length)?;
         for plane in &mut self.planes {
@@ -355,7 +355,7 @@ impl Planes {
 
 /// Bit `plane` of up to 64 levels.
 fn bit_of(levels: &[u16], plane: usize) -> u64 {
-    /// Moves bit 0 of each of eight bytes side by side into the top byte.
+    /// Moves bit 0 of each of eight bytes into the top byte.
     const GATHER: u64 = 0x0102_0408_1020_4080;
     let mut flags = [0u8; 64];
     for (flag, &level) in flags.iter_mut().zip(levels) {

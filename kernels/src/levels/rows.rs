@@ -1,4 +1,4 @@
-//! Selections of rows, and how they apply to the levels of a whole page.
+//! Selections of rows, and their application to the levels of a whole page.
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::damaged;
@@ -20,7 +20,7 @@ pub struct RowRanges<'a> {
 }
 
 impl<'a> RowRanges<'a> {
-    /// Refuses ranges that are not ascending, disjoint and within `num_rows`.
+    /// Rejects ranges that are not ascending, disjoint and within `num_rows`.
     pub fn new(starts: &'a Input, ends: Option<&'a Input>, num_rows: i64) -> PyResult<Self> {
         let rows = RowRanges { starts: starts.i64s()?, ends: ends.map(Input::i64s).transpose()? };
         if let Some(ends) = rows.ends.as_deref().filter(|ends| ends.len() != rows.starts.len()) {
@@ -66,7 +66,7 @@ impl<'a> RowRanges<'a> {
     }
 }
 
-/// `distinct_rows` of the contract.
+/// `distinct_rows` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (rows, /))]
 pub fn distinct_rows(py: Python<'_>, rows: &Bound<'_, PyAny>) -> PyResult<Option<(OwnedBuffer, OwnedBuffer)>> {
@@ -93,7 +93,7 @@ pub fn distinct_rows(py: Python<'_>, rows: &Bound<'_, PyAny>) -> PyResult<Option
 /// `(pages, counts, ends, rows)` of `split_rows`.
 type Split = (Vec<usize>, Vec<usize>, Vec<usize>, OwnedBuffer);
 
-/// `split_rows` of the contract.
+/// `split_rows` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (rows, row_starts, ends, /))]
 pub fn split_rows(
@@ -106,17 +106,17 @@ pub fn split_rows(
     Ok((split.pages, split.counts, split.page_ends, split.relative.into()))
 }
 
-/// Rows of one file by column and page; `PageRows` of the contract.
+/// Rows of one file by column and page; `PageRows` of `_kernels.pyi`.
 #[pyclass(frozen, module = "lance_io._kernels")]
 pub struct PageRows {
-    /// Pages that hold some, numbered within their column, and how many each of them holds.
+    /// Pages with selected rows, numbered within their column, and the number of these rows in each.
     pages: Vec<usize>,
     counts: Vec<usize>,
-    /// Where the part of each column ends in those.
+    /// End of each column's part of `pages`.
     page_ends: Vec<usize>,
-    /// Pages of all columns before each.
+    /// Number of pages in all columns before each column.
     pages_before: Vec<usize>,
-    /// Of all pages one after the other, counted from the start of their page.
+    /// The rows of all pages, relative to the start of their page.
     relative: Vec<i64>,
 }
 
@@ -158,7 +158,7 @@ impl PageRows {
         })
     }
 
-    /// The pages that hold some of the rows, numbered over all columns.
+    /// The pages with selected rows, numbered over all columns.
     #[getter]
     fn pages(&self) -> Roomy<Vec<usize>> {
         let of_column = |column: usize| self.pages[self.column(column)].iter().map(move |page| (column, page));
@@ -189,23 +189,23 @@ impl PageRows {
         self.pages.len()
     }
 
-    /// The pages of a column, as places in the list of all that hold some of the rows.
+    /// The pages of a column, as positions in the list of all pages with selected rows.
     pub fn column(&self, number: usize) -> Range<usize> {
         number.checked_sub(1).map_or(0, |before| self.page_ends[before])..self.page_ends[number]
     }
 
-    /// How many rows each page holds.
+    /// Number of selected rows in each page.
     pub fn counts(&self) -> &[usize] {
         &self.counts
     }
 
-    /// Those of all pages one after the other.
+    /// The rows of all pages, concatenated.
     pub fn rows(&self) -> &[i64] {
         &self.relative
     }
 }
 
-/// Tell of each page that holds some of the rows which these are.
+/// Call `found` for each page with selected rows.
 fn split_column(mut rows: &[i64], starts: &[i64], mut found: impl FnMut(usize, &[i64]) -> Roomy<()>) -> PyResult<()> {
     let mut page = 0;
     while let Some(&row) = rows.first() {
@@ -221,14 +221,14 @@ fn split_column(mut rows: &[i64], starts: &[i64], mut found: impl FnMut(usize, &
     Ok(())
 }
 
-/// What is left of a page's levels after a selection of rows.
+/// The levels of a page after a selection of rows.
 struct Selection {
     num_items: usize,
     layers: Vec<LayerOut>,
     item_ids: Option<Vec<i64>>,
 }
 
-/// `unravel_rows` of the contract: select rows from a page's levels, then rebuild every layer.
+/// `unravel_rows` of `_kernels.pyi`: select rows from a page's levels, then rebuild every layer.
 #[pyfunction]
 #[pyo3(signature = (rep, def_, layers, row_starts, row_ends, num_rows, /))]
 pub fn unravel_rows<'py>(
@@ -252,7 +252,7 @@ pub fn unravel_rows<'py>(
     Ok((selection.num_items, layers_to_python(py, selection.layers)?, item_ids))
 }
 
-/// The levels of a whole page, either vector possibly absent.
+/// The levels of a whole page; either vector may be absent.
 struct PageLevels<'a> {
     rep: Option<&'a [u16]>,
     def: Option<&'a [u16]>,
@@ -266,7 +266,7 @@ fn select(layers: &Layers, page: &PageLevels, rows: &RowRanges) -> Checked<Selec
     }
 }
 
-/// Without lists a row is a level is an item.
+/// Without lists, rows, levels and items are the same.
 fn select_flat(layers: &Layers, page: &PageLevels, rows: &RowRanges) -> Checked<Selection> {
     let num_items = rows.num_rows() as usize;
     let pick = |levels: Option<&[u16]>| -> Checked<Option<Planes>> {
@@ -282,13 +282,13 @@ fn select_flat(layers: &Layers, page: &PageLevels, rows: &RowRanges) -> Checked<
     Ok(Selection { num_items, layers, item_ids: None })
 }
 
-/// With lists, rows are found by their repetition level and items by counting the visible levels.
+/// With lists, repetition levels delimit rows, and counting the visible levels delimits items.
 fn select_nested(layers: &Layers, page: &PageLevels, rep: &[u16], rows: &RowRanges) -> Checked<Selection> {
     if page.def.is_some_and(|def| def.len() != rep.len()) {
         return damaged!("{} repetition levels but {} definition levels", rep.len(), page.def.map_or(0, <[u16]>::len));
     }
     let begins = (0..rep.len()).filter(|&index| rep[index] == layers.max_rep());
-    // Where each row begins, and where the last one ends.
+    // Start of each row, and end of the last.
     let mut row_levels: Vec<usize> = vec_with_capacity(begins.clone().count() + 1)?; // room: the iterator is copied, no vector
     row_levels.try_extend(begins.chain([rep.len()]))?;
     if row_levels.len() != page.num_rows + 1 {

@@ -1,12 +1,12 @@
-//! Nested arrays to levels: the reverse of `layers.rs` (spec: encodings, 2.2 and 2.3).
+//! Shreds nested arrays into levels: the reverse of `layers.rs` (spec: encodings, 2.2 and 2.3).
 //!
-//! A chunk is one leaf of an Arrow array with everything around it: nodes, outermost first, then the leaf. Levels are
-//! made node by node for all rows of a chunk at once. Between two lists every level either owns one slot of the arrays
-//! there, or its row has ended further out (a null or empty list). A list turns the levels that own a slot into as many
-//! as it has items.
+//! A chunk is one leaf of an Arrow array with its ancestors: nodes, outermost first, then the leaf. Levels are computed
+//! node by node for all rows of a chunk at once. Between two lists, every level either owns one slot of the arrays
+//! there, or its row has ended further out (a null or empty list). A list turns the levels that own a slot into one
+//! level per item.
 //!
-//! Which layers are nullable, and so how levels are numbered, is known when all chunks are done. Until then a level is
-//! a *code*: `2 * depth + 1` for a null, `2 * depth + 2` for an empty list, 0 for neither. Codes grow inwards.
+//! Which layers are nullable, and thus the numbering of levels, is known only after all chunks. Until then a level is a
+//! *code*: `2 * depth + 1` for a null, `2 * depth + 2` for an empty list, 0 for neither. Codes grow inwards.
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::error::{Refused, Taken};
@@ -64,21 +64,21 @@ impl Bitmap<'_> {
     }
 }
 
-/// What a node of the way adds to the levels.
+/// The effect of a node on the levels.
 enum Kind<'a> {
-    /// A struct, or the leaf: one slot of its own per slot around it.
+    /// A struct, or the leaf: one slot per slot of its parent.
     Item,
-    /// A struct that its field allows to be null.
+    /// A struct whose field is nullable.
     NullableStruct,
     /// A leaf of Arrow's null type: an item without a bitmap whose slots are all null.
     Null,
     /// A list: slot i holds the items `offsets[i] .. offsets[i + 1]`.
     List(Offsets<'a>),
-    /// A fixed-size list of structs: so many slots per slot around it, all with the same levels (10.6).
+    /// A fixed-size list of structs: a fixed number of slots per slot of its parent, all with the same levels (10.6).
     Repeated(usize),
 }
 
-/// The offsets of a list as Arrow keeps them.
+/// The offsets of a list in Arrow's form.
 #[derive(Clone, Copy)]
 enum Offsets<'a> {
     Narrow(&'a [u8]),
@@ -86,7 +86,7 @@ enum Offsets<'a> {
 }
 
 impl Offsets<'_> {
-    /// Start and length of the items in a slot, `None` where the offsets descend or end.
+    /// Start and length of the items in a slot, `None` if the offsets descend or end.
     #[inline(always)]
     fn items(&self, slot: usize) -> Option<(usize, usize)> {
         let (start, end) = match self {
@@ -111,19 +111,19 @@ struct Node<'a> {
     length: usize,
 }
 
-/// The levels of one chunk, as far as its nodes have been walked.
+/// The levels of one chunk, up to the current node.
 struct Levels {
     rep: Vec<u16>,
-    /// Codes; `None` while all of them would be 0.
+    /// Codes; `None` as long as all of them are 0.
     def: Option<Vec<u16>>,
     count: usize,
     /// The slots of the current node, in the order of the levels that own them.
     runs: Vec<Run>,
-    /// The level that owns each slot; `None` when every level owns one.
+    /// The level that owns each slot; `None` if every level owns one.
     owners: Option<Vec<usize>>,
 }
 
-/// Which codes occur, by depth.
+/// The codes that occur, by depth.
 struct Found {
     null: Vec<bool>,
     empty: Vec<bool>,
@@ -151,7 +151,7 @@ impl Levels {
         self.runs.iter().map(|run| run.count).sum()
     }
 
-    /// The runs lie within arrays of so many slots.
+    /// Check that the runs are within the node's arrays.
     fn check(&self, node: &Node) -> Taken<()> {
         if let Some(bitmap) = &node.validity {
             bitmap.check(node.length)?;
@@ -162,7 +162,7 @@ impl Levels {
         }
     }
 
-    /// Mark the levels whose slot is null here, and not already further out. True when there is any.
+    /// Mark the levels whose slot is null here, and not already further out. Returns whether there is any.
     fn item(&mut self, node: &Node, code: u16) -> Roomy<bool> {
         let (runs, owners, count) = (&self.runs, &self.owners, self.count);
         let (def, mut found) = (&mut self.def, false);
@@ -189,7 +189,7 @@ impl Levels {
         Ok(found)
     }
 
-    /// Turn the levels that own a list into as many as it has items. `rank` is 1 for the innermost list.
+    /// Turn each level that owns a list into one level per item. `rank` is 1 for the innermost list.
     fn list(&mut self, offsets: Offsets, node: &Node, depth: usize, rank: u16, found: &mut Found) -> Taken<()> {
         let mut next =
             Levels { rep: vec_with_capacity(self.count)?, def: None, count: 0, runs: Vec::new(), owners: None };
@@ -256,7 +256,7 @@ fn repeat_each(levels: &[u16], times: usize) -> Roomy<Vec<u16>> {
     Ok(repeated)
 }
 
-/// Append items to runs, joined with the last one where they follow it.
+/// Append items to runs, merged with the last run if they are adjacent.
 fn append_run(runs: &mut Vec<Run>, start: usize, count: usize) -> Roomy<()> {
     match runs.last_mut() {
         Some(last) if last.start + last.count == start => last.count += count,
@@ -265,13 +265,14 @@ fn append_run(runs: &mut Vec<Run>, start: usize, count: usize) -> Roomy<()> {
     Ok(())
 }
 
-/// The shape of the way, the same for all chunks: what each node is, outermost first, the leaf last.
+/// The path to the leaf, the same for all chunks: the kind of each node, outermost first, the leaf last.
 #[derive(PartialEq)]
 struct Way {
     is_list: Vec<bool>,
     is_struct: Vec<bool>,
-    /// Structs that may be null, around the outermost list. They are nullable in every page, for pylance fails to join
-    /// pages where such a struct is all valid with others where it is not. (Inside of lists it fails at the contrary.)
+    /// Nullable structs around the outermost list. They are nullable in every page, because pylance fails to join pages
+    /// in which such a struct is all valid with others in which it is not. (Inside lists it fails in the opposite
+    /// case.)
     may_be_null: Vec<bool>,
 }
 
@@ -280,7 +281,7 @@ impl Way {
         self.is_list.iter().filter(|&&is_list| is_list).count() as u16
     }
 
-    /// What is null below a null struct is null, too: the member of one with nulls may not claim to be all valid.
+    /// Everything below a null struct is null, too, so the member of a struct with nulls may not be marked all valid.
     fn push_down(&self, found: &mut Found) {
         found.null.iter_mut().zip(&self.may_be_null).for_each(|(null, may_be_null)| *null |= may_be_null);
         for (depth, _) in self.is_struct.iter().enumerate().filter(|(_, &is_struct)| is_struct) {
@@ -314,7 +315,7 @@ impl Way {
     }
 }
 
-/// One chunk: some rows of arrays.
+/// A chunk: some rows of arrays.
 struct Chunk<'a> {
     start: usize,
     num_rows: usize,
@@ -349,7 +350,7 @@ impl Chunk<'_> {
     }
 }
 
-/// A page taken apart.
+/// A shredded page.
 struct Page {
     num_slots: usize,
     num_items: usize,
@@ -404,7 +405,7 @@ fn shred_chunks(way: &Way, chunks: &[Chunk]) -> Taken<Page> {
     })
 }
 
-/// The items that are null, numbered from the first of the page on.
+/// The null items, numbered from the first item of the page.
 fn null_items(parts: &[Levels]) -> Roomy<Vec<usize>> {
     let (mut nulls, mut first) = (Vec::new(), 0);
     for part in parts {
@@ -455,7 +456,7 @@ fn node<'a>(args: &NodeArgs<'_>, held: &'a (Option<Input>, Option<Input>)) -> Py
     Ok(Node { kind, validity, length: *length })
 }
 
-/// Take rows of nested arrays apart, see `lance_io/_kernels.pyi`.
+/// Shred rows of nested arrays, see `lance_io/_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (chunks, /))]
 pub fn shred<'py>(py: Python<'py>, chunks: Vec<ChunkArgs<'py>>) -> PyResult<Shredded> {
@@ -481,7 +482,7 @@ pub fn shred<'py>(py: Python<'py>, chunks: Vec<ChunkArgs<'py>>) -> PyResult<Shre
     Ok((page.num_slots, page.num_items, rep, def, page.layers, page.first, page.values))
 }
 
-/// The one way that all chunks take.
+/// The path that all chunks share.
 fn way_of(chunks: &[Chunk]) -> PyResult<Way> {
     let kinds = |chunk: &Chunk, is: fn(&Kind) -> bool| chunk.nodes.iter().map(|node| is(&node.kind)).try_vec();
     let mut ways = chunks.iter().map(|chunk| {

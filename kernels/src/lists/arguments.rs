@@ -1,4 +1,4 @@
-//! What functions of lists are given.
+//! Arguments of list functions.
 
 use crate::buffer::Input;
 use crate::error::invalid;
@@ -6,7 +6,7 @@ use crate::room::{vec_with_capacity, GatherResults, Grow};
 use pyo3::prelude::*;
 use std::borrow::Cow;
 
-/// As Python gives it: `(offsets, present)` of lists, `(first place, is_literal)` of items, or numbers (i64).
+/// As passed by Python: `(offsets, present)` of lists, `(first index, is_literal)` of items, or numbers (i64).
 #[derive(FromPyObject)]
 pub enum Given<'py> {
     Items(usize, bool),
@@ -43,7 +43,7 @@ enum Argument<'a> {
     Numbers(Cow<'a, [i64]>),
 }
 
-/// The arguments of a function: every place that they name lies in the pool.
+/// The arguments of a function; all their indexes are checked to be within the pool.
 pub struct Arguments<'a> {
     columns: Vec<Argument<'a>>,
     pub num_rows: usize,
@@ -51,7 +51,7 @@ pub struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// `pool` is how many items there are.
+    /// `pool` is the number of items.
     pub fn new(held: &'a [Held], num_rows: usize, pool: usize) -> PyResult<Self> {
         let mut columns = vec_with_capacity(held.len())?;
         let mut num_items = 0;
@@ -97,7 +97,7 @@ impl<'a> Arguments<'a> {
         self.columns.len()
     }
 
-    /// The places of a row: those of its list, or that of its item; `None` for a null list.
+    /// The indexes of a row: those of its list, or that of its item; `None` for a null list.
     pub fn places(&self, argument: usize, row: usize) -> PyResult<Option<std::ops::Range<usize>>> {
         match self.columns.get(argument) {
             Some(Argument::Lists { offsets, present }) => {
@@ -113,7 +113,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// The place of a row's item.
+    /// The index of a row's item.
     pub fn item(&self, argument: usize, row: usize) -> PyResult<usize> {
         match self.columns.get(argument) {
             Some(Argument::Items { first, is_literal: true }) => Ok(*first),
@@ -131,7 +131,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// The codes of the pool, or none where a function needs none.
+/// The codes of the pool; none for functions without codes.
 pub fn checked_codes<'a>(codes: Option<&'a Input>, pool: usize) -> PyResult<Cow<'a, [i64]>> {
     let codes = codes.map_or(Ok(Cow::Borrowed(&[][..])), Input::i64s)?;
     if !codes.is_empty() && codes.len() != pool {

@@ -1,4 +1,4 @@
-//! Lists made of others: items added, dropped, replaced, put together.
+//! Computes lists from other lists: adds, removes, replaces and joins items.
 
 use super::arguments::{checked_codes, Arguments, Given, Held};
 use super::{sets, sort};
@@ -8,10 +8,10 @@ use crate::gil;
 use crate::room::{reserve, vec_with_capacity, Grow};
 use pyo3::prelude::*;
 
-/// Puts the places of a row's list to the others; says whether there is a list.
+/// Appends the indexes of a row's list; returns whether the list is not null.
 pub type Edit = fn(&Arguments<'_>, &[i64], usize, &mut Vec<i64>) -> PyResult<bool>;
 
-/// The place of a null item.
+/// The index of a null item.
 pub const NULL: i64 = -1;
 
 fn find(name: &str) -> Option<(Edit, bool)> {
@@ -36,7 +36,7 @@ fn find(name: &str) -> Option<(Edit, bool)> {
 
 pub type Edited = (OwnedBuffer, OwnedBuffer, OwnedBuffer);
 
-/// `edit_lists` of the contract.
+/// `edit_lists` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (function, num_rows, arguments, pool_items, codes, items_max, /))]
 pub fn edit_lists(
@@ -80,7 +80,7 @@ fn put(places: impl Iterator<Item = usize>, out: &mut Vec<i64>) -> PyResult<bool
     Ok(true)
 }
 
-/// All items of all arguments; null lists are left out, and null when all are.
+/// All items of all arguments; null lists are skipped; null if all are null.
 fn concatenate(arguments: &Arguments<'_>, _: &[i64], row: usize, out: &mut Vec<i64>) -> PyResult<bool> {
     let mut is_there = false;
     for argument in 0..arguments.len() {
@@ -104,7 +104,7 @@ fn without_first(arguments: &Arguments<'_>, _: &[i64], row: usize, out: &mut Vec
     arguments.places(0, row)?.map_or(Ok(false), |places| put(places.skip(1), out))
 }
 
-/// From a position to another, both from 1, or from the end when negative, in steps.
+/// From one position to another, both from 1, or from the end if negative, in steps.
 fn part(arguments: &Arguments<'_>, _: &[i64], row: usize, out: &mut Vec<i64>) -> PyResult<bool> {
     let Some(places) = arguments.places(0, row)? else {
         return Ok(false);
@@ -136,7 +136,7 @@ fn part(arguments: &Arguments<'_>, _: &[i64], row: usize, out: &mut Vec<i64>) ->
     Ok(true)
 }
 
-/// Cut, or filled up with an item or nulls, to a number.
+/// Truncated, or filled up with an item or nulls, to a number of items.
 fn resize(arguments: &Arguments<'_>, _: &[i64], row: usize, out: &mut Vec<i64>) -> PyResult<bool> {
     let Some(places) = arguments.places(0, row)? else {
         return Ok(false);
@@ -155,7 +155,7 @@ fn resize(arguments: &Arguments<'_>, _: &[i64], row: usize, out: &mut Vec<i64>) 
     Ok(true)
 }
 
-/// Without the first items, so many, that equal one; null where that is.
+/// Remove the first items that equal an item, up to a count; null if the item is null.
 fn remove(arguments: &Arguments<'_>, codes: &[i64], row: usize, out: &mut Vec<i64>) -> PyResult<bool> {
     let Some(places) = arguments.places(0, row)? else {
         return Ok(false);
@@ -172,7 +172,7 @@ fn remove(arguments: &Arguments<'_>, codes: &[i64], row: usize, out: &mut Vec<i6
     )
 }
 
-/// With another item in place of the first, so many, that equal one.
+/// Replace the first items that equal an item, up to a count.
 fn replace(arguments: &Arguments<'_>, codes: &[i64], row: usize, out: &mut Vec<i64>) -> PyResult<bool> {
     let Some(places) = arguments.places(0, row)? else {
         return Ok(false);
@@ -193,7 +193,7 @@ fn replace(arguments: &Arguments<'_>, codes: &[i64], row: usize, out: &mut Vec<i
     )
 }
 
-/// `sort_lists` of the contract.
+/// `sort_lists` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (num_rows, lists, pool_items, keys, valid, descending, nulls_first, /))]
 #[allow(clippy::too_many_arguments)]
@@ -229,7 +229,7 @@ pub fn sort_lists(
     })
 }
 
-/// `extremes_of_lists` of the contract.
+/// `extremes_of_lists` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (num_rows, lists, pool_items, keys, valid, largest, /))]
 pub fn extremes_of_lists(

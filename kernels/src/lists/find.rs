@@ -1,4 +1,4 @@
-//! Where items are in lists.
+//! Finds items in lists.
 
 use super::arguments::{Arguments, Given, Held};
 use super::edit::NULL;
@@ -8,7 +8,7 @@ use crate::gil;
 use crate::room::{vec_with_capacity, Grow};
 use pyo3::prelude::*;
 
-/// `find_in_lists` of the contract.
+/// `find_in_lists` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (num_rows, arguments, codes, /))]
 pub fn find_in_lists(
@@ -30,7 +30,7 @@ pub fn find_in_lists(
     })
 }
 
-/// Where an item occurs first, from 1, or from a position on; 0 where it does not, or there is no list.
+/// First position of an item, from 1, or from a position on; 0 if there is none, or no list.
 fn position(arguments: &Arguments<'_>, codes: &[i64], row: usize) -> PyResult<i64> {
     let Some(places) = arguments.places(0, row)? else {
         return Ok(0);
@@ -45,7 +45,7 @@ fn position(arguments: &Arguments<'_>, codes: &[i64], row: usize) -> PyResult<i6
     Ok(at.map_or(0, |at| (at + skipped) as i64 + 1))
 }
 
-/// `positions_in_lists` of the contract.
+/// `positions_in_lists` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (num_rows, arguments, codes, /))]
 pub fn positions_in_lists(
@@ -73,7 +73,7 @@ pub fn positions_in_lists(
     })
 }
 
-/// `first_valid_items` of the contract.
+/// `first_valid_items` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (num_rows, lists, valid, /))]
 pub fn first_valid_items(

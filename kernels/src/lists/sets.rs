@@ -1,4 +1,4 @@
-//! Lists as sets: distinct items in the order in which they come.
+//! Lists as sets: distinct items in order of appearance.
 
 use super::arguments::Arguments;
 use crate::room::{Grow, NoMemory, Roomy};
@@ -6,10 +6,10 @@ use pyo3::prelude::*;
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// Up to so many items are looked up one after the other.
+/// Up to this number of items, a linear search is used.
 const FEW_ITEMS: usize = 24;
 
-/// Whether a code is among those of some places.
+/// Whether a code is among those of some indexes.
 enum Members<'a> {
     Few(&'a [i64]),
     Many(HashSet<i64>),
@@ -42,7 +42,7 @@ fn add(seen: &mut HashSet<i64>, code: i64) -> Roomy<bool> {
     Ok(seen.insert(code)) // room: reserved
 }
 
-/// Put the places whose codes are wanted, and were not put since `begin`.
+/// Append the indexes whose codes are wanted, and are not yet in the output since `begin`.
 fn put(
     codes: &[i64],
     places: impl Iterator<Item = usize>,
@@ -87,7 +87,7 @@ pub fn union(arguments: &Arguments<'_>, codes: &[i64], row: usize, out: &mut Vec
     put(codes, ours.chain(theirs), most, |_| true, out)
 }
 
-/// In the order of the longer list, of the first where both are as long.
+/// In the order of the longer list; of the first if both are equally long.
 pub fn intersect(arguments: &Arguments<'_>, codes: &[i64], row: usize, out: &mut Vec<i64>) -> PyResult<bool> {
     let Some((ours, theirs)) = both(arguments, row)? else {
         return Ok(false);

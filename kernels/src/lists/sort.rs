@@ -1,4 +1,4 @@
-//! The order of items within a list.
+//! Sorts the items within a list.
 
 use crate::buffer::Input;
 use crate::error::invalid;
@@ -11,7 +11,7 @@ enum Values<'a> {
     Texts(&'a Texts<'a>),
 }
 
-/// What items are sorted by: numbers, or byte strings.
+/// The sort keys of items: numbers, or byte strings.
 pub struct Keys<'a> {
     values: Argument<'a>,
     valid: Option<&'a [u8]>,
@@ -73,6 +73,6 @@ impl<'a> Keys<'a> {
     }
 
     pub fn order(&self, places: &mut [i64]) {
-        places.sort_unstable_by(|a, b| self.compare(*a, *b).then(a.cmp(b))); // a stable one needs memory
+        places.sort_unstable_by(|a, b| self.compare(*a, *b).then(a.cmp(b))); // a stable sort needs memory
     }
 }

@@ -1,10 +1,10 @@
-//! Where rows lie in a mini-block page: chunk metadata, the repetition index, and the byte ranges that hold a selection
-//! of rows.
+//! Locates rows in a mini-block page: chunk metadata, the repetition index, and the byte ranges for a selection of
+//! rows.
 //!
 //! ```text
 //! chunk word        u16, in wide pages u32   (chunk bytes / 8 - 1) << 4 | log2(values)
 //! repetition index  per chunk: a u64         rows that end in the chunk
-//!                              b u64         levels of a row that goes on in the next chunk, 0 without one
+//!                              b u64         levels of a row that continues in the next chunk, 0 without one
 //! ```
 
 use crate::buffer::{Input, OwnedBuffer};
@@ -16,10 +16,10 @@ use crate::room::{reserve, vec_with_capacity, Grow, Roomy};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// Sizes of chunks are told in units of this many bytes.
+/// Chunk words store sizes in units of this many bytes.
 const CHUNK_UNIT_BYTES: i64 = 8;
 
-/// Where chunks begin: byte offsets and items, both with the end of the last.
+/// Start of each chunk: byte offsets and items, both with the end of the last.
 pub fn read_words(bytes: &[u8], wide: bool, num_items: i64, chunks_bytes: i64) -> Checked<(Vec<i64>, Vec<i64>)> {
     if wide {
         read_chunk_words(words_of(bytes)?.map(u32::from_le_bytes), num_items, chunks_bytes)
@@ -36,7 +36,7 @@ fn words_of<const N: usize>(bytes: &[u8]) -> Checked<impl ExactSizeIterator<Item
     }
 }
 
-/// Running sums of bytes and of items; the last chunk holds what the others leave.
+/// Running sums of bytes and of items; the last chunk holds the remaining items.
 fn read_chunk_words(
     words: impl ExactSizeIterator<Item = u32>,
     num_items: i64,
@@ -77,7 +77,7 @@ fn read_chunk_words(
 /// A chunk counts its levels in a u16.
 const CHUNK_LEVELS_MAX: u64 = u16::MAX as u64;
 
-/// From rows that *end* in each chunk to rows that *begin* there.
+/// Convert rows that *end* in each chunk to rows that *begin* there.
 pub fn read_repetition(index: &[u8], num_chunks: usize, num_rows: u64) -> Checked<(Vec<i64>, Vec<u8>)> {
     let (entries, rest) = index.as_chunks::<16>();
     if entries.len() != num_chunks || !rest.is_empty() {
@@ -115,7 +115,7 @@ pub fn read_repetition(index: &[u8], num_chunks: usize, num_rows: u64) -> Checke
     Ok((row_starts, preambles))
 }
 
-/// `plan_chunks` of the contract.
+/// `plan_chunks` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (row_starts, row_ends, byte_offsets, starts, preamble, base_bytes, /))]
 pub fn plan_chunks(
@@ -138,19 +138,19 @@ pub fn plan_chunks(
     Ok((plan.chunk_ids.into(), plan.range_firsts.into(), plan.range_starts.into(), plan.range_ends.into()))
 }
 
-/// The chunks of a page as `read_words` and `read_repetition` tell them: n chunks, n + 1 offsets and starts.
+/// The chunks of a page according to `read_words` and `read_repetition`: n chunks, n + 1 offsets and starts.
 pub struct ChunkTable<'a> {
     byte_offsets: &'a [i64],
     starts: &'a [i64],
     preamble: Option<&'a [u8]>,
     base_bytes: i64,
-    /// Rows per chunk, about.
+    /// Approximate rows per chunk.
     chunk_rows: i64,
 }
 
-/// Chunks that hold some rows, and the byte ranges they lie in; of several pages, one page after the other.
+/// Chunks with selected rows, and their byte ranges; of several pages, page after page.
 ///
-/// `range_firsts` count from the first chunk of their page.
+/// `range_firsts` are relative to the first chunk of their page.
 #[derive(Default)]
 pub struct ChunkPlan {
     pub chunk_ids: Vec<i64>,
@@ -160,7 +160,7 @@ pub struct ChunkPlan {
 }
 
 impl ChunkPlan {
-    /// A range of a page without chunks.
+    /// Add a range of a page without chunks.
     pub fn add_range(&mut self, start: i64, end: i64) -> Roomy<()> {
         self.range_firsts.try_push(0)?;
         self.range_starts.try_push(start)?;
@@ -192,7 +192,7 @@ impl<'a> ChunkTable<'a> {
         }
         let num_rows = starts[num_chunks];
         let (chunks, first) = (num_chunks as i64, starts.get(1).copied().unwrap_or(0));
-        // Chunks of fixed-width values are of one length, but for the last.
+        // Chunks of fixed-width values have one length, except for the last.
         let is_even = first > 0 && (num_rows - 1) / first + 1 == chunks;
         let chunk_rows = if is_even { first } else { (num_rows / chunks.max(1)).max(1) };
         Ok(ChunkTable { byte_offsets, starts, preamble, base_bytes, chunk_rows })
@@ -218,13 +218,13 @@ impl<'a> ChunkTable<'a> {
         Ok(())
     }
 
-    /// The chunk from `position` on in which a row begins: the last one whose start is not behind it.
+    /// The chunk from `position` on in which a row begins: the last one that starts no later than the row.
     ///
-    /// From where it would be if all chunks were alike: doubling steps, then bisection. Rows far apart would otherwise
-    /// touch a dozen places of the table each, and most of them are not in the processor's caches.
+    /// Starts from the position at which it would be if all chunks were equal: doubling steps, then bisection. A plain
+    /// bisection for distant rows would touch a dozen cache lines of the table each, most of them cache misses.
     fn seek(&self, position: usize, row: i64) -> usize {
         if self.starts.get(position + 1).is_none_or(|&next| row < next) {
-            return position; // as for most rows where a chunk has several
+            return position; // the common case if a chunk has several selected rows
         }
         let guess = (row / self.chunk_rows) as usize;
         let is_behind = guess > position && self.starts.get(guess).is_some_and(|&start| start <= row);
@@ -238,7 +238,7 @@ impl<'a> ChunkTable<'a> {
         position + low + ahead[low..high].partition_point(|&start| start <= row)
     }
 
-    /// The chunk in which the row before `end` ends.
+    /// The last chunk of the row before `end`.
     fn last_chunk(&self, first: usize, end: i64) -> usize {
         let Some(preamble) = self.preamble else {
             return self.seek(first, end - 1);
@@ -251,8 +251,8 @@ impl<'a> ChunkTable<'a> {
         }
     }
 
-    /// Append chunks `first..=last`, to the last range where they follow it directly. The page's part of the plan begins
-    /// at `first_chunk`.
+    /// Append chunks `first..=last`, merged with the last range if they are adjacent. The page's part of the plan
+    /// begins at `first_chunk`.
     fn add(&self, plan: &mut ChunkPlan, first_chunk: usize, first: usize, last: usize) -> Checked<()> {
         reserve(&mut plan.chunk_ids, last + 1 - first)?;
         let follows = plan.chunk_ids[first_chunk..].last().is_some_and(|&previous| previous + 1 == first as i64);

@@ -1,5 +1,5 @@
-//! Wanted rows of a mini-block page, in two passes over the selected chunks: levels first, which says what items of each
-//! chunk are wanted, then values.
+//! Decodes selected rows of a mini-block page, in two passes over their chunks: levels first, which determine the
+//! selected items of each chunk, then values.
 
 use crate::decode::dictionary::Items;
 use crate::error::invalid;
@@ -14,7 +14,7 @@ use crate::sink::{count, Pick};
 use pyo3::PyResult;
 
 impl Page {
-    /// Decode what is wanted of a page.
+    /// Decode the selected rows of a page.
     pub fn decode(
         &self,
         tables: &Tables<'_>,
@@ -39,7 +39,7 @@ impl Page {
     }
 
     fn decode_values(&self, chunks: &[Chunk<'_>], picks: &[Pick], num_items: usize) -> PyResult<Values<'_>> {
-        // A guess for the bytes of variable-width values: their share of the chunks they lie in.
+        // An estimate for the bytes of variable-width values: their share of the chunks.
         let fetched: usize = chunks.iter().map(|chunk| chunk.bytes.len()).sum();
         let all: usize = chunks.iter().map(|chunk| chunk.num_items).sum();
         let share = (fetched as u128 * num_items as u128 / all.max(1) as u128) as usize;

@@ -1,7 +1,7 @@
-//! Mini-block pages, the writing half of `page.rs` (spec: encodings, 3): cut a page into chunks, put them together.
+//! Mini-block pages, the writing half of `page.rs` (spec: encodings, 3): splits a page into chunks and assembles them.
 //!
-//! Two steps, because levels are compressed in between, with one codec for all chunks: `plan_miniblock` says which
-//! values and levels each chunk holds, `encode_miniblock` writes the chunks.
+//! There are two steps, because levels are compressed in between, with one codec for all chunks: `plan_miniblock`
+//! returns the values and levels of each chunk, `encode_miniblock` writes the chunks.
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::decode::codec::{Codec, Program};
@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use std::num::TryFromIntError;
 
 const CHUNK_UNIT_BYTES: usize = 8;
-/// Sizes that fit the chunk words and chunk headers of file version 2.1, and of 2.2.
+/// Maximum size for the chunk words and headers of file version 2.1, and of 2.2.
 const NARROW_CHUNK_BYTES_MAX: usize = 32 << 10;
 const WIDE_CHUNK_BYTES_MAX: usize = 1 << 31;
 
@@ -38,7 +38,7 @@ fn sources(inputs: &[(Input, usize)]) -> Roomy<Vec<Source<'_>>> {
     inputs.iter().map(|(input, bit_offset)| Source { bytes: input.bytes(), bit_offset: *bit_offset }).try_vec()
 }
 
-/// `plan_miniblock` of the contract.
+/// `plan_miniblock` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (codec, buffers, num_values, target_bytes, definition, max_visible, num_levels, levels_max, /))]
 #[allow(clippy::too_many_arguments)]
@@ -65,7 +65,7 @@ pub fn plan_miniblock(
     Ok(bounds.map(|(items, levels)| (items.into(), levels.into())))
 }
 
-/// How many levels go with values.
+/// Number of levels for a number of values.
 struct LevelCounts<'a> {
     definition: Option<&'a [u16]>,
     max_visible: u16,
@@ -88,7 +88,7 @@ impl LevelCounts<'_> {
         }
     }
 
-    /// The level behind the `count`-th value from `level` on.
+    /// The level after the `count`-th value from `level` on.
     fn advance(&self, level: usize, count: usize) -> usize {
         let Some(definition) = self.definition.filter(|_| self.num_levels > self.num_values) else {
             return level + count;
@@ -100,13 +100,13 @@ impl LevelCounts<'_> {
             at += missing;
             missing -= visible;
         }
-        // Invisible levels directly behind the last value were not stepped over: each step ends on a counted stretch,
-        // and the last one held nothing but values.
+        // Invisible levels directly after the last value were not skipped: each step ends after a counted stretch, and
+        // the last one contained only values.
         at
     }
 }
 
-/// Borders of the chunks, as values and as levels; `None` when not even two values keep within `levels_max`.
+/// Borders of the chunks, as values and as levels; `None` if not even two values stay within `levels_max`.
 fn plan(values: &dyn Values, levels: &LevelCounts<'_>, levels_max: usize) -> Roomy<Option<(Vec<i64>, Vec<i64>)>> {
     let (mut item_bounds, mut level_bounds) = (vec![0], vec![0]);
     let (mut item, mut level) = (0, 0);
@@ -132,7 +132,7 @@ fn plan(values: &dyn Values, levels: &LevelCounts<'_>, levels_max: usize) -> Roo
     Ok(Some((item_bounds, level_bounds)))
 }
 
-/// `encode_miniblock` of the contract.
+/// `encode_miniblock` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (codec, wide, buffers, item_bounds, target_bytes, level, levels, level_bounds, /))]
 #[allow(clippy::too_many_arguments)]
@@ -174,21 +174,21 @@ pub fn encode_miniblock<'py>(
     Ok(made.map(|(words, out)| (words.into(), out.into(), num_buffers, plain, coded)))
 }
 
-/// Borders of the chunks of a page; as many of items as of levels, at least one.
+/// Borders of the chunks of a page; equal numbers for items and levels, at least one.
 pub struct Bounds<'a> {
     pub items: &'a [i64],
     pub levels: &'a [i64],
 }
 
-/// Borders of the chunks of a page without lists: a level goes with every value. `None` as `plan` has it.
+/// Borders of the chunks of a page without lists: one level per value. `None` as in `plan`.
 pub fn plan_flat(values: &dyn Values, num_values: usize, levels_max: usize) -> Roomy<Option<Vec<i64>>> {
     let levels = LevelCounts { definition: None, max_visible: 0, num_values, num_levels: num_values };
     Ok(plan(values, &levels, levels_max)?.map(|(items, _)| items))
 }
 
-/// Words and chunks; `None` when one is too large for its file version.
+/// Words and chunks; `None` if one is too large for its file version.
 ///
-/// levels  blocks of levels, and where each of them begins: as many as chunks, and the end
+/// levels  blocks of levels, and the start of each of them: one per chunk, and the end
 pub fn put_chunks(
     wide: bool,
     values: &mut dyn Values,
@@ -203,9 +203,9 @@ pub fn put_chunks(
     }
 }
 
-/// Why chunks are not written.
+/// Reason why chunks cannot be written.
 enum Stop {
-    /// One is too large for its file version.
+    /// A chunk is too large for its file version.
     TooLarge,
     NoMemory(NoMemory),
 }
@@ -256,7 +256,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// Append one chunk and its word; `None` when it is too large for its file version.
+    /// Append one chunk and its word; `None` if it is too large for its file version.
     fn chunk<'a>(
         &mut self,
         values: &mut dyn Values,
@@ -269,7 +269,8 @@ impl Writer {
         let has_levels = blocks.len() > 0;
         let mut head = Vec::new();
         head.try_append(&u16::try_from(if has_levels { num_levels } else { 0 })?.to_le_bytes())?;
-        // Sizes are known when their bytes are there; their number is, so the header gets its room at once.
+        // Buffer sizes are known only after writing, but their number is fixed, so the header's space is reserved
+        // first.
         let size_bytes = if self.wide { 4 } else { 2 };
         let head_bytes = head.len() + 2 * blocks.len() + size_bytes * values.num_buffers();
         self.out.try_resize(start + head_bytes.next_multiple_of(CHUNK_UNIT_BYTES), 0)?;
@@ -305,7 +306,7 @@ impl Writer {
     }
 }
 
-/// `repetition_index` of the contract.
+/// `repetition_index` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (repetition, level_bounds, max_rep, /))]
 pub fn repetition_index(
@@ -322,7 +323,7 @@ pub fn repetition_index(
     Ok(gil::release(py, repetition.len(), || index_rows(&repetition, &bounds, max_rep))?.into())
 }
 
-/// Per chunk: rows that end in it, and levels of the row that it leaves unfinished.
+/// Per chunk: rows that end in it, and levels of the row that continues after it.
 fn index_rows(repetition: &[u16], bounds: &[i64], max_rep: u16) -> Roomy<Vec<u8>> {
     let mut index = vec_with_capacity(bounds.len() * 16)?;
     for pair in bounds.windows(2) {
@@ -331,7 +332,7 @@ fn index_rows(repetition: &[u16], bounds: &[i64], max_rep: u16) -> Roomy<Vec<u8>
         let begun = levels.iter().filter(|&&level| level == max_rep).count();
         let continues = repetition.get(end).is_some_and(|&level| level != max_rep);
         let opens_row = levels.first() == Some(&max_rep);
-        // Every row start but one at the very front ends the row before it; so does a row start right behind.
+        // Every row start but one at the very front ends the previous row; so does a row start right after the chunk.
         let ended = begun - opens_row as usize + !continues as usize;
         let unfinished = match continues {
             true => levels.len() - levels.iter().rposition(|&level| level == max_rep).unwrap_or(0),

@@ -1,4 +1,4 @@
-//! A mini-block page with its index, parsed once and held for all reads of it.
+//! A mini-block page with its index, parsed once and held for all its reads.
 
 use crate::buffer::Input;
 use crate::decode::dictionary::{Items, Kind};
@@ -15,7 +15,7 @@ type Optional<'py> = Option<Bound<'py, PyAny>>;
 /// `(offsets or None, data)` of the decoded dictionary.
 type Dictionary<'py> = Option<(Optional<'py>, Bound<'py, PyAny>)>;
 
-/// A page's program, place and the tables of its chunks; `IndexedPage` of the contract.
+/// A page's program, file offset and chunk tables; `IndexedPage` of `_kernels.pyi`.
 #[pyclass(frozen, module = "lance_io._kernels")]
 pub struct IndexedPage {
     pub page: Page,
@@ -27,18 +27,18 @@ pub struct IndexedPage {
     dictionary: Option<(Option<Input>, Input)>,
 }
 
-/// What was planned for a page: which rows are wanted, and where their chunks lie in the bytes fetched.
+/// The plan for a page: the selected rows, and the positions of their chunks in the fetched bytes.
 pub struct Wanted<'a> {
     pub range_offsets: &'a [i64],
     pub range_firsts: &'a [i64],
     pub chunk_ids: &'a [i64],
     pub row_starts: &'a [i64],
-    /// Each start is one row where there are no ends.
+    /// Without ends, each start is one row.
     pub row_ends: Option<&'a [i64]>,
 }
 
 impl Wanted<'_> {
-    /// How many rows lie between the first and the last wanted one, to tell how much work there is.
+    /// Number of rows between the first and the last selected row, as a measure of the work.
     pub fn span(&self) -> usize {
         let first = self.row_starts.first().copied().unwrap_or(0);
         let end = self.row_ends.unwrap_or(self.row_starts).last().copied().unwrap_or(0);
@@ -79,7 +79,7 @@ impl IndexedPage {
 }
 
 impl IndexedPage {
-    /// Add the chunks of single rows, ascending, and the byte ranges that they lie in, to a plan of several pages.
+    /// Add the chunks of single rows, ascending, and their byte ranges, to a plan of several pages.
     pub fn plan(&self, rows: &[i64], plan: &mut ChunkPlan) -> PyResult<()> {
         let byte_offsets = self.byte_offsets.i64s()?;
         let starts = self.row_starts.as_ref().unwrap_or(&self.item_starts).i64s()?;
@@ -88,7 +88,7 @@ impl IndexedPage {
         Ok(table.plan(&RowRanges::of_rows(rows, table.num_rows())?, plan)?)
     }
 
-    /// Decode the wanted rows from `bytes`.
+    /// Decode the selected rows from `bytes`.
     pub fn decode(&self, wanted: &Wanted<'_>, bytes: &[u8]) -> PyResult<LeafParts> {
         let byte_offsets = self.byte_offsets.i64s()?;
         let item_starts = self.item_starts.i64s()?;
@@ -119,7 +119,7 @@ impl IndexedPage {
     }
 }
 
-/// `decode_miniblock` of the contract.
+/// `decode_miniblock` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (page, buffer, range_offsets, range_firsts, chunk_ids, row_starts, row_ends, /))]
 #[allow(clippy::too_many_arguments)]

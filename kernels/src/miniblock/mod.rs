@@ -1,8 +1,7 @@
 //! Mini-block pages (spec: encodings, 3), read and written.
 //!
-//! `indexed_page` is a page with what is known of its chunks, `chunks` plans which of them to read, `decode` reads the
-//! rows wanted of them: levels (`select`), then `values`. `whole` reads many pages from end to end, `small_pages` writes
-//! many.
+//! `indexed_page` is a page with its chunk tables, `chunks` plans which of them to read, `decode` decodes the selected
+//! rows: levels (`select`), then `values`. `whole` reads many pages from end to end, `small_pages` writes many.
 
 pub mod chunks;
 pub mod decode;

@@ -1,4 +1,4 @@
-//! Mini-block pages (spec: encodings, 3): small chunks of levels and values, each decoded on its own.
+//! Mini-block pages (spec: encodings, 3): small chunks of levels and values, each decoded separately.
 //!
 //!     u16 num_levels
 //!     u16 rep_size                where the page has repetition
@@ -50,12 +50,12 @@ pub struct Header<'a> {
     pub num_levels: usize,
     pub rep: &'a [u8],
     pub def: &'a [u8],
-    /// Where the sizes of the value buffers are, and where the buffers begin.
+    /// Position of the sizes of the value buffers, and of the buffers.
     sizes_at: usize,
     values_at: usize,
 }
 
-/// Takes byte runs of a chunk one by one, each padded to 8.
+/// Takes consecutive parts of a chunk, each padded to 8.
 fn take_padded<'a>(bytes: &'a [u8], at: &mut usize, size: usize) -> Checked<&'a [u8]> {
     let end = at.saturating_add(size);
     let Some(run) = bytes.get(*at..end) else {

@@ -1,4 +1,4 @@
-//! Which items of each selected chunk are wanted, and the levels of the wanted rows.
+//! Selects the items of each chunk, and the levels of the selected rows.
 
 use crate::damaged;
 use crate::decode::block;
@@ -11,19 +11,19 @@ use crate::room::{Grow, Roomy};
 use crate::sink::{count, Pick};
 use pyo3::PyResult;
 
-/// What is wanted of all chunks: items, and the levels of their rows.
+/// The selection in all chunks: items, and the levels of their rows.
 pub struct Selection {
     pub picks: Vec<Pick>,
     pub levels: Levels,
 }
 
-/// Levels of the wanted rows, as far as the page has any.
+/// Levels of the selected rows, if the page has any.
 pub struct Levels {
     pub rep: Option<Planes>,
     pub def: Option<Planes>,
 }
 
-/// Add a range to those of a chunk, which begin at `first`; it may continue the last one.
+/// Add a range to those of a chunk, which begin at `first`; merges it with the last one if they are adjacent.
 fn push_pick(picks: &mut Vec<Pick>, first: usize, start: usize, end: usize) -> Roomy<()> {
     if start == end {
         return Ok(());
@@ -37,12 +37,13 @@ fn push_pick(picks: &mut Vec<Pick>, first: usize, start: usize, end: usize) -> R
     picks.try_push(Pick { start, end })
 }
 
-/// Names the chunk that damage was found in.
+/// Adds the chunk to an error about damage.
 pub fn in_chunk(id: usize) -> impl Fn(Fault) -> Fault {
     move |damage| damage.within(&format!("chunk {id}"))
 }
 
-// -- without repetition: rows are items, and levels go with them one to one --------------------------------------------
+// -- without repetition: rows are items, with one level each
+// ------------------------------------------------------------
 
 pub fn select_flat(page: &Page, tables: &Tables<'_>, chunks: &mut [Chunk<'_>], num_rows: usize) -> PyResult<Selection> {
     let (mut picks, mut position) = (Vec::new(), 0);
@@ -83,7 +84,7 @@ fn flat_levels(page: &Page, chunks: &[Chunk<'_>], picks: &[Pick]) -> Checked<Opt
 
 // -- with repetition -------------------------------------------------------------------------------------------------
 
-/// Decode the levels of each chunk, keep those of the wanted rows, count the items that they own.
+/// Decode the levels of each chunk, keep those of the selected rows, count the items that they own.
 pub fn select_nested(page: &Page, tables: &Tables<'_>, chunks: &mut [Chunk<'_>]) -> PyResult<Selection> {
     let Some((starts, preambles)) = tables.rows else { return Err(invalid("row starts of the chunks are missing")) };
     let mut scratch = ChunkLevels::default();
@@ -164,13 +165,13 @@ impl ChunkLevels {
         Ok(())
     }
 
-    /// Whether the last row of the chunk is wanted.
+    /// Whether the last row of the chunk is selected.
     fn ends_wanted(&self, wanted: &[Pick]) -> bool {
         wanted.last().is_some_and(|pick| pick.end == self.rep.len())
     }
 }
 
-/// What is kept of all chunks.
+/// The kept levels and picks of all chunks.
 struct Kept {
     picks: Vec<Pick>,
     rep: Planes,

@@ -1,11 +1,12 @@
-//! Many small pages of plain columns in one call: from Arrow buffers to the bytes of a file and of its metadata.
+//! Encodes many small pages of plain columns in one call: from Arrow buffers to the bytes of a file and of its
+//! metadata.
 //!
-//! A page of a few rows costs next to nothing, deciding how to write it column by column in Python costs a lot. What is
-//! decided here is what `encodings/write_pages.py` decides for columns without options, for the commonest of pages: plain
-//! mini-blocks, constants of fixed width, all null. Everything else is left to the caller.
+//! Encoding a page of a few rows is cheap, but choosing its encoding column by column in Python is expensive. This
+//! module makes the same choices as `encodings/write_pages.py` for columns without options, for the most common pages:
+//! plain mini-blocks, constants of fixed width, all null. Everything else is left to the caller.
 //!
 //! ```text
-//! data    chunks of the pages, each filled up to 64 bytes
+//! data    chunks of the pages, each padded to 64 bytes
 //! index   chunk words of the pages, in the same way
 //! entry   a page's part of its column's message (`container/columns.rs`)
 //! ```
@@ -31,10 +32,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::borrow::Cow;
 
-/// Places of buffers in a file are multiples of this; what is between them is filled with `PAD`.
+/// Buffers in a file begin at multiples of this; they are padded with `PAD`.
 const ALIGNMENT_BYTES: usize = 64;
 const PAD: u8 = b'H';
-/// Values looked at first, and how few different ones speak for a dictionary.
+/// Number of values in the first probe, and the number of distinct ones below which a dictionary is likely.
 const PROBE_VALUES: usize = 32;
 const PROBE_DISTINCT_MAX: usize = 8;
 const RUN_LENGTH_BYTES: usize = 1;
@@ -42,7 +43,7 @@ const RUN_LENGTH_BYTES: usize = 1;
 const ALL_VALID_ITEM: u8 = 1;
 const NULLABLE_ITEM: u8 = 3;
 
-/// Thresholds of the general writer; `PageRules` of the contract.
+/// Thresholds of the general writer; `PageRules` of `_kernels.pyi`.
 #[pyclass(frozen, module = "lance_io._kernels")]
 pub struct PageRules {
     wide_chunks: bool,
@@ -121,9 +122,9 @@ type ColumnArgs<'py> = (u8, usize, usize, bool, Vec<Option<Bound<'py, PyAny>>>);
 
 #[derive(Clone, Copy)]
 enum Kind {
-    /// Booleans, a bit each.
+    /// Booleans, one bit each.
     Bits,
-    /// Machine words of so many bytes.
+    /// Machine words of this many bytes.
     Words(usize),
     Variable {
         wide: bool,
@@ -145,7 +146,7 @@ impl Kind {
     }
 }
 
-/// Rows of one column as Arrow holds them.
+/// Rows of one column in Arrow's form.
 struct Column<'a> {
     kind: Kind,
     offset: usize,
@@ -155,14 +156,14 @@ struct Column<'a> {
     second: &'a [u8],
 }
 
-/// Visible values: whole, from their first one on, null ones as pages have them.
+/// Visible values: complete, from the first one on, with nulls as in pages.
 struct Plain<'a> {
     first: Cow<'a, [u8]>,
     second: Cow<'a, [u8]>,
     bit_offset: usize,
 }
 
-/// What a page needs of its file: places are counted from the begin of `data` and `index`.
+/// The parts of a page for its file; positions are relative to the start of `data` and `index`.
 struct Page {
     num_rows: usize,
     layout: Vec<u8>,
@@ -176,16 +177,16 @@ struct Buffers {
     index_bytes: usize,
 }
 
-/// What an encoder makes of one column.
+/// The result of encoding one column.
 struct Made {
     layout: Vec<u8>,
     /// Words and chunks.
     chunks: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Why a column has no page here.
+/// Reason why a column has no page here.
 enum Left {
-    /// The caller writes it, or knows what is wrong with it.
+    /// The caller writes it, or reports its fault.
     ToCaller,
     NoMemory(PyErr),
 }
@@ -216,7 +217,7 @@ impl From<Refused> for Left {
     }
 }
 
-/// Pages of neighbouring columns; `SmallPages` of the contract.
+/// Pages of neighbouring columns; `SmallPages` of `_kernels.pyi`.
 #[pyclass(frozen, module = "lance_io._kernels")]
 pub struct SmallPages {
     pages: Vec<Page>,
@@ -232,7 +233,7 @@ impl SmallPages {
         self.pages.len()
     }
 
-    /// `entries` of the contract.
+    /// `entries` of `_kernels.pyi`.
     #[pyo3(signature = (page_type, data_at, index_at, /))]
     fn entries<'py>(
         &self,
@@ -263,7 +264,7 @@ impl Page {
     }
 }
 
-/// A protobuf message being written: fields in the order of their numbers, numbers that are 0 left out.
+/// A protobuf message being written: fields in the order of their numbers; zeros are omitted.
 #[derive(Default)]
 struct Message(Vec<u8>);
 
@@ -297,7 +298,7 @@ impl Message {
     }
 }
 
-/// A message with one field, which is a message, too.
+/// A message with a single field, which is a message, too.
 fn wrapped(field: u8, inner: &[u8]) -> Roomy<Vec<u8>> {
     let mut message = Message::default();
     message.bytes(field, inner)?;
@@ -310,7 +311,7 @@ fn flat_message(bits: usize) -> Roomy<Vec<u8>> {
     wrapped(1, &flat.0)
 }
 
-/// The message of a codec of values; of those that are chosen here.
+/// The message of a codec of values, for the codecs that are chosen here.
 fn codec_message(codec: &Codec) -> Roomy<Vec<u8>> {
     match codec {
         Codec::Variable { wide } => wrapped(2, &wrapped(1, &flat_message(if *wide { 64 } else { 32 })?)?),
@@ -368,7 +369,7 @@ impl<'a> Column<'a> {
         Ok(Column { kind: Kind::new(*kind)?, offset: *offset, length: *length, validity, first, second })
     }
 
-    /// Where the buffers are too short, the page is for the caller: it knows the words for that.
+    /// Columns with short buffers are left to the caller, which has the error messages for them.
     fn encode(&self, rules: &PageRules) -> Encoded<Made> {
         let nulls = self.nulls()?;
         if self.length == 0 {
@@ -394,7 +395,7 @@ impl<'a> Column<'a> {
         Ok(Made { layout: constant_layout(ALL_VALID_ITEM, Some(value))?, chunks: None })
     }
 
-    /// Rows that are null, ascending.
+    /// Null rows, ascending.
     fn nulls(&self) -> Encoded<Vec<usize>> {
         let mut nulls = Vec::new();
         if let Some(validity) = &self.validity {
@@ -443,7 +444,7 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// Whether all values that are not null are the same.
+    /// Whether all non-null values are equal.
     fn is_constant(&self, plain: &Plain<'_>, nulls: &[usize]) -> Encoded<bool> {
         Ok(match self.kind {
             Kind::Words(size) => {
@@ -464,7 +465,7 @@ impl<'a> Column<'a> {
         })
     }
 
-    /// The codec of chunks of these values; the caller's where it is something else that they want.
+    /// The codec for chunks of these values; left to the caller if they need something else.
     fn codec(&self, plain: &Plain<'_>, rules: &PageRules) -> Encoded<Codec> {
         match self.kind {
             Kind::Bits => Ok(Codec::Flat { bits: 1 }),
@@ -519,7 +520,7 @@ impl<'a> Column<'a> {
     }
 }
 
-/// Items of so many bytes.
+/// Items of this many bytes.
 fn slice(bytes: &[u8], start: usize, end: usize, size: usize) -> Encoded<&[u8]> {
     let range = start.checked_mul(size).zip(end.checked_mul(size));
     range.and_then(|(start, end)| bytes.get(start..end)).ok_or(Left::ToCaller)
@@ -528,7 +529,7 @@ fn slice(bytes: &[u8], start: usize, end: usize, size: usize) -> Encoded<&[u8]> 
 /// Offsets and bytes.
 type Strings = (Cow<'static, [u8]>, Cow<'static, [u8]>);
 
-/// Offsets and bytes with nothing under nulls.
+/// Offsets and bytes, without bytes under nulls.
 fn without_nulls<T: Offset>(table: &[u8], data: &[u8], num_values: usize, nulls: &[usize]) -> Encoded<Strings> {
     let offsets = offsets::<T>(table, data, num_values)?;
     let (mut ends, mut bytes) = (vec![T::from_usize(0)], Vec::new());
@@ -573,7 +574,7 @@ fn word_codec<T: PackWord>(bytes: &[u8], num_values: usize) -> Encoded<Codec> {
     })
 }
 
-/// Whether words have few distinct values: whether a dictionary pays is for the caller to see.
+/// Whether words have few distinct values; the caller decides whether a dictionary pays off.
 fn words_want_dictionary(values: &[u64], rules: &DictionaryRules) -> Roomy<bool> {
     let num_values = values.len();
     if num_values < rules.values_min {
@@ -598,8 +599,8 @@ fn words_want_dictionary(values: &[u64], rules: &DictionaryRules) -> Roomy<bool>
     Ok(repeats(values.iter())? || dictionary::has_words(values, items_max, bytes_max as usize)?)
 }
 
-/// Whether the first values are so few that the page is likely to get a dictionary. Then it is the caller's, who looks
-/// for one again: looking here would be for nothing.
+/// Whether the first values have so few distinct ones that a dictionary is likely. Then the page is left to the caller,
+/// which builds the dictionary: doing so here would be wasted.
 fn repeats<V: PartialEq>(values: impl Iterator<Item = V>) -> Roomy<bool> {
     let mut seen = vec_with_capacity(PROBE_DISTINCT_MAX)?;
     for value in values.take(PROBE_VALUES) {
@@ -613,7 +614,7 @@ fn repeats<V: PartialEq>(values: impl Iterator<Item = V>) -> Roomy<bool> {
     Ok(true)
 }
 
-/// Plain strings that are short, few and mostly different.
+/// Plain strings that are short, few and mostly distinct.
 fn string_codec<T: Offset>(plain: &Plain<'_>, num_values: usize, is_text: bool, rules: &PageRules) -> Encoded<Codec> {
     let offsets = offsets::<T>(&plain.first, &plain.second, num_values)?;
     let longest = offsets.windows(2).map(|pair| pair[1].to_usize() - pair[0].to_usize()).max().unwrap_or(0);
@@ -635,7 +636,7 @@ fn string_codec<T: Offset>(plain: &Plain<'_>, num_values: usize, is_text: bool, 
     Ok(Codec::Variable { wide: size_of::<T>() == 8 })
 }
 
-/// Pages of neighbouring columns while they are made.
+/// Pages of neighbouring columns, under construction.
 #[derive(Default)]
 struct Run {
     first: usize,
@@ -661,7 +662,7 @@ impl Run {
     }
 }
 
-/// Append one buffer of a file; where it begins, and its size.
+/// Append one buffer of a file; returns its start and size.
 fn append(out: &mut Vec<u8>, bytes: &[u8]) -> Roomy<(usize, usize)> {
     let at = out.len();
     out.try_append(bytes)?;
@@ -669,7 +670,7 @@ fn append(out: &mut Vec<u8>, bytes: &[u8]) -> Roomy<(usize, usize)> {
     Ok((at, bytes.len()))
 }
 
-/// `encode_small_pages` of the contract.
+/// `encode_small_pages` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (columns, rules, /))]
 pub fn encode_small_pages<'py>(

@@ -1,11 +1,11 @@
-//! What the caller says about a mini-block page: where its chunks lie, what they hold, and which rows are wanted.
+//! The caller's description of a mini-block page: positions and contents of its chunks, and the selected rows.
 
 use crate::damaged;
 use crate::error::{invalid, Checked};
 use crate::room::{vec_with_capacity, Grow, Roomy};
 use pyo3::PyResult;
 
-/// The caller's tables: where chunks lie, what they hold, and which rows are wanted.
+/// The caller's tables: positions and contents of chunks, and the selected rows.
 pub struct Tables<'a> {
     pub range_offsets: &'a [i64],
     pub range_firsts: &'a [i64],
@@ -19,7 +19,7 @@ pub struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    /// Sizes that must agree whatever the file says. Returns how many rows are wanted.
+    /// Check sizes that must agree independent of the file. Returns the number of selected rows.
     pub fn check(&self, has_rep: bool) -> PyResult<usize> {
         let num_chunks = self.item_starts.len().saturating_sub(1);
         let fits = self.byte_offsets.len() == self.item_starts.len()
@@ -62,10 +62,10 @@ impl Tables<'_> {
         (start, self.row_ends.map_or(start.saturating_add(1), |ends| ends[index]))
     }
 
-    /// The wanted part of rows `start .. end`, as ranges relative to `start`.
+    /// The selected part of rows `start .. end`, as ranges relative to `start`.
     ///
-    /// `position` is 0 before the first of several calls whose starts ascend, and finds the row ranges from one to the
-    /// next: each is passed once.
+    /// `position` is 0 before the first of several calls with ascending starts. It stores the current row range between
+    /// calls, so that each range is passed once.
     pub fn wanted(
         &self,
         position: &mut usize,
@@ -99,7 +99,7 @@ impl Tables<'_> {
     }
 }
 
-/// One selected chunk: its bytes, its number of items, and which of them are wanted (a range of all picks).
+/// One selected chunk: its bytes, its number of items, and its selected items (a range of all picks).
 pub struct Chunk<'a> {
     pub id: usize,
     pub bytes: &'a [u8],
@@ -107,7 +107,7 @@ pub struct Chunk<'a> {
     pub picks: (usize, usize),
 }
 
-/// Where the selected chunks lie in the fetched bytes.
+/// Locate the selected chunks in the fetched bytes.
 pub fn locate<'a>(tables: &Tables<'_>, bytes: &'a [u8]) -> PyResult<Vec<Chunk<'a>>> {
     let mut chunks = vec_with_capacity(tables.chunk_ids.len())?;
     for (range, (&first, &offset)) in tables.range_firsts.iter().zip(tables.range_offsets).enumerate() {

@@ -1,4 +1,4 @@
-//! The value side of a mini-block page: chunk after chunk of value buffers to the output buffers of a leaf.
+//! The values of a mini-block page: decodes value buffers chunk by chunk to the output buffers of a leaf.
 
 use crate::buffer::OwnedBuffer;
 use crate::damaged;
@@ -30,7 +30,7 @@ pub struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    /// `count` values will be decoded, of chunks that hold about `bytes` bytes.
+    /// `count` values will be decoded, from chunks of about `bytes` bytes.
     pub fn new(codec: &'a Codec, count: usize, bytes: usize) -> PyResult<Self> {
         let mut plain = codec;
         while let Codec::General { values, .. } = plain {

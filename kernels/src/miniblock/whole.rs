@@ -1,10 +1,10 @@
 //! Whole mini-block pages, many in one call: their indexes, and all of their rows.
 //!
-//! A page is described by what its layout says and by the sizes of its buffers:
+//! A page is described by its layout and by the sizes of its buffers:
 //!
 //!     program, base_bytes, wide, num_items, num_rows (pages with lists), dictionary codec, dictionary items, sizes
 //!
-//! Its buffers are chunk metadata, chunks, then a dictionary and a repetition index where it has them.
+//! Its buffers are chunk metadata, chunks, then a dictionary and a repetition index if it has them.
 
 use crate::arrays::gather::slice_of;
 use crate::buffer::{Input, OwnedBuffer};
@@ -24,15 +24,15 @@ use std::sync::Arc;
 
 type Described<'py> = (Bound<'py, PyBytes>, i64, bool, i64, Option<u64>, Option<Bound<'py, PyBytes>>, usize, Vec<i64>);
 
-/// `(offsets or None, data)` of a dictionary, as `IndexedPage` takes it.
+/// `(offsets or None, data)` of a dictionary, in the form of `IndexedPage`.
 type DictionaryOut = (Option<OwnedBuffer>, OwnedBuffer);
 type IndexOut = (OwnedBuffer, OwnedBuffer, Option<OwnedBuffer>, Option<OwnedBuffer>, Option<DictionaryOut>);
 
-/// A page and where its buffers lie in what was fetched.
+/// A page and the positions of its buffers in the fetched bytes.
 pub struct Whole<'a> {
     pub wide: bool,
     pub num_items: i64,
-    /// Of pages with lists.
+    /// Only for pages with lists.
     pub num_rows: Option<u64>,
     pub dictionary: Option<(Arc<Codec>, usize)>,
     pub chunks_bytes: i64,
@@ -50,7 +50,7 @@ struct Index {
 }
 
 impl<'a> Whole<'a> {
-    /// `offsets` gives one place per buffer of the page, without chunks where they were not fetched.
+    /// `offsets` has one position per buffer of the page, except for chunks if they were not fetched.
     fn new(
         page: &Described<'_>,
         bytes: &'a [u8],
@@ -136,7 +136,7 @@ impl<'a> Whole<'a> {
         page.decode(&tables, self.chunks, num_rows, items)
     }
 
-    /// How much work it is to look at all of it, in units of `gil`.
+    /// Approximate work for the whole page, in units of `gil`.
     fn steps(&self) -> usize {
         (self.words.len() + self.chunks.len() + self.items.len() + self.repetition.len()) / 64
     }
@@ -158,7 +158,7 @@ fn described<'a>(
     }
 }
 
-/// `index_pages` of the contract.
+/// `index_pages` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (pages, buffer, offsets, /))]
 pub fn index_pages(
@@ -194,10 +194,10 @@ fn index_to_python(index: Index) -> PyResult<IndexOut> {
     Ok((index.byte_offsets.into(), index.item_starts.into(), row_starts, preamble, dictionary))
 }
 
-/// Pages of a file, what was fetched for them, and where each of their buffers begins in that.
+/// Pages of a file, the fetched bytes, and the start of each of their buffers in these.
 type Fetched<'py> = (Vec<Described<'py>>, Bound<'py, PyAny>, Bound<'py, PyAny>);
 
-/// `scan_pages` of the contract.
+/// `scan_pages` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (files, /))]
 pub fn scan_pages<'py>(py: Python<'py>, files: Vec<Fetched<'py>>) -> PyResult<Vec<Leaf<'py>>> {

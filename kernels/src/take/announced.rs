@@ -1,4 +1,4 @@
-//! What compressed values of full-zip pages become, before they are decompressed.
+//! Announced decompressed sizes of compressed values in full-zip pages.
 
 use crate::arrays::gather::slice_of;
 use crate::buffer::{Input, OwnedBuffer};
@@ -10,17 +10,17 @@ use crate::gil;
 use crate::room::{vec_with_capacity, Grow};
 use pyo3::prelude::*;
 
-/// How entries begin.
+/// The layout of the start of entries.
 struct Heads {
     control_bytes: usize,
     definition: u64,
     length_bytes: usize,
-    /// What counts for a frame that does not say it.
+    /// Assumed for a frame that does not announce its size.
     unsaid_bytes: u64,
 }
 
 impl Heads {
-    /// The sum of what the frames of whole entries announce; what is damaged is left to those that decode it.
+    /// The sum of the announced sizes of whole entries; damaged entries are reported by decoding.
     fn announced(&self, scheme: Scheme, mut entries: &[u8]) -> u64 {
         let mut total: u64 = 0;
         while let Some((word, behind)) = entries.split_at_checked(self.control_bytes) {
@@ -38,7 +38,7 @@ impl Heads {
     }
 }
 
-/// `announced_entries` of the contract.
+/// `announced_entries` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (scheme, heads, unsaid_bytes, buffer, offsets, lengths, /))]
 pub fn announced_entries(

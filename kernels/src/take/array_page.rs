@@ -1,6 +1,6 @@
-//! A page of version 2.0 whose rows can be located without reading, for takes of many pages in one call.
+//! A page of version 2.0 whose rows can be located without a read, for takes of many pages in one call.
 //!
-//! Values of one width and codes of a dictionary are found by their number; for strings and lists all ends are here.
+//! Values of one width and codes of a dictionary are located by their number; for strings and lists all ends are here.
 
 use crate::arrays::gather::slice_of;
 use crate::buffer::{Input, OwnedBuffer};
@@ -15,20 +15,20 @@ use crate::sink::{Bits, Bytes, Offsets};
 use crate::take::join::Part;
 use pyo3::prelude::*;
 
-/// `ArrayPage` of the contract.
+/// `ArrayPage` of `_kernels.pyi`.
 #[pyclass(frozen, module = "lance_io._kernels")]
 pub struct ArrayPage {
     num_rows: i64,
-    /// What is around the leaf, innermost first.
+    /// The nodes around the leaf, innermost first.
     around: Vec<Around>,
     lists: Option<Lists>,
-    /// Where the bitmap of values is that are there.
+    /// File offset of the validity bitmap.
     present_at: Option<i64>,
     num_bitmaps: usize,
     values: Values,
 }
 
-/// What is around a leaf.
+/// A node around a leaf.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Around {
     Struct,
@@ -36,7 +36,7 @@ pub enum Around {
 }
 
 impl Around {
-    /// Nodes as the contract writes them, innermost first.
+    /// Parse nodes in the form of `_kernels.pyi`, innermost first.
     pub fn parse(nodes: &[u8]) -> PyResult<Vec<Around>> {
         let nodes = nodes.iter().map(|kind| match kind {
             b's' => Ok(Around::Struct),
@@ -48,7 +48,7 @@ impl Around {
     }
 }
 
-/// The lists of a page, and where the first of their items is among the values.
+/// The lists of a page, and the position of the first of their items among the values.
 struct Lists {
     ends: Ends,
     first_slot: i64,
@@ -61,22 +61,22 @@ enum Values {
     Codes { base: i64, items: Items },
 }
 
-/// The strings of a dictionary; code `k` stands for item `k - 1`, and 0 for null.
+/// The strings of a dictionary; code `k` is item `k - 1`, and 0 is null.
 struct Items {
     offsets: Vec<usize>,
     data: Vec<u8>,
 }
 
-/// Where values begin and end.
+/// Start and end of each value.
 struct Ends {
-    /// One more than there are values, from 0 on.
+    /// One more than the number of values, from 0 on.
     borders: Borders,
-    /// A bit for each that is there; empty where all are.
+    /// Validity bits; empty if all values are valid.
     valid: Vec<u8>,
     adjustment: u64,
 }
 
-/// Offsets, in as few bytes as their greatest takes.
+/// Offsets, as narrow as the greatest permits.
 enum Borders {
     Narrow(Vec<u32>),
     Wide(Vec<u64>),
@@ -100,7 +100,7 @@ impl Borders {
 }
 
 impl Ends {
-    /// From ends as files store them.
+    /// Parse ends as stored in files.
     fn parse(stored: &[u8], adjustment: u64, end_max: u64) -> Checked<Self> {
         let end_max = end_max.min(i64::MAX as u64);
         let mut valid = Vec::new();
@@ -111,7 +111,7 @@ impl Ends {
         Ok(Ends { borders, valid, adjustment })
     }
 
-    /// What it was made from.
+    /// The stored ends that it was parsed from.
     fn stored(&self) -> Checked<Vec<u8>> {
         let mut stored = vec_with_capacity(8 * self.len() as usize)?;
         for index in 0..self.len() {
@@ -130,7 +130,7 @@ impl Ends {
         self.borders.len() * width + self.valid.len()
     }
 
-    /// Where all values end.
+    /// End of the last value.
     fn end(&self) -> i64 {
         self.borders.get(self.len())
     }
@@ -143,7 +143,7 @@ impl Ends {
         self.valid.get(index as usize / 8).is_none_or(|byte| byte & (1 << (index % 8)) != 0)
     }
 
-    /// The bitmap of some values, and how many are null; no bitmap where none is.
+    /// The validity bitmap of some values, and the number of nulls; no bitmap without nulls.
     fn validity(&self, indices: impl Iterator<Item = i64> + Clone) -> Checked<(Option<Vec<u8>>, usize)> {
         if self.valid.is_empty() {
             return Ok((None, 0));
@@ -152,7 +152,7 @@ impl Ends {
     }
 }
 
-/// Borders of values that are stored as their ends; `valid` becomes the bitmap of those that are there, if some are not.
+/// Borders of values that are stored as their ends; `valid` becomes the validity bitmap, if some are null.
 fn borders_of<B: Copy>(
     stored: &[u8],
     adjustment: u64,
@@ -186,7 +186,7 @@ fn borders_of<B: Copy>(
     Ok(borders)
 }
 
-/// Flags as a bitmap, and how many are not set; no bitmap where all are.
+/// Convert flags to a bitmap, and count the unset ones; no bitmap if all are set.
 fn bitmap_of(flags: impl Iterator<Item = bool> + Clone) -> Checked<(Option<Vec<u8>>, usize)> {
     let (mut num_flags, mut num_set) = (0, 0);
     let counted = flags.clone(); // room: an iterator
@@ -199,7 +199,7 @@ fn bitmap_of(flags: impl Iterator<Item = bool> + Clone) -> Checked<(Option<Vec<u
     Ok((Some(bits), num_flags - num_set))
 }
 
-/// Ends as files store them, what is added for nulls, the greatest that may be, and whether Arrow's offsets are wide.
+/// Stored ends, the adjustment for nulls, the upper limit, and whether Arrow's offsets are wide.
 type StoredEnds<'py> = (Bound<'py, PyAny>, u64, u64, bool);
 
 #[pymethods]
@@ -243,7 +243,7 @@ impl ArrayPage {
         Ok(page)
     }
 
-    /// Memory held, in bytes, about.
+    /// Approximate memory held, in bytes.
     #[getter]
     fn nbytes(&self) -> usize {
         let values = match &self.values {
@@ -254,7 +254,7 @@ impl ArrayPage {
         size_of::<Self>() + values + self.lists.as_ref().map_or(0, |lists| lists.ends.num_bytes())
     }
 
-    /// The ends that it was made with, as files store them; None without.
+    /// The ends that it was created with, as stored in files; None without.
     fn stored_ends(&self) -> PyResult<Option<OwnedBuffer>> {
         let ends = match (&self.lists, &self.values) {
             (Some(lists), _) => &lists.ends,
@@ -290,7 +290,7 @@ impl Items {
     }
 }
 
-/// More bitmaps, or nodes around a leaf, than any column has.
+/// Limit for bitmaps, and for nodes around a leaf, above that of any real column.
 const DEPTH_MAX: usize = 256;
 
 impl ArrayPage {
@@ -325,7 +325,7 @@ impl ArrayPage {
         }
     }
 
-    /// The values of single rows, as runs of neighbours.
+    /// Group single rows into runs of neighbouring values.
     fn runs(&self, rows: &[i64]) -> PyResult<Vec<(i64, i64)>> {
         let mut runs: Vec<(i64, i64)> = vec_with_capacity(rows.len())?;
         for (row, _) in RowRanges::of_rows(rows, self.num_rows)?.iter() {
@@ -345,7 +345,7 @@ impl ArrayPage {
         Ok(runs)
     }
 
-    /// The byte range that holds a run of values, and that of their bits.
+    /// The byte range of a run of values, and that of their validity bits.
     fn ranges(&self, (start, end): (i64, i64)) -> [(i64, i64); 2] {
         let bits = |base: i64| (base + start / 8, base + (end + 7) / 8);
         let values = match &self.values {
@@ -367,7 +367,7 @@ impl ArrayPage {
         Ok(())
     }
 
-    /// The leaf of these rows, out of what was fetched for the ranges that were planned.
+    /// Build the leaf of these rows from the bytes that were fetched for the planned ranges.
     pub fn decode(&self, rows: &[i64], range_offsets: &[i64], bytes: &[u8]) -> PyResult<LeafParts> {
         let runs = self.runs(rows)?;
         let mut offsets = range_offsets.iter();
@@ -452,7 +452,7 @@ impl ArrayPage {
         Ok((values, validity, null_count))
     }
 
-    /// Whether rows of both pages can lie one behind the other in one leaf.
+    /// Whether rows of both pages can be concatenated in one leaf.
     pub fn is_like(&self, other: &ArrayPage) -> bool {
         self.around == other.around && self.num_bitmaps == other.num_bitmaps && self.width() == other.width()
     }
@@ -466,9 +466,9 @@ impl ArrayPage {
         }
     }
 
-    /// What the value buffers consist of.
+    /// The parts of the value buffers.
     pub fn parts(&self) -> Roomy<Vec<Part>> {
-        let bitmaps = (0..self.num_bitmaps).map(|_| Part::Bytes); // of which there are none
+        let bitmaps = (0..self.num_bitmaps).map(|_| Part::Bytes); // absent ones
         let values = match self.width() {
             0 => &[Part::Bits(1)][..],
             -1 => &[Part::Narrow, Part::Bytes],
@@ -479,7 +479,7 @@ impl ArrayPage {
     }
 }
 
-/// A run of values, their bytes, and the bits that tell which are there.
+/// A run of values, their bytes, and their validity bits.
 type Piece<'a> = ((i64, i64), [&'a [u8]; 2]);
 /// Value buffers, validity, number of nulls.
 type Leaf = (Vec<OwnedBuffer>, Option<Vec<u8>>, usize);

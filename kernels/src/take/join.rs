@@ -1,4 +1,4 @@
-//! Leaves of several pages of one column, put one behind the other.
+//! Concatenates leaves of several pages of one column.
 
 use crate::buffer::OwnedBuffer;
 use crate::decode::codec::Codec;
@@ -12,11 +12,11 @@ use crate::room::{copied, filled, vec_with_capacity, zeros, Gather, GatherResult
 use crate::sink::{Bits, Bytes, Offsets};
 use pyo3::PyResult;
 
-/// What a value buffer consists of.
+/// The content of a value buffer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     Bytes,
-    /// So many bits per item; None where a page has no bitmap of this level.
+    /// This many bits per item; None if a page has no bitmap of this level.
     Bits(usize),
     Narrow,
     Wide,
@@ -56,7 +56,7 @@ fn parts_of_codec(codec: &Codec) -> PyResult<Vec<Part>> {
     })
 }
 
-/// One leaf out of those of several pages, whose value buffers are of the kinds that `parts` tells.
+/// Join the leaves of several pages, whose value buffers have the kinds in `parts`.
 pub fn join_leaves(mut leaves: Vec<LeafParts>, parts: impl FnOnce() -> PyResult<Vec<Part>>) -> PyResult<LeafParts> {
     if leaves.len() == 1 {
         return Ok(leaves.remove(0));

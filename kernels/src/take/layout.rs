@@ -1,6 +1,6 @@
-//! Leaves as columns of an Arrow batch, where their buffers are what Arrow's types want.
+//! Exports leaves as columns of an Arrow batch, if their buffers match Arrow's types.
 //!
-//! A layout says what these types want; nothing is handed out that is smaller than that.
+//! A layout describes the buffers that these types need; a leaf with smaller buffers is not exported.
 
 use crate::buffer::{ArrowBatch, ArrowNode, OwnedBuffer};
 use crate::decode::codec::Program;
@@ -11,25 +11,25 @@ use crate::room::{Gather, GatherResults, Grow, Roomy};
 use crate::sink::Offsets;
 use pyo3::PyResult;
 
-/// What is around the leaf of a column.
+/// A node around the leaf of a column.
 #[derive(Clone, Copy, PartialEq)]
 enum Around {
     Struct,
     List { wide: bool },
 }
 
-/// How the values of a leaf lie.
+/// The memory layout of a leaf's values.
 #[derive(Clone, Copy)]
 enum Values {
     Fixed { bits: usize },
     Variable { wide: bool },
 }
 
-/// What a column's Arrow type is made of; see `PagesPlan.decode` in the contract.
+/// The layout of a column's Arrow type; see `PagesPlan.decode` in `_kernels.pyi`.
 pub struct Layout {
     /// Outermost first.
     around: Vec<Around>,
-    /// Sizes of the fixed-size lists that the leaf consists of, outermost first.
+    /// Sizes of the fixed-size lists in the leaf, outermost first.
     lists: Vec<usize>,
     values: Values,
 }
@@ -54,7 +54,7 @@ impl Layout {
         Ok(Layout { around, lists, values })
     }
 
-    /// Whether a leaf has just the buffers that the layout asks for, each long enough.
+    /// Whether a leaf has exactly the buffers of the layout, each long enough.
     pub fn fits(&self, (num_items, values, layers): &LeafParts) -> bool {
         let Some((leaf, outer)) = layers.split_first() else { return false };
         if leaf.length != *num_items || leaf.offsets.is_some() || !has_bits(leaf) || values.len() < self.lists.len() {
@@ -105,7 +105,7 @@ impl Layout {
         layers.len() == self.around.len() && layers.iter().zip(self.around.iter().rev()).all(fits)
     }
 
-    /// The column; the leaf fits.
+    /// Convert a leaf that fits to a column.
     fn node(&self, (length, values, layers): LeafParts) -> Roomy<ArrowNode> {
         let mut layers = layers.into_iter();
         let leaf = layers.next();
@@ -147,10 +147,10 @@ fn values_node(
     Ok(ArrowNode { length, null_count, buffers: vec![validity], children: vec![child] })
 }
 
-/// More than this in one batch would be kept by whoever keeps one column of it.
+/// Size limit of a batch: a consumer that keeps one column of it keeps the memory of all.
 const SHARED_BYTES_MAX: usize = 1 << 16;
 
-/// Leaves as one batch; those back that are too large to share their memory, or not laid out as Arrow wants them.
+/// Convert leaves to one batch; returns the leaves if they are too large to share memory, or do not fit their layout.
 pub fn batch_of(leaves: Vec<LeafParts>, layouts: &[Layout]) -> PyResult<Result<ArrowBatch, Vec<LeafParts>>> {
     if leaves.len() != layouts.len() {
         return Err(invalid(format!("{} layouts for {} columns", layouts.len(), leaves.len())));

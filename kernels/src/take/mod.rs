@@ -1,4 +1,4 @@
-//! Rows of many pages in one call, each column as one leaf, small ones all together as one batch.
+//! Rows of many pages in one call: each column as one leaf, small leaves together as one batch.
 
 pub mod announced;
 pub mod array_page;

@@ -1,7 +1,7 @@
 //! Single rows of many mini-block pages, of all columns and files of a take, planned in one call and decoded in one.
 //!
-//! A take that touches a hundred pages would otherwise pay a hundred times for crossing into the kernels and for making
-//! Arrow arrays of a few rows.
+//! A take from a hundred pages would otherwise pay the overhead of a kernel call, and of an Arrow array of a few rows,
+//! a hundred times.
 
 use crate::arrays::gather::slice_of;
 use crate::buffer::{ArrowBatch, Input, OwnedBuffer};
@@ -27,22 +27,22 @@ use std::sync::Mutex;
 
 create_exception!(_kernels, PieceTooLargeError, PyException, "Rows decode to more than one piece of a take may have.");
 
-/// `PagesPlan` of the contract: which chunks hold the rows, and which bytes of which file these are.
+/// `PagesPlan` of `_kernels.pyi`: the chunks that hold the rows, and their byte ranges in each file.
 #[pyclass(frozen, module = "lance_io._kernels")]
 pub struct PagesPlan {
     files: Vec<Py<PageRows>>,
     /// File by file.
     pages: Vec<PlannedPage>,
-    /// Where in `pages` those of each column are.
+    /// Indexes in `pages` of the pages of each column.
     columns: Vec<Vec<usize>>,
     chunks: ChunkPlan,
-    /// Of pages that `decode_file` has decoded, by their place in `pages`; empty where none has been.
+    /// Leaves that `decode_file` has decoded, by their index in `pages`; empty before that.
     decoded: Mutex<Vec<Option<LeafParts>>>,
-    /// What pages have become so far.
+    /// Decoded bytes so far.
     decoded_bytes: AtomicUsize,
 }
 
-/// What a page is read with.
+/// The index that a page is read with.
 #[derive(FromPyObject)]
 enum AnyPage {
     Indexed(Py<IndexedPage>),
@@ -60,18 +60,18 @@ impl AnyPage {
     }
 }
 
-/// A page, and its parts of the tables of all pages.
+/// A page, and its ranges of the tables of all pages.
 struct PlannedPage {
     page: AnyPage,
     file: usize,
-    /// Its place among the pages of its file.
+    /// Its index among the pages of its file.
     at: usize,
     rows: Range<usize>,
     chunks: Range<usize>,
     ranges: Range<usize>,
 }
 
-/// Rows of a file, what its pages are read with, and to which column of the result each of its columns belongs.
+/// Rows of a file, the indexes of its pages, and the column of the result for each of its columns.
 type File = (Py<PageRows>, Vec<Option<AnyPage>>, Vec<Option<usize>>);
 
 #[pymethods]
@@ -105,11 +105,11 @@ impl PagesPlan {
         })
     }
 
-    /// `(starts, ends, bounds)`: the ranges of each file behind those of the one before.
+    /// `(starts, ends, bounds)`: the ranges of all files, file after file.
     fn ranges(&self) -> PyResult<(OwnedBuffer, OwnedBuffer, Vec<usize>)> {
         let mut bounds = zeros(self.files.len() + 1)?;
         self.pages.iter().for_each(|page| bounds[page.file + 1] = page.ranges.end);
-        (1..bounds.len()).for_each(|at| bounds[at] = bounds[at].max(bounds[at - 1])); // those without pages
+        (1..bounds.len()).for_each(|at| bounds[at] = bounds[at].max(bounds[at - 1])); // files without pages
         Ok((self.chunks.range_starts.try_to_vec()?.into(), self.chunks.range_ends.try_to_vec()?.into(), bounds))
     }
 
@@ -138,7 +138,7 @@ impl PagesPlan {
         Ok(())
     }
 
-    /// One leaf per column, its pages one after the other; or all of them as a batch.
+    /// One leaf per column, its pages concatenated; or all of them as a batch.
     #[pyo3(signature = (fetched, threads_max, layouts, bytes_max=None, /))]
     fn decode<'py>(
         &self,
@@ -161,7 +161,7 @@ impl PagesPlan {
     }
 }
 
-/// What the types of a batch's columns are made of; `Layouts` of the contract.
+/// The layouts of a batch's column types; `Layouts` of `_kernels.pyi`.
 #[pyclass(frozen, module = "lance_io._kernels")]
 pub struct Layouts(Vec<Layout>);
 
@@ -174,10 +174,10 @@ impl Layouts {
     }
 }
 
-/// A buffer, and where ranges start in it.
+/// A buffer, and the start of each range in it.
 type Fetched<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
 
-/// What was fetched of all files in one buffer, or of each in its own.
+/// The fetched bytes of all files in one buffer, or of each in its own.
 #[derive(FromPyObject)]
 enum AllFetched<'py> {
     Joined(Fetched<'py>),
@@ -213,7 +213,7 @@ impl PagesPlan {
         Ok(())
     }
 
-    /// Of all ranges. The buffers that were fetched may lie in a memory that is much larger.
+    /// Total size of all ranges. The fetched buffers may be parts of much larger memory.
     fn num_bytes(&self) -> usize {
         let ranges = self.chunks.range_starts.iter().zip(&self.chunks.range_ends);
         ranges.fold(0, |sum, (&start, &end)| sum.saturating_add(end.saturating_sub(start).max(0) as usize))
@@ -264,7 +264,7 @@ impl PagesPlan {
         }
         gil::release(py, steps, || {
             for (at, leaf) in decoded.iter_mut().enumerate().filter(|(_, leaf)| leaf.is_none()) {
-                let work = self.work(&self.pages[at..at + 1], &[], &[])?; // nothing was fetched for it
+                let work = self.work(&self.pages[at..at + 1], &[], &[])?; // it needs no fetched bytes
                 *leaf = work.first().map(Work::decode).transpose()?;
             }
             let join = |pages: &Vec<usize>| {
@@ -275,7 +275,7 @@ impl PagesPlan {
         })
     }
 
-    /// The leaf of a page, unless pages become more than they may together; none is begun once they have.
+    /// The leaf of a page, unless the decoded pages exceed `bytes_max`; then no further page is started.
     fn decode_within(&self, work: &Work<'_>, bytes_max: Option<usize>) -> PyResult<LeafParts> {
         let Some(bytes_max) = bytes_max else { return work.decode() };
         let check = |bytes| match bytes <= bytes_max {
@@ -291,7 +291,7 @@ impl PagesPlan {
         Ok(leaf)
     }
 
-    /// What was fetched of each file, and where its ranges start there: of buffers of their own, or of one for all.
+    /// The fetched bytes of each file, and the start of its ranges in them: in separate buffers, or in a shared one.
     fn sources<'a>(&self, buffers: &'a [(&'a [u8], Cow<'a, [i64]>)], is_joined: bool) -> PyResult<Vec<Source<'a>>> {
         let num_files = self.files.len();
         match buffers {
@@ -311,13 +311,13 @@ impl PagesPlan {
         }
     }
 
-    /// Places of the pages of a file.
+    /// Indexes of the pages of a file.
     fn pages_of(&self, file: usize) -> Range<usize> {
         let before = |file: usize| self.pages.partition_point(|page| page.file < file);
         before(file)..before(file.saturating_add(1))
     }
 
-    /// What is to be decoded of some pages of a file, whose ranges were fetched in their order.
+    /// The decoding work for some pages of a file, whose ranges were fetched in their order.
     fn work<'a>(&'a self, pages: &'a [PlannedPage], bytes: &'a [u8], offsets: &'a [i64]) -> PyResult<Vec<Work<'a>>> {
         let mut rest = offsets;
         let mut work = vec_with_capacity(pages.len())?;
@@ -347,10 +347,10 @@ impl PagesPlan {
     }
 }
 
-/// The bytes that hold ranges, and where each starts there.
+/// The bytes that hold ranges, and the start of each range in them.
 type Source<'a> = (&'a [u8], &'a [i64]);
 
-/// A page, what was planned for it, and the bytes that were fetched for its file.
+/// A page, its plan, and the fetched bytes of its file.
 struct Work<'a> {
     planned: &'a PlannedPage,
     wanted: Wanted<'a>,
@@ -381,10 +381,10 @@ impl Work<'_> {
     }
 }
 
-/// Below this many steps a thread costs more than it saves: starting one takes as long as copying 1 MiB and more.
+/// Below this number of steps a thread costs more than it saves: starting one takes as long as copying over 1 MiB.
 const STEPS_WORTH_A_THREAD: usize = 1 << 15;
 
-/// Decode pages side by side, and put those of each column one behind the other.
+/// Decode pages in parallel, and concatenate those of each column.
 fn decode_columns(
     columns: &[Vec<&Work<'_>>],
     threads: usize,
@@ -408,7 +408,7 @@ fn memory_of(leaf: &LeafParts) -> usize {
     leaf.1.iter().flatten().map(|values| values.bytes().len()).sum()
 }
 
-/// The leaves of pages of one column, one behind the other.
+/// Concatenate the leaves of pages of one column.
 fn join_pages<'a, I: Iterator<Item = &'a AnyPage>>(
     pages: impl Fn() -> I,
     leaves: Vec<LeafParts>,

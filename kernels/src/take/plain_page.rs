@@ -1,4 +1,4 @@
-//! A page that needs no decoding, for takes beside those that do.
+//! A page that needs no decoding, for takes that also read other pages.
 
 use crate::error::invalid;
 use crate::levels::layers::LayerOut;
@@ -9,7 +9,7 @@ use crate::room::{filled, Gather, Roomy};
 use crate::take::join::Part;
 use pyo3::prelude::*;
 
-/// A page whose data buffer is the values themselves, row after row; `PlainPage` of the contract.
+/// A page whose data buffer equals the values, row after row; `PlainPage` of `_kernels.pyi`.
 #[pyclass(frozen, module = "lance_io._kernels")]
 pub struct PlainPage {
     base_bytes: i64,
@@ -33,7 +33,7 @@ impl PlainPage {
     }
 }
 
-/// More layers, or lists in lists, than any column has.
+/// Limit for layers and nested lists, above that of any real column.
 const LAYERS_MAX: usize = 256;
 
 impl PlainPage {
@@ -51,13 +51,13 @@ impl PlainPage {
         Ok(())
     }
 
-    /// Whether rows of both pages can lie one behind the other in one leaf.
+    /// Whether rows of both pages can be concatenated in one leaf.
     pub fn is_like(&self, other: &PlainPage) -> bool {
         let kind = |page: &PlainPage| (page.row_bytes, page.num_layers, page.num_bitmaps);
         kind(self) == kind(other)
     }
 
-    /// What the value buffers consist of.
+    /// The parts of the value buffers.
     pub fn parts(&self) -> Roomy<Vec<Part>> {
         filled(Part::Bytes, self.num_bitmaps + 1) // there are no bitmaps
     }
@@ -66,7 +66,7 @@ impl PlainPage {
         num_rows.saturating_mul(self.row_bytes as usize)
     }
 
-    /// The leaf over the values of so many rows.
+    /// The leaf of `num_rows` values.
     pub fn leaf(&self, num_rows: usize, values: Vec<u8>) -> Roomy<LeafParts> {
         let bitmaps = (0..self.num_bitmaps).map(|_| None);
         let layer = || LayerOut { length: num_rows, validity: None, null_count: 0, offsets: None };

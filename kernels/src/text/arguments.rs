@@ -1,4 +1,4 @@
-//! What functions of text are given: columns of texts or numbers, and literals as columns of one row.
+//! Arguments of text functions: columns of texts or numbers, and literals as columns of one row.
 
 use crate::buffer::Input;
 use crate::error::invalid;
@@ -6,12 +6,12 @@ use crate::room::{vec_with_capacity, GatherResults, Grow};
 use pyo3::prelude::*;
 use std::borrow::Cow;
 
-/// What a kernel moves in about the time of one step of `gil::release`.
+/// Bytes that a kernel processes in about the time of one step of `gil::release`.
 pub const BYTES_PER_STEP: usize = 16;
-/// After so much work a kernel looks whether the user wants it to end.
+/// After this much work a kernel checks whether the user interrupts it.
 const STEPS_PER_LOOK: usize = 1 << 26;
 
-/// As Python gives it: `(data, offsets, is_wide)` of texts, or the numbers (i64) alone.
+/// As passed by Python: `(data, offsets, is_wide)` of texts, or only the numbers (i64).
 #[derive(FromPyObject)]
 pub enum Given<'py> {
     Texts(Bound<'py, PyAny>, Bound<'py, PyAny>, bool),
@@ -42,7 +42,7 @@ impl Held {
 /// A column of byte strings.
 pub struct Texts<'a> {
     bytes: &'a [u8],
-    /// The bytes as text, if all of them are.
+    /// The bytes as text, if all of them are valid.
     text: Option<&'a str>,
     offsets: &'a [u8],
     width: usize,
@@ -65,7 +65,7 @@ impl<'a> Texts<'a> {
         texts.is_ascii = span.is_ascii();
         let whole = if span.len() == bytes.len() { std::str::from_utf8(bytes) } else { std::str::from_utf8(span) };
         if let Ok(text) = whole {
-            // the same bytes, counted from the first text on
+            // the same bytes, relative to the first text
             texts.text = Some(text);
         }
         Ok(texts)
@@ -84,7 +84,7 @@ impl<'a> Texts<'a> {
         (self.bound(place), self.bound(place + 1))
     }
 
-    /// Whether there is a text for each of so many rows.
+    /// Whether there is a text for each of `num_rows` rows.
     pub fn covers(&self, num_rows: usize) -> bool {
         self.offsets.len() / self.width > num_rows
     }
@@ -117,7 +117,7 @@ pub enum Argument<'a> {
 pub struct Arguments<'a> {
     columns: Vec<Argument<'a>>,
     pub num_bytes: usize,
-    /// Of one text that a function makes.
+    /// Limit of a text that a function produces.
     pub bytes_max: usize,
 }
 
@@ -196,7 +196,7 @@ impl<'a> Row<'_, 'a> {
         }
     }
 
-    /// Raises an error for a text longer than what was allowed.
+    /// Raises an error for a text longer than allowed.
     pub fn check_length(self, num_bytes: usize) -> PyResult<()> {
         let most = self.arguments.bytes_max;
         if num_bytes > most {
@@ -205,13 +205,13 @@ impl<'a> Row<'_, 'a> {
         Ok(())
     }
 
-    /// As `number`, of an argument that may be left out.
+    /// As `number`, for an optional argument.
     pub fn number_if_given(self, place: usize) -> PyResult<Option<i64>> {
         (place < self.arguments.len()).then(|| self.number(place)).transpose()
     }
 }
 
-/// Which rows have no null among their arguments; all, if nothing is given.
+/// The rows without null arguments; all if `present` is missing.
 pub fn checked_present(present: Option<&Input>, num_rows: usize) -> PyResult<Option<&[u8]>> {
     match present.map(Input::bytes) {
         Some(flags) if flags.len() != num_rows => Err(invalid(format!("{} flags for {num_rows} rows", flags.len()))),
@@ -223,7 +223,7 @@ pub fn is_present(present: Option<&[u8]>, row: usize) -> bool {
     present.is_none_or(|flags| flags[row] != 0)
 }
 
-/// Counts work, and looks for Ctrl-C now and then.
+/// Counts work, and regularly checks for Ctrl-C.
 #[derive(Default)]
 pub struct Patience(usize);
 

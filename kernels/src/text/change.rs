@@ -1,4 +1,4 @@
-//! Functions that make a text of each row.
+//! Functions that compute a text for each row.
 
 use super::arguments::{checked_present, is_present, Arguments, Given, Held, Patience, Row, BYTES_PER_STEP};
 use super::{codes, times, words};
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 
 pub type Change = fn(Row<'_, '_>, &mut Vec<u8>) -> PyResult<()>;
 
-/// Up to so many characters are looked up one after the other.
+/// Up to this number of characters, a linear search is used.
 const FEW_CHARS: usize = 16;
 
 fn find(name: &str) -> Option<Change> {
@@ -43,7 +43,7 @@ fn find(name: &str) -> Option<Change> {
     })
 }
 
-/// `change_texts` of the contract.
+/// `change_texts` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (function, num_rows, arguments, present, wide, bytes_max, /))]
 pub fn change_texts(
@@ -93,7 +93,7 @@ fn changed<O: Offset>(
 
 // -- parts of a text --------------------------------------------------------------------------------------------------
 
-/// Where the character of a number begins, or the text ends.
+/// Byte position of the character with this number, or the end of the text.
 fn byte_of(text: &str, number: usize, is_ascii: bool) -> usize {
     if is_ascii {
         return number.min(text.len());
@@ -101,7 +101,7 @@ fn byte_of(text: &str, number: usize, is_ascii: bool) -> usize {
     text.char_indices().nth(number).map_or(text.len(), |(at, _)| at)
 }
 
-/// Where the last characters, so many, begin.
+/// Byte position of the last `count` characters.
 fn byte_from_end(text: &str, count: usize, is_ascii: bool) -> usize {
     if is_ascii {
         return text.len().saturating_sub(count);
@@ -181,7 +181,7 @@ fn overlay(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
 
 // -- ends of a text ---------------------------------------------------------------------------------------------------
 
-/// What is put in front of or behind a text, to `out`; gives how much of the text is kept.
+/// Write the padding before or after a text to `out`; returns how much of the text is kept.
 fn filling(row: Row<'_, '_>, mut put: impl FnMut(&str, &str, usize) -> PyResult<()>) -> PyResult<()> {
     let (text, width, fill) = (row.text(0)?, row.number(1)?, row.text(2)?);
     let width = size(width);
@@ -193,7 +193,7 @@ fn filling(row: Row<'_, '_>, mut put: impl FnMut(&str, &str, usize) -> PyResult<
     }
 }
 
-/// A text so many times: what is there already is copied, twice as much each time. `out` has room for it.
+/// Repeat a text: copies the existing output, doubling it each time. `out` has the capacity.
 fn put_times(text: &[u8], times: usize, out: &mut Vec<u8>) {
     let start = out.len();
     let end = start + text.len() * times;
@@ -205,7 +205,7 @@ fn put_times(text: &[u8], times: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// `count` characters of a filling that is repeated.
+/// `count` characters of a repeated filling.
 fn fill_up(fill: &str, count: usize, out: &mut Vec<u8>) -> PyResult<()> {
     if fill.is_empty() || count == 0 {
         return Ok(());
@@ -344,7 +344,7 @@ fn split_part(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
     Ok(())
 }
 
-/// The part with a number from the end; separators are found from the start on, as they may overlap.
+/// The part with a number from the end; separators are searched from the start, because they may overlap.
 fn from_end<'a>(text: &'a str, separator: &str, place: usize) -> Option<&'a str> {
     if separator.len() == 1 {
         return text.rsplit(separator).nth(place);

@@ -1,4 +1,4 @@
-//! Bytes and numbers as digits, and back.
+//! Converts bytes and numbers to digits and back.
 
 use super::arguments::Row;
 use crate::buffer::OwnedBuffer;
@@ -20,7 +20,7 @@ pub fn character(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
     Ok(())
 }
 
-/// The 64 bits of an integer in base 16, without zeros in front.
+/// The 64 bits of an integer in base 16, without leading zeros.
 pub fn hexadecimal(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
     let number = row.number(0)? as u64;
     let num_digits = (16 - number.leading_zeros() as usize / 4).max(1);
@@ -50,14 +50,14 @@ pub fn to_base64(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
 
 const UUID_BYTES: usize = 16;
 const UUID_CHARS: usize = 36;
-/// Where the digits of each byte begin.
+/// Start of each byte's digits.
 const UUID_DIGITS: [usize; UUID_BYTES] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
-/// As many as the stream is asked for in one call.
+/// UUIDs that are generated per call of the stream.
 const UUIDS_AT_ONCE: usize = 64;
-/// A kernel that makes fewer keeps the GIL.
+/// Below this, a kernel keeps the GIL.
 const STEPS_PER_UUID: usize = 8;
 
-/// `random_uuids` of the contract.
+/// `random_uuids` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (num_rows, seed, /))]
 pub fn random_uuids(py: Python<'_>, num_rows: usize, seed: [u8; 32]) -> PyResult<OwnedBuffer> {

@@ -9,7 +9,7 @@ use crate::sink::bytes_of;
 use pyo3::prelude::*;
 use sha2::Digest;
 
-/// What a digest costs beside other steps: that of a block of 64 bytes.
+/// Steps per digest: the cost of a block of 64 bytes.
 const STEPS_PER_VALUE: usize = 64;
 
 type Put = fn(&[u8], &mut Vec<u8>) -> Roomy<()>;
@@ -32,7 +32,7 @@ fn find(name: &str) -> Option<(Put, usize)> {
     })
 }
 
-/// `digest_texts` of the contract.
+/// `digest_texts` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (algorithm, num_rows, values, present, /))]
 pub fn digest_texts(

@@ -1,4 +1,4 @@
-//! Functions that make an integer, or a truth, of each row.
+//! Functions that compute an integer, or a boolean, for each row.
 
 use super::arguments::{checked_present, is_present, Arguments, Given, Held, Patience, Row, BYTES_PER_STEP};
 use super::words;
@@ -25,7 +25,7 @@ fn find(name: &str) -> Option<Measure> {
     })
 }
 
-/// `measure_texts` of the contract.
+/// `measure_texts` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (function, num_rows, arguments, present, /))]
 pub fn measure_texts(
@@ -62,7 +62,7 @@ fn measured(
     Ok(found)
 }
 
-/// Where a text occurs first, in characters from 1; 0 if it does not.
+/// First position of a text, in characters from 1; 0 if there is none.
 fn position(row: Row<'_, '_>, _: &mut Patience) -> PyResult<i64> {
     let (text, wanted) = (row.text(0)?, row.text(1)?);
     Ok(match text.find(wanted) {
@@ -72,7 +72,7 @@ fn position(row: Row<'_, '_>, _: &mut Patience) -> PyResult<i64> {
     })
 }
 
-/// How many characters begin in front of a byte; -1 for a byte in front of the text.
+/// Number of characters that begin before a byte; -1 for a byte before the text.
 fn characters_before(row: Row<'_, '_>, _: &mut Patience) -> PyResult<i64> {
     let (text, at) = (row.text(0)?, row.number(1)?);
     let Ok(at) = usize::try_from(at) else {
@@ -96,7 +96,7 @@ fn contains(row: Row<'_, '_>, _: &mut Patience) -> PyResult<i64> {
     Ok(row.text(0)?.contains(row.text(1)?).into())
 }
 
-/// The place of a text among texts that are joined by commas, from 1; 0 if it is not there.
+/// Position of a text among texts joined by commas, from 1; 0 if it is missing.
 fn find_in_set(row: Row<'_, '_>, _: &mut Patience) -> PyResult<i64> {
     let wanted = row.text(0)?;
     Ok(row.text(1)?.split(',').position(|one| one == wanted).map_or(0, |place| place as i64 + 1))

@@ -1,4 +1,4 @@
-//! Texts cut into lists of texts.
+//! Splits texts into lists of texts.
 
 use super::arguments::{checked_present, is_present, Arguments, Given, Held, BYTES_PER_STEP};
 use crate::buffer::{Input, OwnedBuffer};
@@ -7,7 +7,7 @@ use crate::room::{vec_with_capacity, Grow};
 use crate::sink::{too_long, Offset, Strings};
 use pyo3::prelude::*;
 
-/// `split_texts` of the contract.
+/// `split_texts` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (num_rows, arguments, present, wide, /))]
 pub fn split_texts(

@@ -1,4 +1,4 @@
-//! Times read by patterns, which `lance_io/filters/functions/time_formats.py` describes and takes apart.
+//! Parses times by patterns, which `lance_io/filters/functions/time_formats.py` describes and splits into parts.
 
 use super::arguments::{checked_present, is_present, Arguments, Given, Held, Row, BYTES_PER_STEP};
 use crate::buffer::{Input, OwnedBuffer};
@@ -28,7 +28,7 @@ const DAYS: [&str; 7] = ["monday", "tuesday", "wednesday", "thursday", "friday",
 /// A part of a pattern: a field by its letter, `text` or `space`; and the text.
 type Part = (String, String);
 
-/// What the parts of a text say, as it is written.
+/// The fields of a text, as written.
 #[derive(Default)]
 struct Fields<'a> {
     year: Option<&'a str>,
@@ -51,7 +51,7 @@ struct Fields<'a> {
     timestamp: Option<&'a str>,
 }
 
-/// `read_times` of the contract.
+/// `read_times` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (num_rows, texts, present, patterns, of_day, /))]
 pub fn read_times(
@@ -95,7 +95,7 @@ fn read(text: &str, pattern: &[Part], of_day: bool) -> Option<i64> {
     }
 }
 
-/// A text of which some is read.
+/// The unread rest of a text.
 struct Rest<'a>(&'a str);
 
 impl<'a> Rest<'a> {
@@ -109,7 +109,7 @@ impl<'a> Rest<'a> {
         taken
     }
 
-    /// Digits, as many as there are, up to a number of them.
+    /// Digits, up to a maximum number of them.
     fn digits(&mut self, most: usize) -> Option<&'a str> {
         let count = self.0.bytes().take(most).take_while(u8::is_ascii_digit).count();
         (count > 0).then(|| self.take(count))
@@ -124,7 +124,7 @@ impl<'a> Rest<'a> {
         self.digits(count).filter(|digits| digits.len() == count)
     }
 
-    /// A number with a sign, of which there may be none where `least` digits are read without.
+    /// A number with an optional sign; without a sign it may have fewer digits.
     fn signed(&mut self, signed_most: usize, unsigned_most: usize) -> Option<&'a str> {
         self.skip_space();
         if !self.0.starts_with(['+', '-']) {
@@ -152,7 +152,7 @@ impl<'a> Rest<'a> {
         }
     }
 
-    /// The digits behind a point, if there are some.
+    /// The digits after a point, if there are any.
     fn fraction(&mut self) -> Option<&'a str> {
         let digits = self.0.strip_prefix('.').and_then(|rest| Rest(rest).digits(9));
         digits.inspect(|found| {
@@ -179,7 +179,7 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// Remember what a field says; `None` where it said something else before.
+/// Store a field's value; `None` if it had another value before.
 fn put<'a>(field: &mut Option<&'a str>, value: &'a str) -> Option<()> {
     match field {
         Some(before) => (*before == value).then_some(()),
@@ -312,7 +312,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A time, seconds since 1970, by a pattern of some fields; of years of four digits.
+/// Format a time, seconds since 1970, by a pattern of some fields; for years of four digits.
 pub fn format_time(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
     let (seconds, pattern) = (row.number(0)?, row.text(1)?);
     let (days, second) = (seconds.div_euclid(DAY / SECOND), seconds.rem_euclid(DAY / SECOND));

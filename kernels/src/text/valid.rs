@@ -1,4 +1,4 @@
-//! Whether texts are UTF-8.
+//! Checks whether texts are UTF-8.
 
 use crate::buffer::Input;
 use crate::error::invalid;
@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 const BYTES_PER_STEP: usize = 64;
 
-/// `find_invalid_text` of the contract.
+/// `find_invalid_text` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (data, offsets, is_wide, present, first_bit, /))]
 pub fn find_invalid_text(
@@ -57,8 +57,8 @@ impl<'a> Column<'a> {
         self.data.get(start..end).ok_or_else(|| invalid(format!("text {place} does not lie within the data")))
     }
 
-    /// The first text that is there and no UTF-8. All bytes at once, where that tells: what is between the texts, and
-    /// in those that are not there, may be anything.
+    /// The first present text that is not UTF-8. Tries all bytes at once first, which succeeds unless the bytes between
+    /// the texts, or of texts that are not present, are invalid.
     fn find_invalid(&self, num_texts: usize, is_present: impl Fn(usize) -> bool) -> PyResult<Option<usize>> {
         let first = self.bound(0);
         if self.data.get(first..self.bound(num_texts)).is_some_and(|all| self.is_valid(all, first, num_texts)) {

@@ -1,14 +1,14 @@
-//! Words, and how far texts are from each other.
+//! Words, and edit distances of texts.
 
 use super::arguments::{Patience, Row};
 use crate::room::{Gather, Grow, NoMemory};
 use pyo3::prelude::*;
 use std::collections::HashSet;
 
-/// Up to so many words are looked up one after the other.
+/// Up to this number of words, a linear search is used.
 const FEW_WORDS: usize = 4;
 
-/// Each run of letters and digits with a capital letter in front and small ones behind it.
+/// Each run of letters and digits with a capital first letter, the others in lower case.
 pub fn capitalize(row: Row<'_, '_>, out: &mut Vec<u8>) -> PyResult<()> {
     let text = row.text(0)?;
     let mut is_inside = false;
@@ -52,7 +52,7 @@ pub fn has_words(row: Row<'_, '_>, _: &mut Patience) -> PyResult<i64> {
     Ok(has_all.into())
 }
 
-/// How many characters to insert, drop or replace to get from one text to the other.
+/// Number of characters to insert, drop or replace to turn one text into the other.
 pub fn edit_distance(row: Row<'_, '_>, patience: &mut Patience) -> PyResult<i64> {
     let (before, after) = (row.text(0)?, row.text(1)?);
     if row.is_ascii(0) && row.is_ascii(1) {

@@ -1,4 +1,4 @@
-//! Values that begin in the middle of a byte: bitmaps, and the bit-packed streams of early writers.
+//! Values that begin inside a byte: bitmaps, and the bit-packed streams of early writers.
 
 use super::counts_of;
 use crate::buffer::{Input, OwnedBuffer};
@@ -7,7 +7,7 @@ use crate::gil;
 use crate::sink::{bytes_of, Bits, Bytes};
 use pyo3::prelude::*;
 
-/// `gather_bits` of the contract.
+/// `gather_bits` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (buffer, offsets, first_bits, counts, /))]
 pub fn gather_bits(
@@ -35,7 +35,7 @@ pub fn gather_bits(
     })
 }
 
-/// `unpack_bits` of the contract.
+/// `unpack_bits` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (buffer, offsets, first_bits, counts, packed_bits, value_bits, signed, /))]
 #[allow(clippy::too_many_arguments)]
@@ -99,7 +99,7 @@ fn check_bits(slice: &[u8], first: usize, count: usize, bits: usize) -> PyResult
     }
 }
 
-/// The `width` bits, 1 to 64, from bit `start` on, which are there.
+/// The `width` bits, 1 to 64, from bit `start` on, which must exist.
 fn read_bits(bytes: &[u8], start: usize, width: usize) -> u64 {
     let (first, shift) = (start / 8, start % 8);
     let mut raw = [0; 16];

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 /// Offsets, bytes, validity, number of nulls.
 type Found = (OwnedBuffer, OwnedBuffer, Option<OwnedBuffer>, usize);
 
-/// `look_up_codes` of the contract.
+/// `look_up_codes` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (codes, offsets, data, wide, /))]
 pub fn look_up_codes(
@@ -40,14 +40,14 @@ pub struct LookedUp {
     pub null_count: usize,
 }
 
-/// The strings of codes; `is_null` tells which items are null, where some are.
+/// Look up the strings of codes; `is_null` returns whether an item is null, if some are.
 pub fn look_up(codes: &[u8], offsets: &[u8], data: &[u8], width: usize, is_null: Option<&[bool]>) -> Checked<LookedUp> {
     let num_items = offsets.len() / width - 1;
     let largest = codes.iter().fold(0, |largest, &code| largest.max(code)) as usize;
     if largest > num_items {
         return damaged!("code {largest} in a page whose dictionary has {num_items} items");
     }
-    // An item of no bytes before all others is what code 0 points at.
+    // Code 0 refers to an empty item before all others.
     let mut table: Vec<u8> = vec_with_capacity(offsets.len() + width)?;
     table.try_append(&offsets[..width])?;
     table.try_append(offsets)?;

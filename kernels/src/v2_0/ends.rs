@@ -1,4 +1,4 @@
-//! Where values or lists end (spec: encodings 2.0, 5.4 and 5.5): a u64 for each, plus an adjustment for nulls.
+//! Ends of values or lists (spec: encodings 2.0, 5.4 and 5.5): a u64 for each, plus an adjustment for nulls.
 
 use super::counts_of;
 use crate::buffer::{Input, OwnedBuffer};
@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 /// Starts and ends of the ranges, offsets, validity, number of nulls.
 type Decoded = (OwnedBuffer, OwnedBuffer, OwnedBuffer, Option<OwnedBuffer>, usize);
 
-/// How ends are stored: what is added for nulls, the greatest that may be, and whether Arrow's offsets are wide.
+/// The encoding of ends: the adjustment for nulls, the upper limit, and whether Arrow's offsets are wide.
 #[derive(Clone, Copy)]
 pub struct Coding {
     pub adjustment: u64,
@@ -26,7 +26,7 @@ impl Coding {
     }
 }
 
-/// What each range of values covers, and the offsets of values in all of that one behind the other.
+/// The span of each range of values, and the offsets of the values in the concatenation of all spans.
 pub struct Spans {
     pub starts: Vec<i64>,
     pub ends: Vec<i64>,
@@ -36,13 +36,13 @@ pub struct Spans {
 }
 
 impl Spans {
-    /// Where the last range ends.
+    /// End of the last range.
     pub fn last(&self) -> usize {
         self.ends.last().map_or(0, |&end| end as usize)
     }
 }
 
-/// `decode_ends` of the contract.
+/// `decode_ends` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (buffer, offsets, firsts, counts, adjustment, end_max, wide, /))]
 #[allow(clippy::too_many_arguments)]
@@ -75,10 +75,10 @@ pub fn decode_all(bytes: &[u8], num_values: usize, coding: &Coding) -> PyResult<
     Stored { bytes, coding }.decode(&[0], &[0], &[num_values as i64])
 }
 
-/// Ends that are looked at together.
+/// Number of ends that are processed together.
 const BATCH: usize = 512;
 
-/// Ends as they are stored.
+/// Stored ends.
 struct Stored<'a> {
     bytes: &'a [u8],
     coding: &'a Coding,
@@ -92,7 +92,7 @@ impl Stored<'_> {
         }
     }
 
-    /// The entries of a range, and the one before them unless they are the first.
+    /// The entries of a range, and the entry before them unless they are the first.
     fn entries(&self, offset: i64, first: i64, count: usize) -> PyResult<(Option<u64>, &[[u8; 8]])> {
         let has_before = first > 0;
         let length = count.checked_add(usize::from(has_before)).and_then(|count| count.checked_mul(8));
@@ -108,7 +108,7 @@ impl Stored<'_> {
         })
     }
 
-    /// Where the last of some values ends, if all of them are there and none ends where it cannot.
+    /// End of the last value, if all of them are valid and all ends are legal.
     fn plain_last(&self, previous: u64, entries: &[[u8; 8]]) -> Option<u64> {
         let (mut before, mut ascends) = (previous, true);
         for entry in entries {
@@ -119,7 +119,7 @@ impl Stored<'_> {
         (ascends && before < self.coding.adjustment && before <= self.coding.end_max).then_some(before)
     }
 
-    /// Whether the value is there, and where it ends.
+    /// Whether the value is valid, and its end.
     #[inline(always)]
     fn end(&self, stored: u64) -> (bool, u64) {
         match stored < self.coding.adjustment {
@@ -137,7 +137,7 @@ fn decode<O: Offset>(stored: &Stored<'_>, offsets: &[i64], firsts: &[i64], count
     let (mut starts, mut ends) = (vec_with_capacity(offsets.len())?, vec_with_capacity(offsets.len())?);
     let mut made = vec_with_capacity(total + 1)?;
     made.try_push(O::wrap(0))?;
-    let mut valid: Vec<u8> = Vec::new(); // up to the first null there is nothing to note
+    let mut valid: Vec<u8> = Vec::new(); // filled from the first null on
     let (mut length, mut null_count) = (0u64, 0);
     for (at, (&offset, &first)) in offsets.iter().zip(firsts).enumerate() {
         let (before, entries) = stored.entries(offset, first, count(at))?;
@@ -164,7 +164,7 @@ fn decode<O: Offset>(stored: &Stored<'_>, offsets: &[i64], firsts: &[i64], count
                 if end < previous || end > stored.coding.end_max {
                     check(stored, previous, end)?;
                 }
-                // Neither is more than an i64 can hold, so that many such ranges are needed to exceed 64 bits.
+                // Both fit into an i64, so only many such ranges could exceed 64 bits.
                 length = length.saturating_add(end - previous);
                 made.try_push(O::wrap(length.min(O::MAX as u64) as usize))?;
                 valid.try_push(u8::from(is_valid))?;
@@ -193,7 +193,7 @@ fn check(stored: &Stored<'_>, previous: u64, end: u64) -> Checked<()> {
     }
 }
 
-/// Bytes of 0 and 1 as bits.
+/// Pack bytes of 0 and 1 as bits.
 pub fn pack(flags: &[u8]) -> Checked<Vec<u8>> {
     let mut bits = vec_with_capacity(flags.len().div_ceil(8))?;
     let (eights, rest) = flags.as_chunks::<8>();

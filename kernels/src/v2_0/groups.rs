@@ -1,4 +1,4 @@
-//! FastLanes groups of one width, one behind the other (spec: encodings 2.0, 5.9).
+//! FastLanes groups of one width, back to back (spec: encodings 2.0, 5.9).
 
 use super::counts_of;
 use crate::buffer::{Input, OwnedBuffer};
@@ -8,7 +8,7 @@ use crate::gil;
 use crate::sink::{bytes_of, Bytes, Pick};
 use pyo3::prelude::*;
 
-/// `unpack_groups` of the contract.
+/// `unpack_groups` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (buffer, offsets, firsts, counts, packed_bits, value_bits, /))]
 pub fn unpack_groups(

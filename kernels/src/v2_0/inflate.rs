@@ -1,4 +1,4 @@
-//! A compressed buffer by itself.
+//! Decompresses a single buffer.
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::decode::codec::Scheme;
@@ -7,7 +7,7 @@ use crate::error::invalid;
 use crate::gil;
 use pyo3::prelude::*;
 
-/// `inflate` of the contract.
+/// `inflate` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (buffer, scheme, bytes_max, /))]
 pub fn inflate(py: Python<'_>, buffer: &Bound<'_, PyAny>, scheme: u8, bytes_max: usize) -> PyResult<OwnedBuffer> {

@@ -1,4 +1,4 @@
-//! Array encodings of file version 2.0 (spec: encodings 2.0, 5): ranges of a page's buffers to Arrow buffers.
+//! Array encodings of file version 2.0 (spec: encodings 2.0, 5): converts ranges of a page's buffers to Arrow buffers.
 
 pub mod bits;
 pub mod codes;
@@ -11,7 +11,7 @@ pub mod whole;
 use crate::error::invalid;
 use pyo3::prelude::*;
 
-/// How many values each of `num_ranges` ranges has: one number serves all of them. Also their sum.
+/// Number of values in each of `num_ranges` ranges (a single number applies to all), and their sum.
 fn counts_of(counts: &[i64], num_ranges: usize) -> PyResult<(impl Fn(usize) -> usize + '_, usize)> {
     let total = match *counts {
         _ if counts.iter().any(|&count| count < 0) => None,

@@ -1,4 +1,4 @@
-//! Strings as codes of a symbol table, each for itself (spec: encodings 2.0, 5.7).
+//! Strings that are each coded with a symbol table (spec: encodings 2.0, 5.7).
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::decode::fsst::{Scratch, SymbolTable};
@@ -8,7 +8,7 @@ use crate::room::{vec_with_capacity, Grow};
 use crate::sink::{Offset, Strings};
 use pyo3::prelude::*;
 
-/// `decode_symbols` of the contract.
+/// `decode_symbols` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (table, offsets, codes, wide, /))]
 pub fn decode_symbols(

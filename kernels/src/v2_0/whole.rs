@@ -1,6 +1,6 @@
 //! Whole pages of version 2.0, many in one call.
 //!
-//! A page is described once: what it holds, and which bytes of its file that is. All rows of it are decoded from these.
+//! A page is described once: its content, and its byte ranges in the file. All rows of it are decoded from these.
 
 use crate::arrays::gather::slice_of;
 use crate::buffer::{Input, OwnedBuffer};
@@ -16,20 +16,20 @@ use crate::v2_0::codes::look_up;
 use crate::v2_0::ends::{decode_all, Coding, Spans};
 use pyo3::prelude::*;
 
-/// `WholeArray` of the contract.
+/// `WholeArray` of `_kernels.pyi`.
 #[pyclass(frozen, module = "lance_io._kernels")]
 pub struct WholeArray {
     rows: ArrayRows,
-    /// Of the ends of lists, the bitmap and the values; those that there are.
+    /// Ranges of the ends of lists, the bitmap and the values, as far as they exist.
     ranges: Vec<(i64, i64)>,
 }
 
-/// What the rows of a page are decoded by.
+/// The parameters for decoding a page's rows.
 pub struct ArrayRows {
     pub num_rows: usize,
-    /// What is around the leaf, innermost first.
+    /// The nodes around the leaf, innermost first.
     pub around: Vec<Around>,
-    /// The lists that are a page's rows, and where the first of their items is among the values.
+    /// The lists that are a page's rows, and the position of the first of their items among the values.
     pub lists: Option<(Coding, usize)>,
     pub has_bitmap: bool,
     pub num_bitmaps: usize,
@@ -43,14 +43,14 @@ pub enum Values {
     Strings {
         coding: Coding,
     },
-    /// Codes of strings, and the dictionary behind them.
+    /// Codes of strings, and their dictionary.
     Codes {
         num_items: usize,
         coding: Coding,
     },
 }
 
-/// What is added for nulls, the greatest end that may be, and whether Arrow's offsets are wide.
+/// The adjustment for nulls, the upper limit of ends, and whether Arrow's offsets are wide.
 type CodingIn = (u64, u64, bool);
 
 #[pymethods]
@@ -100,7 +100,7 @@ impl WholeArray {
 }
 
 impl ArrayRows {
-    /// All rows; `parts` are the ends of lists, the bitmap and the values; those that there are.
+    /// All rows; `parts` are the ends of lists, the bitmap and the values, as far as they exist.
     pub fn decode(&self, parts: &[&[u8]]) -> PyResult<LeafParts> {
         let mut parts = parts.iter().copied();
         let mut next = || parts.next().ok_or_else(|| invalid("fewer parts than the page has"));
@@ -154,7 +154,7 @@ impl ArrayRows {
     }
 }
 
-/// `count` bits from the bit `first` on.
+/// `count` bits from bit `first` on.
 fn bits_of(bytes: &[u8], first: usize, count: usize) -> Checked<Vec<u8>> {
     if first.checked_add(count).is_none_or(|end| end.div_ceil(8) > bytes.len()) {
         return damaged!("{count} bits from bit {first} on in {} bytes", bytes.len());
@@ -170,7 +170,7 @@ fn nulls_among(bits: &[u8], count: usize) -> Checked<Vec<bool>> {
     Ok(nulls)
 }
 
-/// `whole_ranges` of the contract.
+/// `whole_ranges` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (pages, /))]
 pub fn whole_ranges(pages: Vec<Py<WholeArray>>) -> PyResult<(OwnedBuffer, OwnedBuffer)> {
@@ -180,10 +180,10 @@ pub fn whole_ranges(pages: Vec<Py<WholeArray>>) -> PyResult<(OwnedBuffer, OwnedB
     Ok((starts.into(), ends.into()))
 }
 
-/// Pages of a file, what was fetched for them, and where each of their ranges begins in that.
+/// Pages of a file, the fetched bytes, and the start of each of their ranges in these.
 type Fetched<'py> = (Vec<Py<WholeArray>>, Bound<'py, PyAny>, Bound<'py, PyAny>);
 
-/// `scan_arrays` of the contract.
+/// `scan_arrays` of `_kernels.pyi`.
 #[pyfunction]
 #[pyo3(signature = (files, /))]
 pub fn scan_arrays<'py>(py: Python<'py>, files: Vec<Fetched<'py>>) -> PyResult<Vec<Leaf<'py>>> {

@@ -1,4 +1,4 @@
-"""Columns that are added, dropped, renamed and cast, for rows that stay where they are.
+"""Columns that are added, dropped, renamed and cast; rows keep their fragments.
 
-A change of the schema writes nothing; new values are one more data file for each fragment, which holds them only.
+A change of the schema writes no data. New values are written to one more data file for each fragment.
 """

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 
 class BatchUDF:
-    """A function of a record batch that gives the new columns of its rows, for `LanceDataset.add_columns`.
+    """A function that computes new columns of a record batch, for `LanceDataset.add_columns`.
 
-    func             gets a record batch, and gives a record batch or a pandas frame of as many rows
-    output_schema    of what it gives; by default that of what it gives for a sample of one row
-    checkpoint_file  where finished batches and fragments are kept, so that a call that failed, or whose process ended,
-                     goes on where it was when it is made again; it may become as large as a data file. It is removed
-                     when the columns are there. None for no such file
+    Args:
+        func: Takes a record batch and returns a record batch or a pandas frame with the same number of rows.
+        output_schema: Schema of the result. By default it is inferred from the result for a sample of one row.
+        checkpoint_file: Path of a local file that stores finished batches and fragments. If the call fails or its
+            process ends, another call with the same file resumes from there. The file may become as large as a data
+            file and is removed after the commit. None for no file.
     """
 
     def __init__(
@@ -36,47 +37,76 @@ class BatchUDF:
         update_wrapper(self, func)
 
     def __call__(self, batch: pa.RecordBatch) -> Any:
-        """What the function itself gives."""
+        """Call the function itself.
+
+        Args:
+            batch: Its argument.
+
+        Returns:
+            Its result.
+        """
         return self.func(batch)
 
     def new_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The new columns of some rows, as a record batch.
+        """Call the function and check its result.
 
-        Raises `OperationError` for an error of the function, and for what is no record batch of `output_schema` with
-        one row for each row of `batch`.
+        Args:
+            batch: Rows of the table.
+
+        Returns:
+            The new columns of the rows.
+
+        Raises:
+            OSError: The function failed, or its result is no record batch of `output_schema` with one row for each row
+                of `batch`.
         """
-        found = self._called(batch)
-        if self.output_schema is not None and found.schema != self.output_schema:
+        new = self._called(batch)
+        if self.output_schema is not None and new.schema != self.output_schema:
             raise OperationError(
                 "Output schema of function does not match the expected schema. Expected:\n"
-                f"{self.output_schema}\nGot:\n{found.schema}"
+                f"{self.output_schema}\nGot:\n{new.schema}"
             )
-        if found.num_rows != batch.num_rows:
+        if new.num_rows != batch.num_rows:
             raise OperationError(
-                "the new batch has different size with the source batch: the function was given "
-                f"{batch.num_rows} rows and gave {found.num_rows}"
+                "the new batch has different size with the source batch: the function got "
+                f"{batch.num_rows} rows and returned {new.num_rows}"
             )
-        return found
+        return new
 
     def schema_for(self, sample: pa.RecordBatch) -> pa.Schema:
-        """The schema of what the function gives for a sample, of however many rows: it may give ready columns.
+        """Infer the schema of the result from a sample; the numbers of rows may differ.
 
-        Raises `OperationError` for an error of the function, and for what is no record batch.
+        Args:
+            sample: Rows of the table.
+
+        Returns:
+            The schema of the result.
+
+        Raises:
+            OSError: The function failed, or its result is no record batch.
         """
         return self._called(sample).schema
 
     def _called(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         try:
-            found = self.func(batch)
+            result = self.func(batch)
         except Exception as error:
             raise OperationError(f"{type(error).__name__}: {error}") from error
-        return _as_batch(found, self.output_schema)
+        return _as_batch(result, self.output_schema)
 
 
 def batch_udf(
     output_schema: pa.Schema | None = None, checkpoint_file: str | os.PathLike[str] | None = None
 ) -> Callable[[Callable[[pa.RecordBatch], Any]], BatchUDF]:
-    """A decorator that makes a `BatchUDF` of a function; parameters as there."""
+    """A decorator that makes a `BatchUDF` of a function. See `BatchUDF`.
+
+    Args:
+        output_schema: Schema of the result, None to infer it.
+        checkpoint_file: Path of a local file from which an interrupted call resumes, None for no file.
+
+    Returns:
+        The decorator.
+    """
 
     def wrap(func: Callable[[pa.RecordBatch], Any]) -> BatchUDF:
         return BatchUDF(func, output_schema, checkpoint_file)
@@ -84,14 +114,14 @@ def batch_udf(
     return wrap
 
 
-def _as_batch(found: Any, schema: pa.Schema | None) -> pa.RecordBatch:
-    if isinstance(found, pa.RecordBatch):
-        return found
-    if type(found).__module__.split(".")[0] == "pandas" and hasattr(found, "columns"):
+def _as_batch(result: Any, schema: pa.Schema | None) -> pa.RecordBatch:
+    if isinstance(result, pa.RecordBatch):
+        return result
+    if type(result).__module__.split(".")[0] == "pandas" and hasattr(result, "columns"):
         try:
-            return pa.RecordBatch.from_pandas(found, schema=schema, preserve_index=False)
+            return pa.RecordBatch.from_pandas(result, schema=schema, preserve_index=False)
         except (pa.ArrowInvalid, pa.ArrowTypeError, KeyError) as error:
-            raise OperationError(f"the frame that the function gave has no Arrow form: {error}") from error
+            raise OperationError(f"cannot convert the pandas frame of the function to Arrow: {error}") from error
     raise OperationError(
-        f"the function has to give a record batch or a pandas frame of the new columns, got {type(found).__name__}"
+        f"the function must return a record batch or a pandas frame of the new columns, got {type(result).__name__}"
     )

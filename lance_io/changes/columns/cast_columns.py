@@ -1,14 +1,14 @@
-"""Columns of another type: which casts there are, and what they make of a column (`alter_columns`). Pure.
+"""Casts of columns: the supported ones, and their results (`alter_columns`). Pure.
 
 from                                  to
-integers, dictionaries of integers    each other, where these hold every value
-floats                                floats; what is too large becomes infinite
+integers, dictionaries of integers    each other, if the values fit
+floats                                floats; values that are too large become infinite
 text, dictionaries of text            each other
 binaries                              each other
 dates of 32 bits, timestamps          dates, timestamps of any unit and zone
-times of day, durations               those of another unit, cut where it is coarser
+times of day, durations               the same with another unit, truncated if it is coarser
 decimals                              decimals of other precision and scale
-vectors of floats or integers         vectors of others of the same length, lists
+vectors of floats or integers         vectors of other floats or integers with the same length, lists
 lists                                 lists with offsets of another width, or with other integers; vectors
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def can_cast(source: pa.DataType, to: pa.DataType) -> bool:
-    """Whether there is such a cast."""
+    """Whether the cast is supported."""
     if source == to:
         return True
     if _is_any_list(source):
@@ -40,9 +40,9 @@ def can_cast(source: pa.DataType, to: pa.DataType) -> bool:
 
 
 def _can_cast_lists(source: pa.DataType, to: pa.DataType) -> bool:
-    """Vectors become vectors of as many items; items become other integers, or floats of a vector."""
+    """Vectors keep their length. Items may become other integers; items of vectors may become other floats."""
     inner, wanted = source.value_type, to.value_type
-    sizes = [one.list_size for one in (source, to) if pt.is_fixed_size_list(one)]
+    sizes = [dtype.list_size for dtype in (source, to) if pt.is_fixed_size_list(dtype)]
     if len(set(sizes)) > 1:
         return False
     is_wider = pt.is_integer(inner) and pt.is_integer(wanted)
@@ -86,9 +86,9 @@ _PAIRS: Any = (
 
 
 def cast_within(array: pa.Array, before: Field, after: Field) -> pa.Array:
-    """A column in which some fields were cast: those that have another id.
+    """Cast the fields of a column that have another id in `after`.
 
-    before, after  the same tree of fields, pruned to these, or to what files have together with them
+    before, after  the same tree of fields, pruned to the cast fields, or to all fields that share a file with them
     Raises `pa.ArrowInvalid` for a value that does not fit.
     """
     if before.id != after.id:
@@ -98,7 +98,9 @@ def cast_within(array: pa.Array, before: Field, after: Field) -> pa.Array:
     members = list(zip(before.children, after.children, strict=True))
     if pt.is_struct(array.type):
         cast = [cast_within(array.field(i), *pair) for i, pair in enumerate(members)]
-        fields = [pa.field(child.name, one.type, child.nullable) for (_, child), one in zip(members, cast, strict=True)]
+        fields = [
+            pa.field(child.name, member.type, child.nullable) for (_, child), member in zip(members, cast, strict=True)
+        ]
         return pa.StructArray.from_arrays(cast, fields=fields, mask=array.is_null() if array.null_count else None)
     if pt.is_fixed_size_list(array.type):
         size = array.type.list_size
@@ -110,7 +112,7 @@ def cast_within(array: pa.Array, before: Field, after: Field) -> pa.Array:
 
 
 def cast_values(array: pa.Array, to: pa.DataType) -> pa.Array:
-    """Values as those of another type, which `can_cast` allows. Raises `pa.ArrowInvalid` for one that does not fit."""
+    """Cast values to another type that `can_cast` allows. Raises `pa.ArrowInvalid` for a value that does not fit."""
     source = array.type
     if source == to:
         return array
@@ -146,7 +148,7 @@ def _check_integers(array: pa.Array, to: pa.DataType) -> None:
     least, most = _range_of(to)
     for value in pc.min_max(array).as_py().values():
         if value is not None and not least <= value <= most:
-            bad = next(one for one in array.to_pylist() if one is not None and not least <= one <= most)
+            bad = next(item for item in array.to_pylist() if item is not None and not least <= item <= most)
             raise pa.ArrowInvalid(f"Can't cast value {bad} to type {debug_type(to)}")
 
 

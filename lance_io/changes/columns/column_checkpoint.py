@@ -1,9 +1,14 @@
-"""What a function has computed of new columns, kept in a file so that a call that ends half way is taken up again.
+"""Checkpoint file with results of a function that computes new columns: an interrupted call resumes from it.
 
-An SQLite database. `batches` has what the function gave for some rows of a fragment that is not finished, `fragments`
-the record of a fragment whose file is written, `table_facts` what both hold for: the columns that are read, the new
-ones with their ids, and the record of each fragment as it was. A file that was made for anything else is refused: what
-it has would be wrong, and a fragment's record from before a deletion would undo it.
+The file is an SQLite database:
+
+    batches       results of the function for rows of unfinished fragments
+    fragments     records of fragments whose file is written
+    table_facts   the conditions of both: the columns that are read, the new columns with their ids, and the record of
+                  each fragment before the change
+
+A file with other conditions is refused: its values would be wrong, and a fragment's record from before a deletion
+would undo the deletion.
 """
 
 from __future__ import annotations
@@ -47,12 +52,11 @@ _SIDE_FILES: Final = ("-wal", "-shm", "-journal")
 class ColumnCheckpoint:
     """Finished batches and fragments of new columns.
 
-    path     of the file, which is made if it is not there
-    state    the version that the columns are computed for
-    schema   of the new columns, with their ids
-    columns  that the function is given
-    Raises `OperationError` for a file that was made for something else or by something else, and for one that another
-    process uses.
+    path     path of the file; it is created if it does not exist
+    state    the version that the columns are computed on
+    schema   schema of the new columns, with their ids
+    columns  columns of the function's argument
+    Raises `OperationError` for a file of another change or another format, and for one that another process uses.
     """
 
     def __init__(self, path: str, state: DatasetState, schema: Schema, columns: Sequence[str]) -> None:
@@ -76,11 +80,11 @@ class ColumnCheckpoint:
 
     def _check(self, facts: dict[str, str]) -> None:
         now = {str(fragment.id): _record(fragment) for fragment in self._state.manifest.fragments}
-        found = dict(self._database.execute("select name, value from table_facts"))
+        stored = dict(self._database.execute("select name, value from table_facts"))
         for name, value in facts.items():
-            if found.get(name, value) != value:
-                raise self._refusal(f"it was made for {name.replace('_', ' ')} {found[name]}, these are {value}")
-        before = json.loads(found.get("fragments", "{}"))
+            if stored.get(name, value) != value:
+                raise self._refusal(f"it was made for {name.replace('_', ' ')} {stored[name]}, these are {value}")
+        before = json.loads(stored.get("fragments", "{}"))
         for fragment_id, record in before.items():
             if now.get(fragment_id) != record:
                 raise self._refusal(f"fragment {fragment_id} of the table has changed since it was made")
@@ -89,7 +93,7 @@ class ColumnCheckpoint:
 
     def _refusal(self, why: str) -> OperationError:
         return OperationError(
-            f"checkpoint file {self._path} cannot be used: {why}. Remove it, and all values are computed anew"
+            f"checkpoint file {self._path} cannot be used: {why}. Remove it to compute all values again"
         )
 
     @contextmanager
@@ -101,25 +105,25 @@ class ColumnCheckpoint:
                 raise
             raise self._refusal(str(error)) from error
 
-    # -- batches of the fragment that is being written: called in any thread, one at a time ----------------------------
+    # -- batches of the current fragment: called in any thread, one at a time ------------------------------------------
 
     def find_batch(self, fragment_id: int, addresses: pa.Array) -> pa.RecordBatch | None:
-        """What the function gave for these rows, if it was asked."""
+        """The stored result of the function for these rows, if there is one."""
         first, num_rows, total = _key(addresses)
         with self._errors():
-            found = self._database.execute(
+            row = self._database.execute(
                 "select result from batches where fragment_id = ? and first_row = ? and num_rows = ? and rows_sum = ?",
                 (fragment_id, first, num_rows, total),
             ).fetchone()
-            if found is None:
+            if row is None:
                 return None
-            batch = pa.ipc.open_stream(found[0]).read_next_batch()
+            batch = pa.ipc.open_stream(row[0]).read_next_batch()
             if batch.num_rows != num_rows:
                 raise self._refusal(f"it has {batch.num_rows} values for {num_rows} rows")
             return batch
 
     def add_batch(self, fragment_id: int, addresses: pa.Array, result: pa.RecordBatch) -> None:
-        """Remember what the function gave for these rows."""
+        """Store the result of the function for these rows."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, result.schema) as writer:
             writer.write_batch(result)
@@ -129,30 +133,30 @@ class ColumnCheckpoint:
                 (fragment_id, *_key(addresses), memoryview(sink.getvalue())),
             )
 
-    # -- fragments: `Finished` ---------------------------------------------------------------------------------------
+    # -- fragments: `FinishedFragments` ----------------------------------------------------------------------------
 
     def find(self, fragment: Fragment) -> Plan[Fragment | None]:
-        """A fragment with its new file, if that is written and still there."""
-        found = yield Call(partial(self._find, fragment.id))
-        if found is None:
+        """A fragment with its new file, if the file is written and still exists."""
+        record = yield Call(partial(self._find, fragment.id))
+        if record is None:
             return None
-        after = stored_fragment(FragmentMetadata.from_json(found))
+        after = stored_fragment(FragmentMetadata.from_json(record))
         new = after.files[-1]
         try:
             meta = yield Head(self._state.location.store, self._state.location.key(DATA, new.path))
         except NotFound:
-            return None  # removed as a file that no version names: written anew
+            return None  # a cleanup removed it, because no version names it: write it again
         return None if new.size_bytes not in (None, meta.size_bytes) else after
 
     def _find(self, fragment_id: int) -> str | None:
         with self._errors():
-            found = self._database.execute(
+            row = self._database.execute(
                 "select record from fragments where fragment_id = ?", (fragment_id,)
             ).fetchone()
-            return None if found is None else str(found[0])
+            return None if row is None else str(row[0])
 
     def add(self, before: Fragment, after: Fragment) -> Plan[None]:
-        """Remember a fragment whose file is written; its batches are not needed any more."""
+        """Store a fragment whose file is written; deletes its batches."""
         yield Call(partial(self._add, before.id, _record(after)))
 
     def _add(self, fragment_id: int, record: str) -> None:
@@ -163,7 +167,7 @@ class ColumnCheckpoint:
             self._database.execute("commit")
 
     def forget(self) -> Plan[None]:
-        """The columns are there: remove the file."""
+        """Remove the file, after the commit."""
         yield Call(self._remove)
 
     def _remove(self) -> None:
@@ -172,7 +176,7 @@ class ColumnCheckpoint:
             Path(self._path + end).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Keep the file, for another call."""
+        """Close the file and keep it for another call."""
         with self._errors():
             self._database.close()
 
@@ -182,7 +186,7 @@ def _record(fragment: Fragment) -> str:
 
 
 def _key(addresses: pa.Array) -> tuple[int, int, str]:
-    """Which rows these are: the first one, how many, and the sum of their addresses."""
+    """Key of some rows: the first address, the number of rows, and the sum of their addresses."""
     rows = values_of(addresses)
     total: Any = rows.sum(dtype="uint64")
     return int(rows[0]), len(rows), str(int(total))

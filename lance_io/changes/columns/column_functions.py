@@ -1,4 +1,4 @@
-"""New columns that a function of the caller's computes, batch by batch."""
+"""New columns that a caller's function computes, batch by batch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lance_io.changes.columns.batch_udf import BatchUDF
 from lance_io.changes.columns.new_columns import NewColumns, open_columns
 from lance_io.errors import OperationError, UsageError
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.levels.arrays import empty_batch
 from lance_io.limits import BATCH_ROWS
 from lance_io.plans.cpu_requests import Call
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lance_io.reads.memory_limit import ScanBounds
     from lance_io.reads.version.state import DatasetState
 else:
-    column_checkpoint = later("lance_io.changes.columns.column_checkpoint")  # loads SQLite
+    column_checkpoint = lazy_module("lance_io.changes.columns.column_checkpoint")  # loads SQLite
 
 
 def columns_by_function(
@@ -40,12 +40,12 @@ def columns_by_function(
     read_columns: Sequence[str] | None,
     bounds: ScanBounds,
 ) -> Plan[NewColumns]:
-    """What a function, or a `BatchUDF`, gives for the rows of each fragment.
+    """Columns that a function, or a `BatchUDF`, computes for the rows of each fragment.
 
-    read_columns  what it is given, also `_rowid` and `_rowaddr`; None for all columns
-    bounds        how many rows it is given at most
-    Raises `BindError` for a column that is not there, `TypeError` for a function that fails on a sample,
-    `OperationError` for a sample that is no record batch.
+    read_columns  columns of its argument, also `_rowid` and `_rowaddr`; None for all columns
+    bounds        limits of the rows of its argument
+    Raises `BindError` for a missing column, `TypeError` for a function that fails on a sample, `OperationError` if the
+    result for a sample is no record batch.
     """
     if bounds.batch_size is not None and bounds.batch_size < 1:
         raise UsageError(f"batch_size must be greater than zero, got {bounds.batch_size}")
@@ -67,19 +67,19 @@ def columns_by_function(
     assert given.output_schema is not None
     types = [*project_taken(state.schema, columns).arrow_schema.types, *given.output_schema.types]
     options = bounds.options(types, rows_max=BATCH_ROWS)
-    return _Function(state, given, columns, options).new_columns(bounds)
+    return _FunctionColumns(state, given, columns, options).new_columns(bounds)
 
 
 def _sample(state: DatasetState, columns: Sequence[str]) -> Plan[pa.RecordBatch]:
-    """The first row, if there is one."""
+    """The first row of the table, or an empty batch."""
     projection = project_taken(state.schema, columns)
-    found: list[pa.RecordBatch] = []
-    yield Each(projected_batches(state, scan_options(limit=1), projection), found.append)
-    rows = [batch for batch in found if batch.num_rows]
+    batches: list[pa.RecordBatch] = []
+    yield Each(projected_batches(state, scan_options(limit=1), projection), batches.append)
+    rows = [batch for batch in batches if batch.num_rows]
     return rows[0] if rows else empty_batch(projection.arrow_schema)
 
 
-class _Function:
+class _FunctionColumns:
     def __init__(self, state: DatasetState, function: BatchUDF, columns: list[str], options: Mapping[str, Any]) -> None:
         self._state = state
         self._function = function
@@ -101,22 +101,22 @@ class _Function:
         return column_checkpoint.ColumnCheckpoint(self._function.checkpoint_file, self._state, schema, self._columns)
 
     def _values_of(self, fragment_id: int) -> Stream:
-        found = yield open_columns(self._state, fragment_id, self._columns, self._options)
-        while (batch := (yield Next(found))) is not None:
+        scan = yield open_columns(self._state, fragment_id, self._columns, self._options)
+        while (batch := (yield Next(scan))) is not None:
             if batch.num_rows:
                 addresses = batch.column(ROW_ADDRESS)
                 new = yield Call(partial(self._call, fragment_id, self._visible(batch), addresses))
                 yield Items([new.append_column(ROW_ADDRESS, addresses)])
 
     def _visible(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """What the function is to see of it."""
+        """The columns that are passed to the function."""
         return batch if ROW_ADDRESS in self._columns else batch.drop_columns([ROW_ADDRESS])
 
     def _call(self, fragment_id: int, batch: pa.RecordBatch, addresses: pa.Array) -> pa.RecordBatch:
         if self._checkpoint is None:
             return self._function.new_columns(batch)
-        found = self._checkpoint.find_batch(fragment_id, addresses)
-        if found is None:
-            found = self._function.new_columns(batch)
-            self._checkpoint.add_batch(fragment_id, addresses, found)
-        return found
+        new = self._checkpoint.find_batch(fragment_id, addresses)
+        if new is None:
+            new = self._function.new_columns(batch)
+            self._checkpoint.add_batch(fragment_id, addresses, new)
+        return new

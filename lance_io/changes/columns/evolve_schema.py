@@ -1,7 +1,7 @@
-"""`drop_columns`, `alter_columns` and `add_columns`: other columns for rows that stay where they are.
+"""`drop_columns`, `alter_columns` and `add_columns`: changes of columns; rows keep their fragments.
 
-drop, rename, nullability    a new schema, nothing is written
-columns without values       the same: what is in no file is null; so are SQL expressions that are null in any row
+drop, rename, nullability    a new schema, no data is written
+columns without values       the same: columns in no file are null; also SQL expressions that are null in each row
 casts, columns with values   one new file for each fragment, with these columns only (`rewrite_columns.py`)
 """
 
@@ -55,18 +55,18 @@ if TYPE_CHECKING:
 
 
 def drop_columns(state: DatasetState, columns: Sequence[str]) -> Plan[DatasetState]:
-    """Take columns, or members of structs, out of the schema; their values stay in the files until these go.
+    """Remove columns, or members of structs, from the schema; their values stay in the files.
 
-    Warns where pylance would not read what is left of a packed struct, as it does after `drop_columns` of its own.
-    Raises `UsageError` for a column that is not there, and for all columns.
+    Warns if pylance cannot read the remaining members of a packed struct; its own `drop_columns` has the same effect.
+    Raises `UsageError` for a missing column, and for dropping all columns.
     """
     schema, version = drop_fields(state.schema, columns), state.manifest.data_version
     packed = packed_with_gaps(state.schema, schema, version) if state.manifest.fragments else []
     if packed:
         warnings.warn(
             f"Column {', '.join(packed)}: files of version {version.name} hold all members of a packed struct together "
-            "and go on having those that are dropped. lance_io reads what is left; pylance reads other values for it, "
-            "or fails, until its rows are written again, for example by an update",
+            "and still have the dropped ones. lance_io reads the remaining members; pylance reads wrong values for "
+            "them, or fails, until the rows are rewritten, for example by an update",
             UserWarning,
             stacklevel=3,
         )
@@ -78,24 +78,24 @@ def alter_columns(
 ) -> Plan[DatasetState]:
     """Rename columns, allow or forbid nulls, cast them.
 
-    memory_limit  bytes, None for that of the table
-    progress      is told how many rows are cast
-    Raises `OperationError` for a column that is not there or has nulls that would be forbidden, and for a name that
-    cannot be; `UsageError` and `TypeError` for what is no alteration.
+    memory_limit  bytes, None for the limit of the table
+    progress      called with the number of cast rows
+    Raises `OperationError` for a missing column, for nulls in a column that forbids them and for an invalid name;
+    `UsageError` and `TypeError` for an invalid alteration.
     """
     limit_bytes = limit_of(state, memory_limit)
-    asked = parse_alterations(state.schema, alterations)
-    schema = alter_fields(state.schema, asked)
-    stricter = [one for one in asked if one.forbids_nulls]
-    for one in stricter:
-        yield from _check_nulls(state, one)
-    casts = [one for one in asked if one.is_cast]
+    parsed = parse_alterations(state.schema, alterations)
+    schema = alter_fields(state.schema, parsed)
+    stricter = [alteration for alteration in parsed if alteration.forbids_nulls]
+    for alteration in stricter:
+        yield from _check_nulls(state, alteration)
+    casts = [alteration for alteration in parsed if alteration.is_cast]
     if casts:
         if stricter:
             raise OperationError(f'Column "{stricter[0].path}": apply the cast first, then forbid nulls')
         return (yield from _cast_columns(state, schema, casts, limit_bytes, progress))
-    changes_nulls = any(one.nullable not in (None, one.field.nullable) for one in asked)
-    if any(one.data_type is not None for one in asked) and not changes_nulls:  # a cast that has nothing to write
+    changes_nulls = any(alteration.nullable not in (None, alteration.field.nullable) for alteration in parsed)
+    if any(alteration.data_type is not None for alteration in parsed) and not changes_nulls:  # a cast to the same type
         fragments = tuple(state.manifest.fragments)
         return (yield from change(state, Merge(fragments, schema, preserves_nullability=not stricter)))
     return (yield from change(state, Project(schema, preserves_nullability=not stricter)))
@@ -104,48 +104,49 @@ def alter_columns(
 def _cast_columns(
     state: DatasetState, renamed: Schema, casts: Sequence[Alteration], limit_bytes: int, progress: Progress | None
 ) -> Plan[DatasetState]:
-    """Write columns as another type, under ids of their own; the old values stay in their files.
+    """Write columns with another type and new ids; the old values stay in their files.
 
-    renamed  the schema with whatever else is altered
+    renamed  the schema with all other alterations
     """
-    for one in casts:
-        if not can_cast(one.field.arrow_type, one.data_type):
+    for alteration in casts:
+        if not can_cast(alteration.field.arrow_type, alteration.data_type):
             raise OperationError(
-                f'Invalid user input: Cannot cast column "{one.path}" from {debug_type(one.field.arrow_type)} to '
-                f"{debug_type(one.data_type)}"
+                f'Invalid user input: Cannot cast column "{alteration.path}" from '
+                f"{debug_type(alteration.field.arrow_type)} to {debug_type(alteration.data_type)}"
             )
     yield from _check_not_indexed(state, casts)
     schema, replaced = replace_types(renamed, casts, first_free_id(state.manifest.message))
     version = state.manifest.data_version
-    ids = written_together(state.schema, [one.field.id for one in casts], version)
-    check_no_blobs(state.schema, ids - {one.field.id for one in casts}, [one.path for one in casts])
+    cast_ids = [alteration.field.id for alteration in casts]
+    ids = written_together(state.schema, cast_ids, version)
+    check_no_blobs(state.schema, ids.difference(cast_ids), [alteration.path for alteration in casts])
     before, after = state.schema.prune(ids), schema.prune(written_together(schema, replaced, version))
     written = frozenset(field.id for field in after.walk())
     unnamed = structs_at_start(state.manifest.fragments, written, schema)
     parents = written - replaced - unnamed
     if (file := file_losing_start(state.manifest.fragments, parents, schema)) is not None:
         raise OperationError(
-            f"Cannot cast items or members of the column that is the first of the data file {file.path}: it is of "
-            "version 0.1, and could not be read without it. Cast the whole column, or not all members at once"
+            f"Cannot cast items or members of the first column of the data file {file.path}: the file has version 0.1 "
+            "and would be unreadable without it. Cast the whole column, or not all members at once"
         )
-    state.check_decides()
+    state.check_commits()
     files = column_files(state, after, unnamed=unnamed)
-    found = project_taken(state.schema, [*map(quoted, paths_to(state.schema, ids)), ROW_ADDRESS])
+    projection = project_taken(state.schema, [*map(quoted, paths_to(state.schema, ids)), ROW_ADDRESS])
     read = {field.name: field for field in before.fields}
 
     def cast(batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays = [
             cast_within(batch.column(old.name), old, new)
-            for old, new in zip((read[one.name] for one in before.fields), after.fields, strict=True)
+            for old, new in zip((read[field.name] for field in before.fields), after.fields, strict=True)
         ]
         names = [field.name for field in after.fields]
         return pa.RecordBatch.from_arrays([*arrays, batch.column(ROW_ADDRESS)], [*names, ROW_ADDRESS])
 
-    types = [*found.arrow_schema.types, *after.to_arrow().types]
+    types = [*projection.arrow_schema.types, *after.to_arrow().types]
     options = ScanBounds(None, limit_bytes).options(types)
 
     def values_of(fragment_id: int) -> Stream:
-        return projected_batches(state, scan_options(fragments=(fragment_id,), **options), found)
+        return projected_batches(state, scan_options(fragments=(fragment_id,), **options), projection)
 
     def write() -> Plan[DatasetState]:
         try:
@@ -154,8 +155,8 @@ def _cast_columns(
             raise OperationError(f"Cast error: {error}", path=state.location.uri) from error
         kept = tuple(without_dead_files(fragment, schema) for fragment in fragments)
         operation = Merge(kept, schema, preserves_nullability=True)
-        made = CommitFiles()
-        return (yield from change(state, operation, files=made, alongside=[files.publish(made)]))
+        commit_files = CommitFiles()
+        return (yield from change(state, operation, files=commit_files, alongside=[files.publish(commit_files)]))
 
     after_cast: DatasetState = yield RollBackOnError(write(), files.roll_back)
     return after_cast
@@ -163,29 +164,29 @@ def _cast_columns(
 
 def _check_not_indexed(state: DatasetState, casts: Sequence[Alteration]) -> Plan[None]:
     for index in (yield from load_indices(state)):
-        for one in casts:
-            if one.field.id in index.fields:
+        for alteration in casts:
+            if alteration.field.id in index.fields:
                 raise OperationError(
-                    f"Column `{one.path}` has the index {index.name}. Drop the index(es) with drop_index() before "
-                    "altering the column"
+                    f"Column `{alteration.path}` has the index {index.name}. Drop the index(es) with drop_index() "
+                    "before altering the column"
                 )
 
 
-def _steps_to(state: DatasetState, one: Alteration) -> list[Field]:
-    """The fields down to the one that is altered."""
-    return fields_along(state.schema, tuple(split_path(one.path)), through_lists=True)
+def _steps_to(state: DatasetState, alteration: Alteration) -> list[Field]:
+    """The fields from the top down to the altered one."""
+    return fields_along(state.schema, tuple(split_path(alteration.path)), through_lists=True)
 
 
-def _check_nulls(state: DatasetState, one: Alteration) -> Plan[None]:
-    steps = _steps_to(state, one)
+def _check_nulls(state: DatasetState, alteration: Alteration) -> Plan[None]:
+    steps = _steps_to(state, alteration)
     if any(step.logical_type != "struct" for step in steps[:-1]):
-        raise UnsupportedError(f'Column "{one.path}": whether items of lists are null is not looked into')
+        raise UnsupportedError(f'Column "{alteration.path}": checking items of lists for nulls is not supported')
     options = scan_options(columns=[], filter=f"{quoted(steps)} is null", limit=1, with_row_address=True)
-    found: list[int] = []
+    num_nulls: list[int] = []
     schema = project(state.schema, [], with_row_address=True).arrow_schema
-    yield Each(scan_batches(state, options, schema), lambda batch: found.append(batch.num_rows))
-    if sum(found):
-        raise OperationError(f'Column "{one.path}" contains NULL values and cannot be made non-nullable')
+    yield Each(scan_batches(state, options, schema), lambda batch: num_nulls.append(batch.num_rows))
+    if sum(num_nulls):
+        raise OperationError(f'Column "{alteration.path}" contains NULL values and cannot be made non-nullable')
 
 
 def add_columns(
@@ -195,16 +196,16 @@ def add_columns(
     bounds: ScanBounds,
     progress: Progress | None = None,
 ) -> Plan[DatasetState]:
-    """Add columns: `pa.Field`s, a list of them or a schema, without values; SQL expressions and functions, with these.
+    """Add columns: without values for a `pa.Field`, a list of fields or a schema; else from SQL or a function.
 
-    progress  is told how many rows have values
-    Raises `TypeError` for anything else.
+    progress  called with the number of written rows
+    Raises `TypeError` for other `transforms`.
     """
     if isinstance(transforms, pa.Field):
         transforms = [transforms]
     if isinstance(transforms, list):
         if not transforms:
-            raise UsageError("add_columns was given no column: expected fields, a schema or a dict of SQL expressions")
+            raise UsageError("add_columns: the list is empty, expected fields, a schema or a dict of SQL expressions")
         transforms = pa.schema(transforms)
     if isinstance(transforms, pa.Schema):
         return (yield from add_empty_columns(state, transforms))
@@ -221,7 +222,7 @@ def add_columns(
 def make_columns(
     state: DatasetState, transforms: Any, read_columns: Sequence[str] | None, bounds: ScanBounds
 ) -> Plan[NewColumns]:
-    """What SQL expressions or a function give. Raises `TypeError` for anything else."""
+    """Columns computed by SQL expressions or a function. Raises `TypeError` for other `transforms`."""
     if isinstance(transforms, dict):
         return (yield from columns_by_sql(state, transforms, bounds))
     if callable(transforms):
@@ -232,19 +233,19 @@ def make_columns(
     )
 
 
-def gives_rows(transforms: Any) -> bool:
-    """Whether new columns come as rows of the caller's, and not as fields, expressions or a function."""
+def are_rows(transforms: Any) -> bool:
+    """Whether `transforms` are rows of data, and not fields, expressions or a function."""
     if transforms is None or isinstance(transforms, (str, bytes, int, float, dict, pa.Field, pa.Schema)):
         return False
-    if isinstance(transforms, list) and all(isinstance(one, pa.Field) for one in transforms):
+    if isinstance(transforms, list) and all(isinstance(field, pa.Field) for field in transforms):
         return False
     return not callable(transforms)
 
 
 def add_empty_columns(state: DatasetState, given: pa.Schema) -> Plan[DatasetState]:
-    """Add columns that are null in all rows; nothing is written.
+    """Add columns that are null in all rows; writes no data.
 
-    Raises `OperationError` for a column that is there, that has no nulls, or that cannot be called so.
+    Raises `OperationError` for a column that exists, that is not nullable, or that has an invalid name.
     """
     version = state.manifest.data_version
     if version == V0_1:

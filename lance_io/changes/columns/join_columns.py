@@ -1,4 +1,4 @@
-"""New columns, and new values of columns, from a table that is joined by a key (`left_join.py`)."""
+"""New columns, and new values of columns, from a table joined by key (`left_join.py`)."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 
 def columns_by_join(state: DatasetState, join: LeftJoin) -> Plan[NewColumns]:
-    """The columns of the caller's table but its key, for the rows that have the key; null for all others.
+    """The columns of the caller's table without its key: values for rows with a match, null for others.
 
-    join  not prepared; whoever made it closes it
+    join  not prepared; the caller closes it
 
     Raises `OperationError` for columns that the dataset has already, and for a caller's table without rows.
     """
@@ -46,41 +46,41 @@ def columns_by_join(state: DatasetState, join: LeftJoin) -> Plan[NewColumns]:
     yield from join.prepare()
     fields = join.fields
 
-    def made(batch: pa.RecordBatch) -> pa.RecordBatch:
-        places, values = join.find(batch)
-        found = rows_at(values, places, batch.num_rows)
+    def joined(batch: pa.RecordBatch) -> pa.RecordBatch:
+        matched, values = join.find(batch)
+        new = rows_at(values, matched, batch.num_rows)
         for field in fields:
-            if not field.nullable and found.column(field.name).null_count:
+            if not field.nullable and new.column(field.name).null_count:
                 raise OperationError(
                     f"Column '{field.name}' is declared as non-nullable but contains null values: rows without a match"
                 )
-        check_nulls(state, found)
-        return found.append_column(ROW_ADDRESS, batch.column(ROW_ADDRESS))
+        check_nulls(state, new)
+        return new.append_column(ROW_ADDRESS, batch.column(ROW_ADDRESS))
 
     options = join.options([])
 
     def values_of(fragment_id: int) -> Stream:
-        found = yield open_columns(state, fragment_id, join.columns, options)
-        while (batch := (yield Next(found))) is not None:
+        scan = yield open_columns(state, fragment_id, join.columns, options)
+        while (batch := (yield Next(scan))) is not None:
             yield Items([batch])
 
-    return NewColumns(fields, join.bounds, values_of, partial(join.work, made))
+    return NewColumns(fields, join.bounds, values_of, partial(join.work, joined))
 
 
-# -- new values for columns that are there -----------------------------------------------------------------------------
+# -- new values for existing columns -----------------------------------------------------------------------------------
 
 
 def update_fragment_columns(
-    state: DatasetState, place: int, join: LeftJoin, progress: Progress | None
+    state: DatasetState, fragment_index: int, join: LeftJoin, progress: Progress | None
 ) -> Plan[tuple[Fragment, list[int], bytes]]:
-    """Write columns of one fragment anew, with the caller's values in the rows that have the key.
+    """Rewrite columns of one fragment, with the caller's values in rows with a match. Does not commit.
 
-    place     of the fragment in the manifest
-    join      for this fragment, not prepared; whoever made it closes it
-    progress  is told how many rows are written
+    fragment_index  index of the fragment in the manifest
+    join            for this fragment, not prepared; the caller closes it
+    progress        called with the number of written rows
 
-    Gives the fragment, whose older files do not have the columns any more, the ids of the columns, and the rows that
-    have new values as a Roaring bitmap of their offsets. Nothing is committed.
+    Returns the fragment, whose older files have tombstones for the columns, the ids of the columns, and a Roaring
+    bitmap of the offsets of rows with new values.
     Raises `UsageError` for a column that the table does not have, or has with another type, `OperationError` for a
     caller's table without rows.
     """
@@ -92,14 +92,14 @@ def update_fragment_columns(
             raise UsageError(f"Column {name} in right side fragment does not exist in left side fragment")
     schema = state.schema.prune([field.id for field in state.schema.fields if field.name in names])
     for own, field in zip(schema.fields, schema.to_arrow(), strict=True):
-        found = join.fields.field(field.name)
-        if not (is_alike(field.type, found.type) or stores_alike(schema_of(pa.schema([found])).fields[0], own)):
-            raise UsageError(f"Column {field.name} is of type {field.type}, the right side gives it as {found.type}")
+        given = join.fields.field(field.name)
+        if not (is_alike(field.type, given.type) or stores_alike(schema_of(pa.schema([given])).fields[0], own)):
+            raise UsageError(f"Column {field.name} has type {field.type}, but {given.type} in the right side")
     written = frozenset(field.id for field in schema.walk())
-    if (file := file_losing_start([state.manifest.fragments[place]], written, state.schema)) is not None:
+    if (file := file_losing_start([state.manifest.fragments[fragment_index]], written, state.schema)) is not None:
         raise UsageError(
-            f"Column {schema.names[0]} is the first of the data file {file.path}, which is of version 0.1 and could "
-            "not be read without it. Update rows instead"
+            f"Column {schema.names[0]} is the first of the data file {file.path}, which has version 0.1 and would be "
+            "unreadable without it. Update rows instead"
         )
     yield from join.prepare()
     update = _Update(state, join, schema.names)
@@ -107,18 +107,18 @@ def update_fragment_columns(
     options = join.options(schema.to_arrow().types)
 
     def values_of(fragment_id: int) -> Stream:
-        found = yield open_columns(state, fragment_id, read, options)
-        while (batch := (yield Next(found))) is not None:
+        scan = yield open_columns(state, fragment_id, read, options)
+        while (batch := (yield Next(scan))) is not None:
             yield Items([batch])
 
     files = column_files(state, schema)
 
     then = partial(join.work, update.new_values)
-    told = RowProgress(progress, int(state.physical_rows[place]))
+    row_progress = RowProgress(progress, int(state.physical_rows[fragment_index]))
 
     def write() -> Plan[Fragment]:
         try:
-            changed = yield from write_fragment_columns(state, place, files, values_of, then, told)
+            changed = yield from write_fragment_columns(state, fragment_index, files, values_of, then, row_progress)
         except SchemaError as error:
             raise OperationError(error.message, path=state.location.uri) from error
         yield from files.close_last()
@@ -129,7 +129,7 @@ def update_fragment_columns(
 
 
 class _Update:
-    """Old values, or the caller's where it has the key."""
+    """New values of columns: the caller's for rows with a match, else the old ones."""
 
     def __init__(self, state: DatasetState, join: LeftJoin, names: list[str]) -> None:
         self._state = state
@@ -139,16 +139,16 @@ class _Update:
 
     def new_values(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """New values of a batch's columns, and `_rowaddr`."""
-        places, values = self._join.find(batch)
+        matched, values = self._join.find(batch)
         addresses = batch.column(ROW_ADDRESS)
-        self._changed.append(values_of_array(addresses)[places])
+        self._changed.append(values_of_array(addresses)[matched])
         known = [batch.column(name) for name in self._names]
         given = [as_type(values.column(name), own.type) for name, own in zip(self._names, known, strict=True)]
-        changed = pa.RecordBatch.from_arrays(put_rows(known, places, given, self._names), self._names)
+        changed = pa.RecordBatch.from_arrays(put_rows(known, matched, given, self._names), self._names)
         check_nulls(self._state, changed)
         return changed.append_column(ROW_ADDRESS, addresses)
 
     def offsets(self) -> npt.NDArray[np.uint32]:
-        """Of the rows that have new values, ascending."""
-        found = np.concatenate([*self._changed, np.empty(0, np.uint64)])
-        return (found & np.uint64(0xFFFF_FFFF)).astype(np.uint32)
+        """Offsets of the rows with new values, ascending."""
+        addresses = np.concatenate([*self._changed, np.empty(0, np.uint64)])
+        return (addresses & np.uint64(0xFFFF_FFFF)).astype(np.uint32)

@@ -1,12 +1,14 @@
-"""For each row of the table, the last row of a caller's that has its key: a left join (spec: operations, 3.4).
+"""A left join: for each row of the table, the last of the caller's rows with its key (spec: operations, 3.4).
 
-    the caller's rows fit in memory  a table of their keys, which rows of the table go by
-    they do not                      first keys of both sides meet, in partitions on local disk where the caller's do
-                                     not fit either; then the caller's rows go, in one pass, to the part of the table
-                                     that they belong to, on local disk; each part is in memory while its rows go by
+    the caller's rows fit in memory  a hash table of their keys; the table is scanned
+    they do not                      1. keys of both sides are joined, in partitions on local disk if the caller's keys
+                                        do not fit in memory either
+                                     2. in one pass, the caller's rows are partitioned by position in the table, on
+                                        local disk
+                                     3. the table is scanned; one partition at a time is in memory
 
-A null key is equal to a null key. Other values are compared by their bits, as in pylance: a NaN is itself, -0.0 is not
-0.0.
+A null key equals a null key. Other values are compared by their bits, as in pylance: a NaN equals itself, -0.0 differs
+from 0.0.
 """
 
 from __future__ import annotations
@@ -42,63 +44,62 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
     from lance_io.spans import IntArray
 
-HELD_SHARE: Final = 4  # of the limit: rows of the caller's that are held
-TABLE_SHARE: Final = 3  # a table of their keys
+HELD_SHARE: Final = 4  # 1/4 of the memory limit: the caller's rows
+TABLE_SHARE: Final = 3  # 1/3 of the memory limit: a hash table of their keys
 
 
 class JoinKeys(NamedTuple):
-    """The key's column in the table, and in the caller's rows."""
+    """Key columns of the table (left) and of the caller's rows (right)."""
 
     left: str
     right: str
 
 
 class LeftJoin:
-    """The rows of a caller's, and what rows of the table have their keys.
+    """A join of the caller's rows with rows of the table.
 
-    state, places    the table, and the fragments whose rows go by later, in this order, all of it or one
-    rows             of the caller
-    limit_bytes      of the whole change
-    Raises `OperationError` for a key that is not there, for keys of different types, and for rows that have nothing but
-    a key.
+    fragment_indexes  fragments whose rows are scanned, in this order: all fragments of the table, or one
+    rows              the caller's rows
+    limit_bytes       memory limit of the whole change
+    Raises `OperationError` for a missing key column, for keys of different types, and for rows without other columns.
     """
 
     def __init__(
         self,
         state: DatasetState,
-        places: Sequence[int],
+        fragment_indexes: Sequence[int],
         rows: Rows | AsyncRows,
         keys: JoinKeys,
         limit_bytes: int,
     ) -> None:
         _check_keys(state, rows, *keys)
         self._state = state
-        self._left = LeftSide(state, places, keys.left, limit_bytes)
+        self._left = LeftSide(state, fragment_indexes, keys.left, limit_bytes)
         self._rows = rows
         self._right_on = keys.right
         self._limit_bytes = limit_bytes
         self._source = SourceRows(rows.schema, limit_bytes // HELD_SHARE)
-        self._found: _Found | None = None
+        self._joined: _JoinedRows | None = None
         self.fields = rows.schema.remove(rows.schema.get_field_index(keys.right))
 
     @property
     def bounds(self) -> ScanBounds:
-        """How much of the table may be read at once."""
+        """Limits of scans of the table."""
         return ScanBounds(None, self._limit_bytes)
 
     @property
     def columns(self) -> list[str]:
-        """What `find` needs of the rows of the table, beside `_rowaddr`."""
-        return [self._left.key] if isinstance(self._found, _InMemory) else []
+        """Columns of the table that `find` needs, besides `_rowaddr`."""
+        return [self._left.key] if isinstance(self._joined, _InMemory) else []
 
     def options(self, types: Iterable[pa.DataType]) -> dict[str, Any]:
-        """Options of the scan whose batches `find` is given. types: of what it reads beside `columns`."""
+        """Options of the scan that feeds `find`. types: types of the columns that it reads besides `columns`."""
         read = [*types, *project_taken(self._state.schema, self.columns).arrow_schema.types]
         options = self.bounds.options(read, rows_max=BATCH_ROWS)
         return {**options, "batch_size": min(options["batch_size"], rows_at_once(self._source, self._limit_bytes))}
 
     def prepare(self) -> Plan[None]:
-        """Pull the caller's rows, and do what has to be done before `find`. Raises `OperationError` without any."""
+        """Pull the caller's rows and prepare `find`. Raises `OperationError` if there are no rows."""
         source, limit_bytes = self._source, self._limit_bytes
         yield from source.pull(self._rows)
         if not source.num_rows:
@@ -110,43 +111,42 @@ class LeftJoin:
             for _, _, load in source.pieces():
                 pieces.append((yield from load))
             last = yield from all_last_rows(source, self._right_on)
-            self._found = _InMemory(last, pieces, source.starts, self._left.key, self._right_on)
+            self._joined = _InMemory(last, pieces, source.starts, self._left.key, self._right_on)
         else:
             sorted_values = SortedValues(self._left, source, self._right_on, limit_bytes)
-            self._found = sorted_values
+            self._joined = sorted_values
             yield from sorted_values.prepare(num_tables)
 
     def find(self, batch: pa.RecordBatch) -> Matched:
-        """The rows of a batch that have a match, as places ascending, and the caller's columns for them.
+        """Indices of the rows with a match, ascending, and the caller's columns for them.
 
-        batch  at least one row of the fragments: `columns`, and `_rowaddr`. Batches come in the order of the table
+        batch  at least one row of the fragments: `columns`, and `_rowaddr`. Call with batches in the order of the table
         """
-        assert self._found is not None
-        return self._found.find(batch)
+        assert self._joined is not None
+        return self._joined.find(batch)
 
     def work(self, make: Callable[[pa.RecordBatch], pa.RecordBatch], batch: pa.RecordBatch) -> Compute[pa.RecordBatch]:
-        """Something that calls `find`."""
+        """A request that computes `make(batch)`; for functions that call `find`."""
         return Compute(partial(make, batch), lambda: self._limit_bytes)
 
     def close(self) -> None:
-        """Free what is held, in memory and on local disk."""
-        if self._found is not None:
-            self._found.close()
+        """Free memory and local disk."""
+        if self._joined is not None:
+            self._joined.close()
         self._source.close()
 
 
 def planned_tables(num_rows: int, key_bytes: int, limit_bytes: int) -> int:
-    """How many tables rows with keys of so many bytes are shared out to."""
+    """Number of hash tables that rows with keys of `key_bytes` are split into."""
     row_bytes = 2 * key_bytes + TABLE_BYTES + ROW_BYTES
     return min(BUCKETS_MAX, -(-num_rows * row_bytes // (limit_bytes // TABLE_SHARE)))
 
 
 def _check_keys(state: DatasetState, rows: Rows | AsyncRows, left_on: str, right_on: str) -> None:
-    """Check the key of the caller's table.
+    """Check the keys of a join.
 
-    left_on, right_on  the key's column in the dataset, and there
-    Raises `OperationError` for a column that is not there, for keys of another type than the dataset's, and for a table
-    that has nothing but keys.
+    left_on, right_on  key columns of the dataset and of the caller's table
+    Raises `OperationError` for a missing column, for keys of different types, and for a table without other columns.
     """
     known = (*state.schema.names, ROW_ID, ROW_ADDRESS)
     if left_on not in known:
@@ -158,65 +158,67 @@ def _check_keys(state: DatasetState, rows: Rows | AsyncRows, left_on: str, right
     if not is_alike(left.type, right.type):
         raise OperationError(f"Index column type mismatch: expected {right.type}, got {left.type}")
     if len(rows.schema) == 1:
-        raise OperationError(f"the right side has no column but {right_on}, so that there is nothing to add")
+        raise OperationError(f"the right side has no column except {right_on}: nothing to add")
 
 
-def rows_at(values: pa.RecordBatch, places: IntArray, num_rows: int) -> pa.RecordBatch:
-    """The rows of a batch in these places among `num_rows`, null elsewhere."""
-    if len(places) == num_rows:
+def rows_at(values: pa.RecordBatch, positions: IntArray, num_rows: int) -> pa.RecordBatch:
+    """Spread rows over `num_rows` rows: at `positions`, null elsewhere."""
+    if len(positions) == num_rows:
         return values
     rows = np.zeros(num_rows, np.int64)
-    rows[places] = np.arange(len(places))
+    rows[positions] = np.arange(len(positions))
     is_null = np.ones(num_rows, np.bool_)
-    is_null[places] = False
+    is_null[positions] = False
     return values.take(numbers(rows, is_null))
 
 
-def put_rows(known: Sequence[pa.Array], places: IntArray, new: Sequence[pa.Array], names: Sequence[str]) -> list[Any]:
-    """Columns whose values at some places, ascending, are others: those of `new`, which have the same types.
+def put_rows(
+    known: Sequence[pa.Array], positions: IntArray, new: Sequence[pa.Array], names: Sequence[str]
+) -> list[Any]:
+    """Replace values of columns at `positions`, ascending, by those of `new`, which have the same types.
 
-    Raises `SchemaError` where a dictionary column would have more values than its indices can tell apart.
+    Raises `SchemaError` if a dictionary column would exceed its index type.
     """
     if not known:
         return []
     num_rows = len(known[0])
     chosen = np.arange(num_rows)
-    chosen[places] = np.arange(num_rows, num_rows + len(places))
-    either, found = numbers(chosen), []
+    chosen[positions] = np.arange(num_rows, num_rows + len(positions))
+    either, columns = numbers(chosen), []
     for own, other, name in zip(known, new, names, strict=True):
         try:
-            found.append(join_arrays([own, other]).take(either))
-        except TooManyValues:  # the values of a dictionary, and those that take their place, need not fit together
-            found.append(_put_without_dropped(own, places, other, name))
-    return found
+            columns.append(join_arrays([own, other]).take(either))
+        except TooManyValues:  # old and new values of a dictionary together: the replaced ones may leave room
+            columns.append(_put_without_dropped(own, positions, other, name))
+    return columns
 
 
-def _put_without_dropped(own: pa.Array, places: IntArray, other: pa.Array, name: str) -> pa.Array:
+def _put_without_dropped(own: pa.Array, positions: IntArray, other: pa.Array, name: str) -> pa.Array:
     is_kept = np.ones(len(own), np.bool_)
-    is_kept[places] = False
+    is_kept[positions] = False
     kept = taken(own, numbers(np.flatnonzero(is_kept)))
     order = np.empty(len(own), np.int64)
     order[is_kept] = np.arange(len(kept))
-    order[places] = np.arange(len(kept), len(own))
-    pair = [pa.RecordBatch.from_arrays([one], [name]) for one in (kept, other)]
+    order[positions] = np.arange(len(kept), len(own))
+    pair = [pa.RecordBatch.from_arrays([array], [name]) for array in (kept, other)]
     return join_batches(pair).column(0).take(numbers(order))
 
 
-class _Found(Protocol):
-    """What `LeftJoin.find` asks."""
+class _JoinedRows(Protocol):
+    """Finds matches for `LeftJoin.find`."""
 
     def find(self, batch: pa.RecordBatch) -> Matched:
-        """See there."""
+        """See `LeftJoin.find`."""
 
     def close(self) -> None:
-        """Free what is held."""
+        """Free memory and local disk."""
 
 
-# -- rows of the caller's that are in memory ---------------------------------------------------------------------------
+# -- the caller's rows in memory ---------------------------------------------------------------------------------------
 
 
 class _InMemory:
-    """The caller's rows, of which some are taken for each batch.
+    """The caller's rows in memory.
 
     pieces, starts  all rows, and the number of the first row of each piece
     """
@@ -230,8 +232,8 @@ class _InMemory:
         self._left_on = left_on
 
     def find(self, batch: pa.RecordBatch) -> Matched:
-        places, rows = self._last.find(key_of(batch, self._left_on))
-        return places, self._take(rows)
+        matched, rows = self._last.find(key_of(batch, self._left_on))
+        return matched, self._take(rows)
 
     def _take(self, rows: IntArray) -> pa.RecordBatch:
         if len(self._pieces) == 1:
@@ -244,12 +246,12 @@ class _InMemory:
         for piece in np.flatnonzero(bounds[1:] > bounds[:-1]).tolist():
             chosen = ascending[bounds[piece] : bounds[piece + 1]] - self._starts[piece]
             parts.append(self._pieces[piece].take(numbers(chosen)))
-        found = parts[-1] if len(parts) <= 2 else join_batches(parts)
+        taken_rows = parts[-1] if len(parts) <= 2 else join_batches(parts)
         if order is None:
-            return found
+            return taken_rows
         back = np.empty(len(rows), np.int64)
         back[order] = np.arange(len(rows))
-        return found.take(numbers(back))
+        return taken_rows.take(numbers(back))
 
     def close(self) -> None:
         self._pieces = []

@@ -1,12 +1,13 @@
-"""Columns that are added with values: where these come from, and how they get into the table.
+"""New columns with values: their sources, and writing them.
 
-    SQL expressions                a scan computes them
-    a function                     of the batches of a scan, in another thread (`column_functions.py`)
-    record batches of a caller     one row for each row that a scan sees, in its order
-    a table, by a key              a left join (`join_columns.py`)
+    SQL expressions                computed by a scan
+    a function                     called with batches of a scan, in another thread (`column_functions.py`)
+    a caller's record batches      one row for each row of a scan, in its order
+    a table, by key                a left join (`join_columns.py`)
 
-Each is a `NewColumns`: for a fragment, batches of what the columns are made of, with the address of each row. They are
-written as one more data file for each fragment (`rewrite_columns.py`) and committed as a Merge.
+Each source is a `NewColumns`: it returns batches of a fragment, from which the columns are computed, with the address
+of each row. The columns are written to one more data file for each fragment (`rewrite_columns.py`) and committed with
+a Merge.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from lance_io.changes.write.data_files import NextBatch
 from lance_io.commit.commit_files import CommitFiles
 from lance_io.errors import BindError, EvaluationError, OperationError, SchemaError
 from lance_io.format.version import V0_1
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.levels.join import join_batches
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.plan import Import, RollBackOnError
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
     from lance_io import filters
-    from lance_io.changes.columns.rewrite_columns import Finished, Made
+    from lance_io.changes.columns.rewrite_columns import ComputeColumns, FinishedFragments
     from lance_io.changes.write.input_data import AsyncRows, Rows
     from lance_io.format.schema import Schema
     from lance_io.plans.plan import Plan, Request
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.fragment import Fragment
 else:
-    filters = later("lance_io.filters")
+    filters = lazy_module("lance_io.filters")
 
 _NULL_TYPES: Final = (
     pa.types.is_null,
@@ -64,44 +65,44 @@ _NULL_TYPES: Final = (
     pa.types.is_fixed_size_binary,
     pa.types.is_fixed_size_list,
 )
-"""Of columns that tables of file version 0.1 take with nulls from callers."""
-_JOINED_SHARE: Final = 32  # of the limit: rows of the caller's that are joined to a batch
+"""Types of new columns with nulls that tables of file version 0.1 accept."""
+_JOINED_SHARE: Final = 32  # 1/32 of the memory limit: the caller's rows in a joined batch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NewColumns:
-    """Columns that a table is to get, with values.
+    """New columns of a table, with values.
 
-    fields     the columns; a struct that is there already has its new members only
-    bounds     how much of the table may be read at once
-    values_of  by the id of a fragment, record batches of its rows in their order: what `then` takes, and `_rowaddr`
-    then       makes the columns of a batch, where `values_of` has not
-    finish     what remains to be looked at when all fragments have their values
-    finished   remembers finished fragments, where that is wanted
-    are_null   they are null in all rows, by what they are computed from
+    fields     the columns; an existing struct has only its new members
+    bounds     limits of scans of the table
+    values_of  record batches of a fragment, given its id, in the order of its rows: input of `then`, and `_rowaddr`
+    then       computes the columns of a batch; None if `values_of` returns them
+    finish     final check after the values of all fragments
+    finished   opens a store of finished fragments
+    are_null   whether their expressions are null in all rows
     """
 
     fields: pa.Schema
     bounds: ScanBounds
     values_of: Callable[[int], Stream]
-    then: Made | None = None
+    then: ComputeColumns | None = None
     finish: Callable[[], Plan[None]] | None = None
-    finished: Callable[[Schema], Plan[Finished]] | None = None
+    finished: Callable[[Schema], Plan[FinishedFragments]] | None = None
     are_null: bool = False
 
 
 def add_new_columns(state: DatasetState, new: NewColumns, progress: Progress | None = None) -> Plan[DatasetState]:
     """Write the columns of all fragments, and commit.
 
-    progress  is told how many rows are written
-    Raises `OperationError` for a column that is there already, and for values that cannot be written.
+    progress  called with the number of written rows
+    Raises `OperationError` for an existing column, and for values that cannot be written.
     """
-    state.check_decides()
+    state.check_commits()
     schema, added = with_fields(state, new.fields)
     files = column_files(state, schema.prune(written_together(schema, added, state.manifest.data_version)))
     new = _with_known(state, schema, added, new)
 
-    def write(finished: Finished | None) -> Plan[DatasetState]:
+    def write(finished: FinishedFragments | None) -> Plan[DatasetState]:
         try:
             changed = yield from write_columns(state, files, new.values_of, new.then, finished, progress)
             if new.finish is not None:
@@ -110,8 +111,8 @@ def add_new_columns(state: DatasetState, new: NewColumns, progress: Progress | N
             raise OperationError(error.message, path=state.location.uri) from error
         keeps = all(field.nullable for field in new.fields)
         operation = Merge(changed, schema, preserves_nullability=keeps)
-        made = CommitFiles()
-        return (yield from change(state, operation, files=made, alongside=[files.publish(made)]))
+        commit_files = CommitFiles()
+        return (yield from change(state, operation, files=commit_files, alongside=[files.publish(commit_files)]))
 
     if new.finished is None:
         after: DatasetState = yield RollBackOnError(write(None), files.roll_back)
@@ -126,25 +127,27 @@ def add_new_columns(state: DatasetState, new: NewColumns, progress: Progress | N
 
 
 def fragment_with_columns(
-    state: DatasetState, place: int, new: NewColumns, progress: Progress | None = None
+    state: DatasetState, fragment_index: int, new: NewColumns, progress: Progress | None = None
 ) -> Plan[tuple[Fragment, Schema]]:
-    """Write the columns of one fragment; nothing is committed. Gives the fragment and the table's schema with them.
+    """Write the columns of one fragment; does not commit. Returns the fragment, and the table's schema with them.
 
-    place     of the fragment in the manifest
-    progress  is told how many rows are written
+    fragment_index  index of the fragment in the manifest
+    progress        called with the number of written rows
     Raises as `add_new_columns`.
     """
     if not len(new.fields):
         check_no_columns(state)
-        return state.manifest.fragments[place], state.schema
+        return state.manifest.fragments[fragment_index], state.schema
     schema, added = with_fields(state, new.fields)
     files = column_files(state, schema.prune(written_together(schema, added, state.manifest.data_version)))
     new = _with_known(state, schema, added, new)
-    told = RowProgress(progress, int(state.physical_rows[place]))
+    row_progress = RowProgress(progress, int(state.physical_rows[fragment_index]))
 
     def write() -> Plan[tuple[Fragment, Schema]]:
         try:
-            changed = yield from write_fragment_columns(state, place, files, new.values_of, new.then, told)
+            changed = yield from write_fragment_columns(
+                state, fragment_index, files, new.values_of, new.then, row_progress
+            )
             if new.finish is not None:
                 yield from new.finish()
         except (EvaluationError, SchemaError) as error:
@@ -152,27 +155,27 @@ def fragment_with_columns(
         yield from files.close_last()
         return changed, schema
 
-    made: tuple[Fragment, Schema] = yield RollBackOnError(write(), files.roll_back)
-    return made
+    written: tuple[Fragment, Schema] = yield RollBackOnError(write(), files.roll_back)
+    return written
 
 
 def _with_known(state: DatasetState, schema: Schema, added: frozenset[int], new: NewColumns) -> NewColumns:
-    """The same, with what goes into a file together with new members of columns that are there (`new_members.py`)."""
+    """Add the existing fields that must be written together with new members of their columns (`new_members.py`)."""
     before, version = state.schema, state.manifest.data_version
     ids = written_together(schema, added, version).intersection(field.id for field in before.walk())
     if not ids:
         return new
-    steps = paths_to(before, ids)
-    check_no_blobs(before, ids, [quoted(one) for one in steps])
-    names = {one[0].name for one in steps}
-    paths = [quoted(one) for one in steps]
+    known_paths = paths_to(before, ids)
+    paths = [quoted(steps) for steps in known_paths]
+    check_no_blobs(before, ids, paths)
+    names = {steps[0].name for steps in known_paths}
     options = new.bounds.options(project_taken(before, paths).arrow_schema.types)
 
     def values_of(fragment_id: int) -> Stream:
         given = yield Open(
             lambda: iterate_sync(new.values_of(fragment_id)), lambda: iterate_async(new.values_of(fragment_id))
         )
-        known = _Cut((yield open_columns(state, fragment_id, paths, options)))
+        known = _Resliced((yield open_columns(state, fragment_id, paths, options)))
         while (batch := (yield Next(given))) is not None:
             if new.then is not None:
                 batch = yield new.then(batch)
@@ -189,9 +192,9 @@ def _joining(given: pa.RecordBatch, known: pa.RecordBatch, names: set[str]) -> R
 
 
 def _join(given: pa.RecordBatch, known: pa.RecordBatch, names: set[str]) -> pa.RecordBatch:
-    """Rows of new columns, of which those called `names` are new members of what is known of the same rows."""
+    """New columns; those called `names` have new members of the columns of `known`, which has the same rows."""
     if not given.column(ROW_ADDRESS).equals(known.column(ROW_ADDRESS)):
-        raise AssertionError("new values come in another order than the rows of the table")
+        raise AssertionError("new values have another order than the rows of the table")
     arrays = [
         with_members(known.column(name), array, name) if name in names else array
         for name, array in zip(given.schema.names, given.columns, strict=True)
@@ -199,26 +202,26 @@ def _join(given: pa.RecordBatch, known: pa.RecordBatch, names: set[str]) -> pa.R
     return pa.RecordBatch.from_arrays(arrays, given.schema.names)
 
 
-class _Cut:
-    """Batches of a scan, cut anew. found: what was opened."""
+class _Resliced:
+    """Batches of a scan in slices of other lengths. scan: the open scan."""
 
-    def __init__(self, found: Any) -> None:
-        self._found = found
+    def __init__(self, scan: Any) -> None:
+        self._scan = scan
         self._rest: pa.RecordBatch | None = None
 
     def take(self, num_rows: int) -> Generator[Any, Any, pa.RecordBatch]:
-        """The next rows, some or so many."""
+        """The next rows, from 1 to `num_rows`."""
         while self._rest is None or not self._rest.num_rows:
-            self._rest = yield Next(self._found)
+            self._rest = yield Next(self._scan)
             if self._rest is None:
-                raise AssertionError("new values come for more rows than the fragment has")
+                raise AssertionError("there are new values for more rows than the fragment has")
         part = self._rest.slice(0, num_rows)
         self._rest = self._rest.slice(part.num_rows)
         return part
 
 
 def check_no_columns(state: DatasetState) -> None:
-    """Raise `OperationError` where rows cannot get no columns at all, as pylance does: in files of version 0.1."""
+    """Raise `OperationError` for a table of file version 0.1 with fragments, as pylance does when adding no columns."""
     if state.manifest.data_version == V0_1 and state.manifest.fragments:
         raise OperationError("Invalid argument error: must either specify a row count or at least one column")
 
@@ -241,7 +244,7 @@ def with_fields(state: DatasetState, given: pa.Schema) -> tuple[Schema, frozense
 
 
 def _check_no_members(before: Schema, after: Schema) -> None:
-    """Raise `OperationError` for a new member of a struct, which pylance refuses in tables of version 0.1, too."""
+    """Raise `OperationError` for a new member of a struct in tables of version 0.1, as pylance does."""
     known = {field.id: field for field in before.walk()}
     for field in after.walk():
         if field.id in known and len(field.children) > len(known[field.id].children):
@@ -253,10 +256,9 @@ def _no_members_error(name: str) -> OperationError:
 
 
 def check_nulls(state: DatasetState, batch: pa.RecordBatch) -> None:
-    """Raise `OperationError` for nulls of a caller's that files of the table's version would lose, as pylance does.
+    """Raise `OperationError` for nulls in new values that files of the table's version would lose, as pylance does.
 
-    Only nulls of whole values count, and neither those of lists nor of values of fixed size, which become empty and
-    zero.
+    Only nulls of whole values count. Nulls of lists and of values of fixed size do not: they become empty and zero.
     """
     if state.manifest.data_version != V0_1:
         return
@@ -264,8 +266,8 @@ def check_nulls(state: DatasetState, batch: pa.RecordBatch) -> None:
         if array.null_count and _loses_nulls(field.type):
             raise OperationError(
                 f"Column '{field.name}' has null values of type: {field.type}, but storing nulls for this data type "
-                "is not supported by files of version 0.1, which the table has. They are explicit in the new data, or "
-                "of rows without a match"
+                "is not supported by the table's file version 0.1. The nulls are in the new data, or belong to rows "
+                "without a match"
             )
 
 
@@ -276,10 +278,10 @@ def _loses_nulls(dtype: pa.DataType) -> bool:
 
 
 def columns_by_sql(state: DatasetState, columns: Mapping[str, str], bounds: ScanBounds) -> Plan[NewColumns]:
-    """Columns that SQL expressions give.
+    """Columns computed by SQL expressions.
 
-    columns  expressions by the name of the new column; they do not see each other
-    Raises `BindError` for an expression that does not fit, `TypeError` for what is no text.
+    columns  expressions by the name of the new column; they cannot refer to each other
+    Raises `BindError` for an expression that does not fit, `TypeError` for one that is no string.
     """
     yield Import(COMPILER)
     for text in columns.values():
@@ -289,13 +291,13 @@ def columns_by_sql(state: DatasetState, columns: Mapping[str, str], bounds: Scan
         for path in output.sources:
             if path[0] in SYSTEM_COLUMNS:
                 raise BindError(f"No field named {path[0]}. Valid fields are {', '.join(state.schema.names)}.")
-    found = project(state.schema, dict(columns), with_row_address=True)
+    projection = project(state.schema, dict(columns), with_row_address=True)
     read = dict.fromkeys(path[0] for output in outputs for path in output.sources)
-    types = [*found.arrow_schema.types, *(state.arrow_schema.field(name).type for name in read)]
+    types = [*projection.arrow_schema.types, *(state.arrow_schema.field(name).type for name in read)]
     options = bounds.options(types)
 
     def values_of(fragment_id: int) -> Stream:
-        return projected_batches(state, scan_options(fragments=(fragment_id,), **options), found)
+        return projected_batches(state, scan_options(fragments=(fragment_id,), **options), projection)
 
     fields = pa.schema([output.field.remove_metadata() for output in outputs])
     are_null = all(output.computed is not None and output.computed.is_null for output in outputs)
@@ -303,13 +305,13 @@ def columns_by_sql(state: DatasetState, columns: Mapping[str, str], bounds: Scan
 
 
 def columns_from_rows(state: DatasetState, rows: Rows | AsyncRows, bounds: ScanBounds) -> NewColumns:
-    """Columns whose values a caller gives: a row for each row of the table, in the order of a scan."""
-    given = _Given(rows, bounds.limit_bytes // _JOINED_SHARE)
+    """Columns from the caller's rows: a row for each row of the table, in the order of a scan."""
+    given = _CallerRows(rows, bounds.limit_bytes // _JOINED_SHARE)
     options = bounds.options(rows.schema.types)
 
     def values_of(fragment_id: int) -> Stream:
-        found = yield open_columns(state, fragment_id, [], options)
-        while (batch := (yield Next(found))) is not None:
+        scan = yield open_columns(state, fragment_id, [], options)
+        while (batch := (yield Next(scan))) is not None:
             addresses = batch.column(ROW_ADDRESS)
             while len(addresses):
                 values = yield from given.take(len(addresses))
@@ -321,9 +323,9 @@ def columns_from_rows(state: DatasetState, rows: Rows | AsyncRows, bounds: ScanB
 
 
 def open_columns(state: DatasetState, fragment_id: int, columns: Sequence[Any], options: Mapping[str, Any]) -> Open:
-    """Columns of a fragment, and `_rowaddr` behind them unless it is one of them, batch by batch.
+    """Open a scan of columns of a fragment; adds `_rowaddr` as the last column unless it is one of them.
 
-    options  of the scan, as `ScanBounds.options` gives them
+    options  options of the scan, from `ScanBounds.options`
     """
     names = [*columns] if ROW_ADDRESS in columns else [*columns, ROW_ADDRESS]
     scan = scan_options(fragments=(fragment_id,), **options)
@@ -334,10 +336,10 @@ def open_columns(state: DatasetState, fragment_id: int, columns: Sequence[Any], 
     return Open(lambda: iterate_sync(batches()), lambda: iterate_async(batches()))
 
 
-class _Given:
-    """The rows of a caller, cut anew.
+class _CallerRows:
+    """The caller's rows in slices of other lengths.
 
-    bytes_max  up to which batches of the caller's are joined; larger ones go as they are
+    bytes_max  limit for joining the caller's batches; larger ones are not joined
     """
 
     def __init__(self, rows: Rows | AsyncRows, bytes_max: int) -> None:
@@ -346,7 +348,7 @@ class _Given:
         self._rest: pa.RecordBatch | None = None
 
     def take(self, num_rows: int) -> Generator[Any, Any, pa.RecordBatch]:
-        """The next rows, some or so many. Raises `OperationError` if there are none."""
+        """The next rows, from 1 to `num_rows`. Raises `OperationError` if there are none."""
         parts: list[pa.RecordBatch] = []
         missing, num_bytes = num_rows, 0
         while missing and num_bytes < self._bytes_max:
@@ -362,8 +364,8 @@ class _Given:
             batch = yield NextBatch(self._rows)
             if batch is None:
                 raise OperationError(
-                    "Stream ended before producing values for all rows in dataset: a row is missing for each row that "
-                    "is not deleted"
+                    "Stream ended before producing values for all rows in dataset: give one row for each row that is "
+                    "not deleted"
                 )
             self._rest = batch
         return join_batches(parts)

@@ -1,13 +1,13 @@
-"""New members of structs, and of the items of lists, that are there already. Pure.
+"""New members of existing structs, and of items of existing lists. Pure.
 
-2.1 and later   a column of its own for each, in a new file
-2.0             in a new file with the whole top-level column: structs and lists have columns, too, and pylance reads no
-                file that has members without them. Nor may a column be in two files: pylance's next commit, of whatever
+2.1 and later   each new member is a column of a new file
+2.0             a new file has the whole top-level column: structs and lists are columns, too, and pylance cannot read
+                members in a file without them. A column must not be in two files either: pylance's next commit, of any
                 kind, gives it another id in one of them
 
-Below a list the whole list is written: leaves of one list must have as many items in every row, also in deleted ones,
-for which there are no new values. A packed struct is one column in files of all versions from 2.0 on; the whole
-top-level column around it is written.
+Below a list the whole list is written: all leaves of a list need the same number of items in each row, also in deleted
+rows, which have no new values. A packed struct is one column in files of versions 2.0 and later; the whole top-level
+column around it is written.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ _LISTS: Final = LISTS | {"map"}
 
 
 def written_together(schema: Schema, ids: Collection[int], version: FileVersion) -> frozenset[int]:
-    """The ids of all fields that a new file has, if it is to have these.
+    """The ids of all fields that a new file must have in order to have `ids`.
 
-    schema   of the table then
-    version  of the file
+    schema   schema of the table after the change
+    version  version of the file
     """
-    found = set(ids)
+    written = set(ids)
     for top in schema.fields:
-        for one in _inseparable(top, version):
-            below = {each.id for each in one.walk()}
-            if not below.isdisjoint(found):
-                found |= below
-    return frozenset(found)
+        for field in _inseparable(top, version):
+            below = {each.id for each in field.walk()}
+            if not below.isdisjoint(written):
+                written |= below
+    return frozenset(written)
 
 
 def _inseparable(field: Field, version: FileVersion) -> Iterator[Field]:
-    """The largest fields that a file has wholly or not at all."""
-    is_packed = version != V0_1 and any(one.is_packed for one in field.walk())
+    """The largest fields that a file has as a whole or not at all."""
+    is_packed = version != V0_1 and any(each.is_packed for each in field.walk())
     if version == V2_0 or is_packed or field.logical_type in _LISTS:
         yield field
         return
@@ -62,26 +62,26 @@ def _inseparable(field: Field, version: FileVersion) -> Iterator[Field]:
 
 
 def packed_with_gaps(before: Schema, after: Schema, version: FileVersion) -> list[str]:
-    """Paths of packed structs that lose members which files go on having before others, in 2.0 also behind them.
+    """Paths of packed structs that lose members which the files still have before others, in 2.0 also after others.
 
-    Members are found by the ids that files note; pylance goes by their places.
+    This package finds members by the ids in the files; pylance finds them by position.
     """
-    nested = [one for top in before.fields if top.children and version != V0_1 for one in top.walk()]
-    packed = [one.id for one in nested if one.is_packed]
+    nested = [field for top in before.fields if top.children and version != V0_1 for field in top.walk()]
+    packed = [field.id for field in nested if field.is_packed]
     if not packed:
         return []
     known = {field.id for field in after.walk()}
-    packed = [one for one in packed if one in known]
-    found = []
+    packed = [field_id for field_id in packed if field_id in known]
+    paths = []
     for steps in paths_to(before, packed):
         is_kept = [member.id in known for member in steps[-1].children]
         if not all(is_kept) and (version == V2_0 or is_kept != sorted(is_kept, reverse=True)):
-            found.append(quoted(steps))
-    return found
+            paths.append(quoted(steps))
+    return paths
 
 
 def paths_to(schema: Schema, ids: Collection[int]) -> list[list[Field]]:
-    """The fields from the top down to each of these, but for those that are below another."""
+    """The fields from the top down to each of `ids`, except those below another of them."""
     return [steps for top in schema.fields for steps in _paths_below([], top, ids)] if ids else []
 
 
@@ -95,23 +95,22 @@ def _paths_below(above: list[Field], field: Field, ids: Collection[int]) -> Iter
 
 
 def quoted(steps: Sequence[Field]) -> str:
-    """Fields from the top down as a path that column lists and filters take."""
+    """Fields from the top down as a quoted path, for column lists and filters."""
     return ".".join("`" + step.name.replace("`", "``") + "`" for step in steps)
 
 
 def check_no_blobs(schema: Schema, ids: Collection[int], what: Sequence[str]) -> None:
-    """Raise `OperationError` where a column that would have to be written again holds blobs.
+    """Raise `OperationError` if a column that the change must rewrite holds blobs.
 
-    ids   of the fields that would be written
-    what  is added or changed, for the message
+    ids   ids of the rewritten fields
+    what  paths of the new or changed columns, for the message
     """
-    blobs = [
-        steps for steps in paths_to(schema, [one.id for one in schema.walk() if one.holds_blobs and one.id in ids])
-    ]
+    blob_ids = [field.id for field in schema.walk() if field.holds_blobs and field.id in ids]
+    blobs = paths_to(schema, blob_ids)
     if blobs:
         raise OperationError(
             f"Columns {', '.join(what)}: in files of version 2.0, below lists and beside packed structs all members "
-            f"are written again, and {quoted(blobs[0])} has blobs, which are not. Add another column instead"
+            f"are rewritten, and {quoted(blobs[0])} has blobs, which cannot be. Add another column instead"
         )
 
 
@@ -121,12 +120,12 @@ def check_no_blobs(schema: Schema, ids: Collection[int], what: Sequence[str]) ->
 def with_members(known: pa.Array, given: pa.Array, path: str) -> pa.Array:
     """A struct or list with new members.
 
-    known  what is there
-    given  the same column with the new members only
-    path   of the column, for messages
+    known  the existing column
+    given  the column with only the new members
+    path   path of the column, for messages
 
-    Where the column is given as null its new members are. Raises `OperationError` where a list is given with another
-    number of items than it has.
+    New members are null if `given` is null. Raises `OperationError` if the lists of both have different numbers of
+    items.
     """
     known, given = _storage(known), _storage(given)
     if pt.is_struct(given.type):
@@ -143,15 +142,15 @@ def _storage(array: pa.Array) -> pa.Array:
 
 def _struct_with_members(known: pa.Array, given: pa.Array, path: str) -> pa.Array:
     fields, arrays = list(known.type), known.flatten()
-    places = {member.name: place for place, member in enumerate(fields)}
+    indexes = {member.name: index for index, member in enumerate(fields)}
     for member, values in zip(given.type, given.flatten(), strict=True):
-        place = places.get(member.name)
-        if place is None:
+        index = indexes.get(member.name)
+        if index is None:
             fields.append(member)
             arrays.append(values)
         else:
-            arrays[place] = with_members(arrays[place], values, f"{path}.{member.name}")
-            fields[place] = fields[place].with_type(arrays[place].type)
+            arrays[index] = with_members(arrays[index], values, f"{path}.{member.name}")
+            fields[index] = fields[index].with_type(arrays[index].type)
     is_null = None
     if known.null_count and given.null_count:
         is_null = pc.and_(known.is_null(), given.is_null())
@@ -160,7 +159,7 @@ def _struct_with_members(known: pa.Array, given: pa.Array, path: str) -> pa.Arra
 
 def _fixed_size_with_members(known: pa.Array, given: pa.Array, path: str) -> pa.Array:
     size = given.type.list_size
-    old, new = (one.values.slice(one.offset * size, len(one) * size) for one in (known, given))
+    old, new = (array.values.slice(array.offset * size, len(array) * size) for array in (known, given))
     if given.null_count:
         new = new.take(numbers(np.arange(len(new)), np.repeat(given.is_null().to_numpy(zero_copy_only=False), size)))
     items = with_members(old, new, f"{path}.item")
@@ -169,7 +168,7 @@ def _fixed_size_with_members(known: pa.Array, given: pa.Array, path: str) -> pa.
 
 
 def _items_for(known: pa.Array, offsets: IntArray, given: pa.Array, path: str) -> pa.Array:
-    """The items that are given for those that are there: null where the whole list is."""
+    """The given items, one for each existing item; null if the whole given list is null."""
     items, given_offsets = visible_items(given)
     is_null = given.is_null().to_numpy(zero_copy_only=False)
     lengths, given_lengths = np.diff(offsets), np.diff(given_offsets)
@@ -177,11 +176,11 @@ def _items_for(known: pa.Array, offsets: IntArray, given: pa.Array, path: str) -
     if len(wrong):
         row = int(wrong[0])
         raise OperationError(
-            f"Column {path}: a list of {lengths[row]} items is given {given_lengths[row]} values of the new members. "
-            "Give as many as each list has, or null for the whole list"
+            f"Column {path}: expected {lengths[row]} values of the new members for a list of {lengths[row]} items, "
+            f"found {given_lengths[row]}. Give as many as each list has items, or null for the whole list"
         )
     if not (is_null & (lengths > 0)).any():
         return items
     is_missing = np.repeat(is_null, lengths)
-    places = np.cumsum(~is_missing) - 1
-    return items.take(numbers(np.where(is_missing, 0, places), is_missing))
+    indices = np.cumsum(~is_missing) - 1
+    return items.take(numbers(np.where(is_missing, 0, indices), is_missing))

@@ -1,6 +1,6 @@
-"""Schemas as changes of columns leave them (spec: table, section 7). Pure.
+"""Schemas after changes of columns (spec: table, section 7). Pure.
 
-Fields keep their ids whatever they are called; new ones get ids that no field ever had, above all that are in use.
+Fields keep their ids when they are renamed. New fields get ids that no field ever had, above all ids in use.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _KEYS: Final = ("path", "name", "nullable", "data_type")
 
 
 class AlterColumn(TypedDict, total=False):
-    """What `alter_columns` takes for each column; what is not there, or None, stays as it is.
+    """An alteration of a column, for `alter_columns`. Missing keys and None leave a property unchanged.
 
     path       the column, or a member: "a.b"
-    name       what it is called from now on
+    name       new name
     nullable   whether it may have nulls
-    data_type  to which its values are cast
+    data_type  new type; the values are cast
     """
 
     path: Required[str]
@@ -48,9 +48,9 @@ class AlterColumn(TypedDict, total=False):
 
 
 def drop_fields(schema: Schema, paths: Sequence[str]) -> Schema:
-    """The schema without some fields; a struct or list without its last member goes, too.
+    """The schema without some fields; a struct or list that loses its last member is removed, too.
 
-    Raises `UsageError` for a path that leads nowhere, and where no field would be left; `TypeError` for one text.
+    Raises `UsageError` for an unknown path, and if no field would be left; `TypeError` for a string instead of a list.
     """
     if isinstance(paths, (str, bytes)) or not isinstance(paths, Iterable):
         raise TypeError(f"columns: expected a list of names, found {paths!r}")
@@ -75,22 +75,22 @@ def _find(schema: Schema, path: str) -> Field:
 def _without(field: Field, ids: set[int]) -> Field | None:
     if field.id in ids:
         return None
-    if ids.isdisjoint(one.id for one in field.walk()):
+    if ids.isdisjoint(each.id for each in field.walk()):
         return field
     children = tuple(left for child in field.children if (left := _without(child, ids)) is not None)
     return replace(field, children=children) if children else None
 
 
-# -- with others names and nullability --------------------------------------------------------------------------------
+# -- with other names and nullability ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """What becomes of one column; None leaves it as it is.
+    """A checked alteration of a column; None leaves a property unchanged.
 
-    field      as it is now
-    path       as it was given
-    data_type  to which its values are cast
+    field      the field before the change
+    path       path as the caller gave it
+    data_type  new type; the values are cast
     """
 
     field: Field
@@ -101,27 +101,27 @@ class Alteration:
 
     @property
     def forbids_nulls(self) -> bool:
-        """Whether a column that may have nulls may no longer."""
+        """Whether a nullable column becomes non-nullable."""
         return self.nullable is False and self.field.nullable
 
     @property
     def is_cast(self) -> bool:
-        """Whether it changes the type."""
+        """Whether the type changes."""
         return self.data_type is not None and self.data_type != self.field.arrow_type
 
 
 def parse_alterations(schema: Schema, given: Iterable[Any]) -> list[Alteration]:
-    """The dicts that `alter_columns` takes.
+    """Check the dicts passed to `alter_columns`.
 
-    Raises `UsageError` for one without `path` or without a change and for an unknown key, `TypeError` for a value of
-    another type, `OperationError` for a path that leads nowhere and a name that no column may have.
+    Raises `UsageError` for a dict without `path` or without a change and for an unknown key, `TypeError` for a value of
+    a wrong type, `OperationError` for an unknown path and an invalid name.
     """
-    return [_parse_alteration(schema, one) for one in given]
+    return [_parse_alteration(schema, alteration) for alteration in given]
 
 
 def _parse_alteration(schema: Schema, given: Any) -> Alteration:
     if not isinstance(given, Mapping):
-        raise TypeError(f"expected a dict with `path` and what becomes of it, found {given!r}")
+        raise TypeError(f"expected a dict with `path` and `name`, `nullable` or `data_type`, found {given!r}")
     if "path" not in given:
         raise UsageError("path is required")
     for key in given:
@@ -142,11 +142,11 @@ def _parse_alteration(schema: Schema, given: Any) -> Alteration:
 
 
 def alter_fields(schema: Schema, alterations: Iterable[Alteration]) -> Schema:
-    """The schema with other names and nullability. Raises `OperationError` for what no schema may be."""
+    """The schema with other names and nullability. Raises `OperationError` if the result is invalid."""
     by_id: dict[int, Alteration] = {}
-    for one in alterations:
-        before = by_id.get(one.field.id)
-        by_id[one.field.id] = one if before is None else _combine(before, one)
+    for alteration in alterations:
+        before = by_id.get(alteration.field.id)
+        by_id[alteration.field.id] = alteration if before is None else _combine(before, alteration)
     altered = replace(schema, fields=tuple(_altered(field, by_id) for field in schema.fields))
     check_sibling_names(schema, altered)
     _check_new_schema(altered)
@@ -160,14 +160,14 @@ def _combine(first: Alteration, second: Alteration) -> Alteration:
 
 def _altered(field: Field, by_id: Mapping[int, Alteration]) -> Field:
     children = tuple(_altered(child, by_id) for child in field.children)
-    found = by_id.get(field.id)
-    if found is None:
+    alteration = by_id.get(field.id)
+    if alteration is None:
         return replace(field, children=children)
     return replace(
         field,
         children=children,
-        name=field.name if found.name is None else found.name,
-        nullable=field.nullable if found.nullable is None else found.nullable,
+        name=field.name if alteration.name is None else alteration.name,
+        nullable=field.nullable if alteration.nullable is None else alteration.nullable,
     )
 
 
@@ -184,7 +184,7 @@ def _check_new_schema(schema: Schema) -> None:
 
 
 def check_name(name: str) -> None:
-    """Raise `OperationError` for what no column of a table may be called."""
+    """Raise `OperationError` for an invalid name of a top-level column."""
     if name in SYSTEM_COLUMNS:
         raise OperationError(f"The column {name} is a reserved name and cannot be used in a Lance dataset")
     if "." in name:
@@ -192,20 +192,20 @@ def check_name(name: str) -> None:
 
 
 def replace_types(schema: Schema, casts: Iterable[Alteration], first_id: int) -> tuple[Schema, frozenset[int]]:
-    """The schema with other types in the places of some fields, under new ids and without metadata; and these ids.
+    """The schema with other types of some fields, which get new ids and no metadata; and the new ids.
 
-    schema    in which they may have other names already
+    schema    may have the new names already
     first_id  above all ids that any field ever had
     """
     ids, replaced = count(first_id), set[int]()
-    by_id = {one.field.id: one for one in casts}
+    by_id = {alteration.field.id: alteration for alteration in casts}
 
     def changed(field: Field) -> Field:
-        one = by_id.get(field.id)
-        if one is None:
+        alteration = by_id.get(field.id)
+        if alteration is None:
             return replace(field, children=tuple(changed(child) for child in field.children))
-        assert one.data_type is not None
-        arrow = pa.field(field.name, one.data_type, field.nullable)
+        assert alteration.data_type is not None
+        arrow = pa.field(field.name, alteration.data_type, field.nullable)
         cast = _number(schema_of(pa.schema([arrow])).fields[0], ids)
         replaced.update(each.id for each in cast.walk())
         return cast
@@ -217,13 +217,13 @@ def replace_types(schema: Schema, casts: Iterable[Alteration], first_id: int) ->
 
 
 def add_fields(schema: Schema, given: pa.Schema, version: FileVersion, first_id: int) -> tuple[Schema, frozenset[int]]:
-    """The schema with new columns, and new members of structs that are there; and the ids of the new fields.
+    """The schema with new columns, and new members of existing structs; and the ids of the new fields.
 
     given     the new columns, and structs with only the new members
     first_id  above all ids that any field ever had
 
-    Raises `OperationError` for columns that are there, and for names that cannot be; `SchemaError` for types that
-    files of `version` cannot hold.
+    Raises `OperationError` for existing columns, and for invalid names; `SchemaError` for types that files of `version`
+    cannot hold.
     """
     new = of_version(schema_of(given), version)
     ids = count(first_id)
@@ -233,7 +233,7 @@ def add_fields(schema: Schema, given: pa.Schema, version: FileVersion, first_id:
         at = next((i for i, known in enumerate(fields) if known.name == field.name), None)
         if at is None:
             fields.append(_number(field, ids))
-            added.update(one.id for one in fields[-1].walk())
+            added.update(each.id for each in fields[-1].walk())
         else:
             fields[at] = _with_members(fields[at], field, ids, added)
     changed = replace(schema, fields=tuple(fields), metadata={**schema.metadata, **new.metadata})
@@ -247,7 +247,7 @@ def _number(field: Field, ids: Iterator[int]) -> Field:
 
 
 def _with_members(known: Field, given: Field, ids: Iterator[int], added: set[int]) -> Field:
-    """A field with new members beside those that it has."""
+    """A field with additional members."""
     if known.logical_type != given.logical_type:
         raise OperationError(
             f"Type conflicts between {known.name}({known.logical_type}) and {given.name}({given.logical_type})"
@@ -259,7 +259,7 @@ def _with_members(known: Field, given: Field, ids: Iterator[int], added: set[int
         at = next((i for i, child in enumerate(children) if child.name == member.name), None)
         if at is None and known.logical_type == "struct":
             children.append(_number(member, ids))
-            added.update(one.id for one in children[-1].walk())
+            added.update(each.id for each in children[-1].walk())
         elif at is None:
             raise OperationError(f"Type conflicts between {known.name} and {given.name}: their items differ")
         else:

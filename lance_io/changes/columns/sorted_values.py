@@ -1,8 +1,8 @@
-"""Values of a caller's rows in the order of the rows of the table that get them, on local disk (`left_join.py`).
+"""A caller's rows, sorted on local disk into the order of the table rows that get their values (`left_join.py`).
 
-keys meet -> pairs of a caller's row and a position in the table, in buckets by row
-bucket by bucket, sorted: the caller's rows, piece by piece -> values and positions, in buckets by position
-the table goes by: the bucket that its rows belong to is in memory
+join of keys -> pairs of a caller's row and a position in the table, in buckets by row
+sorted pairs of each bucket: the caller's rows, piece by piece -> values and positions, in buckets by position
+scan of the table: the bucket of its rows is in memory
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.spans import IntArray
 
-BUCKETS_SHARE: Final = 8  # of the limit: what waits for local disk, and what comes back from it at once
+BUCKETS_SHARE: Final = 8  # 1/8 of the memory limit each: rows that wait to be spilled, and a bucket that is read
 _POSITION: Final = "#position"
-_PAIR_BYTES: Final = 16  # the number of a row of the caller's, and a position
+_PAIR_BYTES: Final = 16  # the number of a caller's row, and a position
 
 
 class SortedValues:
     """The values of a caller's rows for the rows of a table.
 
-    limit_bytes  of the whole change
+    limit_bytes  memory limit of the whole change
     """
 
     def __init__(self, left: LeftSide, source: SourceRows, right_on: str, limit_bytes: int) -> None:
@@ -56,7 +56,7 @@ class SortedValues:
         self._values: PlacedRows | None = None
 
     def prepare(self, num_tables: int) -> Plan[None]:
-        """Find all matches, and bring values to where they belong. num_tables: that the keys are shared out to."""
+        """Find all matches and sort values by position. num_tables: number of hash tables for the keys."""
         if num_tables == 1:
             yield from self._match_all((yield from all_last_rows(self._source, self._right_on)))
         else:
@@ -82,12 +82,12 @@ class SortedValues:
     def _compute(self, work: Callable[[], Any]) -> Compute[Any]:
         return Compute(work, lambda: self._limit_bytes)
 
-    # -- keys meet ----------------------------------------------------------------------------------------------------
+    # -- join of keys -------------------------------------------------------------------------------------------------
 
     def _match_all(self, last: LastRows) -> Plan[None]:
         def add(keys: pa.Array, positions: IntArray) -> None:
-            places, rows = last.find(keys)
-            self._add_pairs(rows, positions[places])
+            matched, rows = last.find(keys)
+            self._add_pairs(rows, positions[matched])
 
         yield from self._left.each(add)
 
@@ -117,11 +117,11 @@ class SortedValues:
         for batch in left:
             if last is not None:
                 keyed = KeyedRows.unpacked(batch)
-                places, rows = last.find_numbers(keyed.keys)
-                self._add_pairs(rows, values_of(keyed.columns.column(0))[places])
+                matched, rows = last.find_numbers(keyed.keys)
+                self._add_pairs(rows, values_of(keyed.columns.column(0))[matched])
 
     def _add_pairs(self, rows: IntArray, positions: IntArray) -> None:
-        """Rows of the caller's, and the rows of the table that get their values."""
+        """Add pairs of a caller's row and the position of the table row that gets its values."""
         batch = pa.RecordBatch.from_arrays([numbers(rows), numbers(positions)], [ROW, _POSITION])
         self._num_pairs += len(rows)
         self._pairs.add(batch, rows * self._pairs.num_buckets // self._source.num_rows)
@@ -148,7 +148,7 @@ class SortedValues:
         return self._values.find(self._left.positions(batch))
 
     def close(self) -> None:
-        """Free what is held."""
+        """Free memory and local disk."""
         self._pairs.close()
         if self._values is not None:
             self._values.close()
@@ -159,5 +159,5 @@ def _put(side: Buckets, rows: KeyedRows) -> None:
 
 
 def rows_at_once(source: SourceRows, limit_bytes: int) -> int:
-    """Rows of the caller's that take a small part of the limit."""
+    """Number of the caller's rows that fit into a small part of the limit."""
     return max(1, min(BATCH_ROWS, limit_bytes * source.num_rows // max(1, 32 * source.num_bytes)))

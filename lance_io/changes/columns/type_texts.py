@@ -1,8 +1,8 @@
-"""Arrow types as pylance shows them in errors of schema changes, in the form of Rust's `{:?}`. Pure.
+"""Arrow types as text, as in pylance's errors of schema changes: Rust's `{:?}`. Pure.
 
     Int32   Utf8   Timestamp(Microsecond, Some("UTC"))   List(Field { data_type: Int64, nullable: true })
 
-Names that filters take and give are others: `filters/functions/arrow_types.py`.
+Filters use other names: `filters/functions/arrow_types.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UNITS: Final = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": 
 
 
 def debug_type(t: pa.DataType) -> str:
-    """The text of a type; of an extension that of its storage."""
+    """The text of a type; an extension type has the text of its storage type."""
     t = getattr(t, "storage_type", t)
     if pt.is_timestamp(t):
         return f"Timestamp({_UNITS[t.unit]}, {f'Some({_quoted(t.tz)})' if t.tz else 'None'})"
@@ -54,7 +54,7 @@ def _nested(t: pa.DataType) -> str | None:
 
 
 def _field(field: pa.Field[Any]) -> str:
-    """A field; what is as usual is left out: the name `item`, not nullable, no metadata."""
+    """The text of a field, without defaults: the name `item`, not nullable, no metadata."""
     parts = [] if field.name == "item" else [f"name: {_quoted(field.name)}"]
     parts.append(f"data_type: {debug_type(field.type)}")
     if field.nullable:

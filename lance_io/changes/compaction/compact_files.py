@@ -1,12 +1,12 @@
-"""Compaction as plans: what is to be done, one task of it, and the commit of what was done (spec: commit, 10; 8.3).
+"""Compaction as plans: planning, executing one task, and committing results (spec: commit, 10; 8.3).
 
     plan      candidates and bins of the open version
-    execute   rows of one task into new files; any number of processes, each its own task
-    commit    ReserveFragments takes the new ids out of use, Rewrite puts the new fragments in the place of the old ones
+    execute   rows of one task into new files; tasks may run in different processes
+    commit    ReserveFragments reserves the new ids, Rewrite replaces the old fragments by the new ones
 
-Both commits are made for the version that was planned on, so that what others changed since is noticed. Between them
-the table has a version more, with the same rows; a process that ends there leaves files that nobody refers to. So what
-can be refused is refused before the first: results that do not fit, and changes of others that are known by then.
+Both commits are based on the planned version, so that they detect later changes by other writers. Between them the
+table has one more version, with the same rows; a process that ends there leaves unreferenced files. So everything that
+can be refused is refused before the first commit: results that do not fit, and conflicts that are known by then.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 from lance_io.changes.compaction.compaction_options import CompactionSettings, compaction_options
 from lance_io.changes.compaction.compaction_values import CompactionMetrics, RewriteResult, TaskValues
 from lance_io.changes.compaction.copy_blobs import BlobCopies
-from lance_io.changes.compaction.copy_pages import copy_pages_of, obstacle_to_copying
+from lance_io.changes.compaction.copy_pages import copy_pages_of, reason_not_to_copy
 from lance_io.changes.compaction.lineage_files import LineageFiles
 from lance_io.changes.compaction.plan_tasks import SourceFragment, plan_bins
-from lance_io.changes.compaction.recorded_segments import segments_then
+from lance_io.changes.compaction.recorded_segments import segments_after_compactions
 from lance_io.changes.compaction.rewrite_fragments import carry_lineage, new_files, rewrite_rows_of, scan_of
 from lance_io.changes.compaction.verify_rows import verify_rows
-from lance_io.changes.edits.change_plans import commit_target, move_to
+from lance_io.changes.edits.change_plans import commit_target, open_committed
 from lance_io.changes.upkeep.remove_versions import after_commit
 from lance_io.commit.commit_files import CommitFiles
 from lance_io.commit.commit_request import CommitRequest
@@ -38,8 +38,8 @@ from lance_io.reads.metadata.describe import fragment_metadata, stored_fragment
 from lance_io.reads.open_version import check_out
 from lance_io.reads.rows.deletions_and_ids import load_live, load_live_counts
 from lance_io.reads.version.index_entries import load_indices
-from lance_io.table.manifest.fragment_reuse import addresses_of, encode_addresses, find_reuse, map_coverage
-from lance_io.table.transaction.named_twice import added_files
+from lance_io.table.manifest.fragment_reuse import encode_addresses, find_reuse, live_offsets, map_coverage
+from lance_io.table.transaction.duplicate_names import added_files
 from lance_io.table.transaction.operations import ReserveFragments, Rewrite, RewriteGroup
 from lance_io.table.transaction.transaction import Transaction
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 def plan_compaction(state: DatasetState, given: Mapping[str, Any]) -> Plan[tuple[CompactionSettings, list[TaskValues]]]:
-    """What is to be done; reads deletion files only where the manifest does not say how many rows they list.
+    """Plan the tasks; reads deletion files only if the manifest lacks their numbers of rows.
 
     given  keywords; errors as `compaction_options`
     """
@@ -67,33 +67,33 @@ def plan_compaction(state: DatasetState, given: Mapping[str, Any]) -> Plan[tuple
         raise OperationError(
             "Not supported: Cannot compact with defer_index_remap: the dataset uses stable row IDs, and recording "
             "their row-address moves in a fragment reuse index is not supported. Indices by row id stay valid without "
-            f"it, in {state.location.uri}",
+            f"it: {state.location.uri}",
             path=state.location.uri,
         )
     sources = yield from source_fragments(state)
     fragments = state.manifest.fragments
     tasks = [
-        TaskValues(state.manifest.version, [fragment_metadata(fragments[one.place]) for one in each], options)
-        for each in plan_bins(sources, options)
+        TaskValues(state.manifest.version, [fragment_metadata(fragments[source.index]) for source in task], options)
+        for task in plan_bins(sources, options)
     ]
     return options, tasks
 
 
 def source_fragments(state: DatasetState) -> Plan[list[SourceFragment]]:
-    """What planning has to know of all fragments."""
-    counts = yield from load_live_counts(state, state.all_places)
+    """The properties of all fragments that planning needs."""
+    counts = yield from load_live_counts(state, state.all_fragment_indexes)
     covered = _coverage((yield from load_indices(state)))
     sources = []
-    for place, (fragment, num_live) in enumerate(zip(state.manifest.fragments, counts, strict=True)):
-        num_rows = int(state.physical_rows[place])
+    for index, (fragment, num_live) in enumerate(zip(state.manifest.fragments, counts, strict=True)):
+        num_rows = int(state.physical_rows[index])
         num_bytes = sum(file.size_bytes or 0 for file in fragment.files)
-        known_by = frozenset(covered[fragment.id])
-        sources.append(SourceFragment(place, fragment.id, num_rows, num_rows - num_live, num_bytes, known_by))
+        covered_by = frozenset(covered[fragment.id])
+        sources.append(SourceFragment(index, fragment.id, num_rows, num_rows - num_live, num_bytes, covered_by))
     return sources
 
 
 def _coverage(indices: Sequence[IndexMetadata]) -> defaultdict[int, set[str]]:
-    """By fragment id, the index segments that know it."""
+    """The index segments that cover each fragment, by fragment id."""
     covered: defaultdict[int, set[str]] = defaultdict(set)
     reuse = find_reuse(indices)
     for index in indices:
@@ -111,8 +111,8 @@ def execute_task(
 ) -> Plan[RewriteResult]:
     """Write the rows of a task into new files, which no version refers to yet.
 
-    The version of the task is read, whichever one is open. Raises `OSError` where it is gone, and `UsageError` for
-    fragments that it does not have like this.
+    Reads the version of the task, independent of the open one. Raises `OSError` if that version is gone, and
+    `UsageError` if its fragments differ from the task's.
     """
     state = yield from _at_version(state, task.read_version)
     written, files = yield from _write(state, task, progress)
@@ -138,34 +138,36 @@ def _at_version(state: DatasetState, version: int) -> Plan[DatasetState]:
 def _write(
     state: DatasetState, task: TaskValues, progress: FragmentWriteProgress | None
 ) -> Plan[tuple[RewriteResult, list[NewFiles]]]:
-    """The rows of a task in new files, and what the manifest does not hold in others; the last are not visible yet."""
-    places = _places_of(state, task.fragments)
-    counts = yield from load_live_counts(state, places)
+    """Write the rows of a task, and spilled lineage, to new files; the last files are not visible yet."""
+    indexes = _indexes_of(state, task.fragments)
+    counts = yield from load_live_counts(state, indexes)
     copies = BlobCopies(state) if state.schema.has_blobs and state.manifest.data_version != V0_1 else None
     files = new_files(state, sum(counts), task.options, progress, copies)
 
     lineage = LineageFiles(state, task.options.file_version(state.manifest.data_version))
 
-    is_copied = _is_copied(state, places, task.options)
+    is_copied = _is_copied(state, indexes, task.options)
 
     def write() -> Plan[RewriteResult]:
         if is_copied:
-            yield from copy_pages_of(state, places, files, task.options)
+            yield from copy_pages_of(state, indexes, files, task.options)
         else:
-            yield from rewrite_rows_of(state, places, files, task.options, copies)
-        fragments = yield from carry_lineage(state, places, files.fragments)
+            yield from rewrite_rows_of(state, indexes, files, task.options, copies)
+        fragments = yield from carry_lineage(state, indexes, files.fragments)
         fragments = yield from lineage.spill(fragments)
-        if sum(fragment.physical_rows or 0 for fragment in fragments) != sum(counts):
-            raise OperationError(f"{sum(counts):,} rows were read, and others written", path=state.location.uri)
+        num_written = sum(fragment.physical_rows or 0 for fragment in fragments)
+        if num_written != sum(counts):
+            text = f"{sum(counts):,} rows were read, but {num_written:,} written"
+            raise OperationError(text, path=state.location.uri)
         if task.options.verify == "read":
             yield from _close_all([files, *lineage.files])
-            yield from verify_rows(state, scan_of(state, places, task.options), fragments)
+            yield from verify_rows(state, scan_of(state, indexes, task.options), fragments)
         return RewriteResult(
             read_version=task.read_version,
             metrics=_metrics(task.fragments, fragments),
             new_fragments=[fragment_metadata(fragment) for fragment in fragments],
             original_fragments=list(task.fragments),
-            row_addrs=(yield from _moved_rows(state, places)),
+            row_addrs=(yield from _moved_rows(state, indexes)),
         )
 
     def roll_back(cause: BaseException) -> Plan[None]:
@@ -175,36 +177,36 @@ def _write(
     return result, [files, *lineage.files]
 
 
-def _moved_rows(state: DatasetState, places: Sequence[int]) -> Plan[bytes | None]:
-    """The addresses of the rows that are moved; None where no index names rows by them."""
+def _moved_rows(state: DatasetState, indexes: Sequence[int]) -> Plan[bytes | None]:
+    """The addresses of the moved rows; None if no index refers to rows by address."""
     if state.has_stable_row_ids or not state.has_index:
         return None
-    live = yield from load_live(state, places)
-    rows = {state.fragment_ids[place]: addresses_of(live[place].num_rows, live[place].deleted) for place in places}
+    live = yield from load_live(state, indexes)
+    rows = {state.fragment_ids[index]: live_offsets(live[index].num_rows, live[index].deleted) for index in indexes}
     return encode_addresses(rows)
 
 
-def _is_copied(state: DatasetState, places: Sequence[int], options: CompactionSettings) -> bool:
-    """Whether pages are copied as they are. Raises `OperationError` where they have to be and cannot."""
+def _is_copied(state: DatasetState, indexes: Sequence[int], options: CompactionSettings) -> bool:
+    """Whether encoded pages are copied. Raises `OperationError` if the options demand it and it is impossible."""
     if not options.may_copy:
         return False
-    obstacle = obstacle_to_copying(state, places, options.file_version(state.manifest.data_version))
-    if obstacle is not None and options.compaction_mode == "force_binary_copy":
-        raise OperationError(f"binary copy is not supported here: {obstacle}", path=state.location.uri)
-    return obstacle is None
+    reason = reason_not_to_copy(state, indexes, options.file_version(state.manifest.data_version))
+    if reason is not None and options.compaction_mode == "force_binary_copy":
+        raise OperationError(f"binary copy is not supported here: {reason}", path=state.location.uri)
+    return reason is None
 
 
-def _places_of(state: DatasetState, fragments: Iterable[FragmentMetadata]) -> list[int]:
-    """Where the fragments of a task are. Raises `UsageError` where the version has others of these ids."""
-    places = state.places_by_id([fragment.id for fragment in fragments])
-    for place, fragment in zip(places, fragments, strict=True):
-        there = [file.path for file in state.manifest.fragments[place].files]
+def _indexes_of(state: DatasetState, fragments: Iterable[FragmentMetadata]) -> list[int]:
+    """Indexes of the fragments of a task. Raises `UsageError` if the version's fragments with these ids differ."""
+    indexes = state.fragment_indexes_of([fragment.id for fragment in fragments])
+    for index, fragment in zip(indexes, fragments, strict=True):
+        there = [file.path for file in state.manifest.fragments[index].files]
         if there != [file.path for file in fragment.files]:
             raise UsageError(
                 f"fragment {fragment.id} of version {state.manifest.version} has data files {there}, the task has "
-                f"{[file.path for file in fragment.files]}: it is of another table"
+                f"{[file.path for file in fragment.files]}: the task belongs to another table"
             )
-    return places
+    return indexes
 
 
 def _metrics(old: Sequence[FragmentMetadata], new: Sequence[Fragment]) -> CompactionMetrics:
@@ -222,12 +224,12 @@ def _metrics(old: Sequence[FragmentMetadata], new: Sequence[Fragment]) -> Compac
 def commit_compaction(
     state: DatasetState, results: Sequence[RewriteResult], given: Mapping[str, Any]
 ) -> Plan[tuple[DatasetState, CompactionMetrics]]:
-    """Put the new fragments of some tasks in the place of the old ones; nothing without results.
+    """Replace the old fragments of some tasks by the new ones; does nothing without results.
 
     given  keywords of the compaction
-    Rows keep their order among the tasks, whatever that of the results. Raises as `commit` does, and `OperationError`
-    for two results of one task, before anything is committed: which of them to take is the caller's to say. The files
-    of the other stay for a cleanup.
+    Rows keep the order of the tasks, independent of the order of results. Raises as `commit` does, and `OperationError`
+    for two results of one task, before anything is committed: the caller has to choose one. A cleanup removes the files
+    of the other.
     """
     options = compaction_options(given, state.manifest.config, state.manifest.data_version)
     return (yield from _commit(state, results, CommitFiles(), (), defers=options.defer_index_remap))
@@ -241,21 +243,21 @@ def _commit(
     *,
     defers: bool | None,
 ) -> Plan[tuple[DatasetState, CompactionMetrics]]:
-    """files: what was made for the second commit, whose outcome says what becomes of it."""
+    """files: files of the second commit, whose outcome decides whether they are kept."""
     metrics = sum((result.metrics for result in results), CompactionMetrics())
     if not results:
         return state, metrics
-    ordered = sorted(results, key=lambda result: min((one.id for one in result.original_fragments), default=0))
+    ordered = sorted(results, key=lambda result: min((old.id for old in result.original_fragments), default=0))
     read_version = min(result.read_version for result in results)
     num_new = sum(len(result.new_fragments) for result in results)
     next_id = 0
-    added_files(None, Rewrite(_groups(ordered, next_id)))  # refused before ids are reserved for what cannot be
-    then = yield from segments_then(state)
+    added_files(None, Rewrite(_groups(ordered, next_id)))  # raises for invalid results, before ids are reserved
+    segments = yield from segments_after_compactions(state)
 
     def rewrite_to(next_id: int) -> Plan[Transaction]:
         moved = yield from _recorded_moves(state, ordered, defers=defers)
         groups = _groups(ordered, next_id)
-        return Transaction(read_version, Rewrite(groups, (), moved, bool(defers), then))
+        return Transaction(read_version, Rewrite(groups, (), moved, bool(defers), segments))
 
     if num_new:
         rewrite = yield from rewrite_to(next_id)
@@ -263,24 +265,24 @@ def _commit(
         request = CommitRequest(reserve, base=state.manifest, alongside=alongside, followed_by=rewrite)
         reserved = yield from commit(commit_target(state), request)
         next_id = (reserved.manifest.max_fragment_id or 0) - num_new + 1
-        state, alongside = move_to(state, reserved), ()
+        state, alongside = open_committed(state, reserved), ()
     rewrite = yield from rewrite_to(next_id)
     request = CommitRequest(rewrite, base=state.manifest, files=files, alongside=alongside)
-    after = move_to(state, (yield from commit(commit_target(state), request)))
+    after = open_committed(state, (yield from commit(commit_target(state), request)))
     yield from after_commit(after)
     return after, metrics
 
 
 def _groups(results: Sequence[RewriteResult], next_id: int) -> tuple[RewriteGroup, ...]:
-    """What the new fragments of each result take the place of; numbered from `next_id` on."""
+    """Old and new fragments of each result; new ids start at `next_id`."""
     groups = []
     for result in results:
         end = next_id + len(result.new_fragments)
         new = zip(range(next_id, end), result.new_fragments, strict=True)
         groups.append(
             RewriteGroup(
-                tuple(stored_fragment(one) for one in result.original_fragments),
-                tuple(replace(stored_fragment(one), id=fragment_id) for fragment_id, one in new),
+                tuple(stored_fragment(fragment) for fragment in result.original_fragments),
+                tuple(replace(stored_fragment(fragment), id=fragment_id) for fragment_id, fragment in new),
             )
         )
         next_id = end
@@ -290,10 +292,10 @@ def _groups(results: Sequence[RewriteResult], next_id: int) -> tuple[RewriteGrou
 def _recorded_moves(
     state: DatasetState, results: Sequence[RewriteResult], *, defers: bool | None
 ) -> Plan[tuple[bytes | None, ...] | None]:
-    """Where rows were, for the fragment reuse index; None where indices are told otherwise.
+    """Old addresses of rows, for the fragment reuse index; None if the compaction does not use it.
 
-    A table that has such a record goes on with it: its indices name fragments that are gone, and only it says what
-    became of them.
+    A table that has such an index keeps using it: other indices refer to fragments that are gone, and only the
+    fragment reuse index maps them.
     """
     moves = tuple(result.row_addrs for result in results)
     if defers is None and not state.has_stable_row_ids:
@@ -304,24 +306,24 @@ def _recorded_moves(
     if None in moves and defers:
         if has_record:
             raise OperationError(
-                "a task was executed when the table had no index, and does not say where its rows were: execute it "
-                "again",
+                "a task was executed when the table had no index, so its result lacks the old row addresses: execute "
+                "it again",
                 path=state.location.uri,
             )
         return None
     return moves
 
 
-# -- all of it ---------------------------------------------------------------------------------------------------------
+# -- plan, execute and commit ------------------------------------------------------------------------------------------
 
 
 def compact_files(
     state: DatasetState, given: Mapping[str, Any], progress: FragmentWriteProgress | None = None
 ) -> Plan[tuple[DatasetState, CompactionMetrics]]:
-    """Plan, execute and commit. What was written is removed where that fails, unless it may have been committed."""
+    """Plan, execute and commit. On failure the new files are removed, unless they may have been committed."""
     if trace_events.listeners:
-        trace_events.tell_dataset("compacting", state.location.uri)
-    state.check_decides()
+        trace_events.emit_dataset("compacting", state.location.uri)
+    state.check_commits()
     options, tasks = yield from plan_compaction(state, given)
     results: list[RewriteResult] = []
     written: list[NewFiles] = []
@@ -333,9 +335,9 @@ def compact_files(
             results.append(result)
             if task is not tasks[-1]:
                 yield from _close_all(files)
-        made = CommitFiles()
-        publish = [files.publish(made) for files in written]
-        return (yield from _commit(state, results, made, publish, defers=options.defer_index_remap))
+        commit_files = CommitFiles()
+        publish = [files.publish(commit_files) for files in written]
+        return (yield from _commit(state, results, commit_files, publish, defers=options.defer_index_remap))
 
     done: tuple[DatasetState, CompactionMetrics] = yield RollBackOnError(work(), partial(_roll_back, written))
     return done

@@ -1,4 +1,4 @@
-"""What a compaction may be asked for: keywords, defaults, those that the table's configuration sets."""
+"""Options of a compaction: keywords, defaults, and values of the table's configuration."""
 
 from __future__ import annotations
 
@@ -23,12 +23,38 @@ Verify = Literal["write", "read"]
 
 CONFIG_PREFIX: Final = "lance.compaction."
 _NOT_IN_CONFIG: Final = frozenset(("num_threads", "io_buffer_size", "excluded_fragment_ids", "memory_limit", "verify"))
-_NEVER_DEFERS: Final = "never_defer_index_remap"  # in JSON, where pylance knows true and false
+_NEVER_DEFERS: Final = "never_defer_index_remap"  # in JSON, because pylance's key is only true or false
 _LIMITS: Final = ("max_source_fragments", "max_source_rows", "max_source_bytes")
 
 
 class CompactionOptions(TypedDict, total=False):
-    """The keywords of a compaction, as `CompactionSettings` says; those that are None are left open."""
+    """The keywords of a compaction. None, or a missing key, takes the table's configuration or the default.
+
+    Names and defaults are pylance's, except `memory_limit` and `verify`.
+
+    Attributes:
+        target_rows_per_fragment: Target number of rows of a fragment; smaller ones are merged. Default 1,048,576.
+        max_rows_per_group: Rows of a batch in files of version 0.1. Default 1,024.
+        max_bytes_per_file: Stored bytes at which a data file ends, None for the limit of `write_dataset`.
+        materialize_deletions: Whether to rewrite fragments with many deleted rows. Default True.
+        materialize_deletions_threshold: Share of deleted rows above which a fragment is rewritten. Default 0.1.
+        num_threads: Accepted; the number of processors limits the work.
+        batch_size: Rows that are read at once, None to derive them from the memory limit.
+        io_buffer_size: Bytes of prefetch.
+        compaction_mode: "reencode" decodes and encodes all pages, which makes full pages. "force_binary_copy" copies
+            encoded pages and fails if that is impossible. "try_binary_copy" copies, with "reencode" as fallback.
+        binary_copy_read_batch_bytes: Bytes of pages that are read at once. Default 16 MiB.
+        defer_index_remap: True keeps all indices and records the new row addresses. False removes the moved rows from
+            the indices. None keeps those indices that are known to support it.
+        max_source_fragments: Limit for the fragments of one call: no further task starts beyond it.
+        max_source_rows: Limit for the rows of one call.
+        max_source_bytes: Limit for the bytes of one call.
+        excluded_fragment_ids: Ids of fragments that are not rewritten.
+        data_storage_version: File version of new data files, None for the table's.
+        memory_limit: Memory limit for rows in bytes.
+        verify: "write" compares numbers and hashes of the rows that are read and encoded. "read" also reads the new
+            files. Default "write".
+    """
 
     target_rows_per_fragment: int | None
     max_rows_per_group: int | None
@@ -52,28 +78,7 @@ class CompactionOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class CompactionSettings:
-    """What a compaction goes by; names and defaults are pylance's, the last two are ours.
-
-    target_rows_per_fragment  rows that a fragment should have; smaller ones are put together
-    max_rows_per_group        rows of a batch, in files of version 0.1
-    max_bytes_per_file        stored bytes at which a data file ends, None for those of `write_dataset`
-    materialize_deletions     whether fragments are rewritten for their deleted rows, where these are more than the
-                              share `materialize_deletions_threshold` of all
-    num_threads               accepted; work is bounded by the processors
-    batch_size                rows that are read at once; None for what fits into the memory limit
-    io_buffer_size            bytes that are read ahead
-    compaction_mode           "reencode" decodes and encodes anew, which gives full pages; "force_binary_copy" copies
-                              pages as they are and fails where it cannot, "try_binary_copy" reencodes there
-    binary_copy_read_batch_bytes  bytes of pages that are read at once
-    defer_index_remap         True leaves all indices as they are, and records where their rows went; False takes the
-                              rows out of them; None does the first for indices that are known to bear it
-    max_source_fragments, max_source_rows, max_source_bytes  no further task is begun beyond these
-    excluded_fragment_ids     fragments that stay as they are
-    data_storage_version      file version of new data files, None for the table's
-    memory_limit              bytes that rows under way may take
-    verify                    "write" compares counts and hashes of the rows that come and that go into pages; "read"
-                              reads the new files back as well
-    """
+    """Options of a compaction, with defaults. See `CompactionOptions`."""
 
     target_rows_per_fragment: int = 1 << 20
     max_rows_per_group: int = 1024
@@ -96,12 +101,12 @@ class CompactionSettings:
 
     @property
     def memory_limit_bytes(self) -> int:
-        """The limit, or the default."""
+        """The memory limit, or the default."""
         return check_memory_limit(self.memory_limit)
 
     @property
     def may_copy(self) -> bool:
-        """Whether pages may be copied as they are."""
+        """Whether encoded pages may be copied."""
         return self.compaction_mode in ("try_binary_copy", "force_binary_copy")
 
     def file_version(self, of_table: FileVersion) -> FileVersion:
@@ -109,7 +114,7 @@ class CompactionSettings:
         return of_table if self.data_storage_version is None else version_of_name(self.data_storage_version)
 
     def to_json(self) -> dict[str, Any]:
-        """As pylance's tasks carry them; ours are there only where they are not the default."""
+        """The options in the form of pylance's tasks; omits options that pylance lacks if they have the default."""
         values = {**asdict(self), "defer_index_remap": bool(self.defer_index_remap)}
         if self.defer_index_remap is False:
             values[_NEVER_DEFERS] = True
@@ -129,7 +134,7 @@ class CompactionSettings:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; what is not known is left out."""
+        """The inverse of `to_json`; ignores unknown keys."""
         known = {name: value for name, value in values.items() if name in _NAMES}
         if not known.get("defer_index_remap"):
             known["defer_index_remap"] = False if values.get(_NEVER_DEFERS) else None
@@ -144,7 +149,7 @@ _MODE_NAMES: Final[dict[CompactionMode, str]] = {
     "try_binary_copy": "TryBinaryCopy",
     "force_binary_copy": "ForceBinaryCopy",
 }
-_NAMES: Final = {one.name: str(one.type) for one in fields(CompactionSettings)}
+_NAMES: Final = {option.name: str(option.type) for option in fields(CompactionSettings)}
 _DEFAULTS: Final = CompactionSettings()
 
 
@@ -153,12 +158,12 @@ def compaction_options(
 ) -> CompactionSettings:
     """The options of one compaction.
 
-    given          keywords; those that are None are left open
-    config         of the table, which says what is left open
+    given          keywords; None takes the configuration or the default
+    config         configuration of the table
     table_version  file version of the table
 
-    Raises `UsageError` for an unknown name or a value that makes no sense, `TypeError` and `OverflowError` for one of
-    another type, `OperationError` for a limit of zero and for a file version that cannot be beside the table's.
+    Raises `UsageError` for an unknown name or an invalid value, `TypeError` and `OverflowError` for a value of a wrong
+    type, `OperationError` for a limit of zero and for a file version that cannot be mixed with the table's.
     """
     values: dict[str, Any] = {}
     for name in _NAMES.keys() - _NOT_IN_CONFIG:
@@ -204,7 +209,7 @@ def _check_type(name: str, value: Any) -> Any:
     if name == "excluded_fragment_ids":
         if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
             raise TypeError(f"'{type(value).__name__}' object is not an instance of 'Sequence'")
-        return tuple(_count(name, one) for one in value)
+        return tuple(_count(name, item) for item in value)
     if kind.startswith("bool"):
         if not isinstance(value, bool):
             raise TypeError(f"{name} must be a bool, found {value!r}")
@@ -216,10 +221,10 @@ def _check_type(name: str, value: Any) -> Any:
     if kind.startswith("int"):
         return _count(name, value)
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be a text, found {value!r}")
+        raise TypeError(f"{name} must be a string, found {value!r}")
     choices = {"compaction_mode": get_args(CompactionMode), "verify": get_args(Verify)}.get(name)
     if choices is not None and value not in choices:
-        shown = ", ".join(f'"{one}"' for one in choices)
+        shown = ", ".join(f'"{choice}"' for choice in choices)
         raise UsageError(f'Invalid {name.replace("_", " ")} "{value}". Valid values: {shown}')
     return value
 

@@ -1,4 +1,4 @@
-"""Plans, tasks and results of a compaction as values that travel between processes; names and JSON are pylance's."""
+"""Plans, tasks and results of a compaction as values for other processes; names and JSON are pylance's."""
 
 from __future__ import annotations
 
@@ -18,12 +18,22 @@ class ReducesToJson:
     """A value that is pickled as its JSON."""
 
     def json(self) -> str:
-        """As JSON text, which pylance understands, too."""
+        """The value as JSON, which pylance can read, too."""
         return json.dumps(self._to_json(), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The inverse of `json`. Raises `UsageError` for text that is none of these."""
+        """The inverse of `json`.
+
+        Args:
+            text: JSON of a value of this class.
+
+        Returns:
+            The value.
+
+        Raises:
+            ValueError: The text is not the JSON of such a value.
+        """
         try:
             values = json.loads(text)
             return cls._of_json(values)
@@ -43,10 +53,13 @@ class ReducesToJson:
 
 @dataclass(frozen=True)
 class CompactionMetrics:
-    """What a compaction did.
+    """Effects of a compaction.
 
-    fragments_removed, fragments_added  fragments
-    files_removed, files_added          data files, and deletion files
+    Attributes:
+        fragments_removed: Number of removed fragments.
+        fragments_added: Number of new fragments.
+        files_removed: Number of removed data files and deletion files.
+        files_added: Number of new data files.
     """
 
     fragments_removed: int = 0
@@ -65,14 +78,14 @@ class CompactionMetrics:
 
 @dataclass(frozen=True)
 class RewriteResult(ReducesToJson):
-    """What executing a task gave: rows in new files, which no version refers to before `Compaction.commit`.
+    """Result of a task: rows in new files, which no version refers to before `Compaction.commit`.
 
-    read_version        the version that was read
-    metrics             of this task
-    new_fragments       of id 0
-    original_fragments  whose rows they hold, in this order
-    row_addrs           addresses of the rows that were read, in their order, as a Roaring treemap; None where no index
-                        needs them
+    Attributes:
+        read_version: Version that the task read.
+        metrics: Effects of this task.
+        new_fragments: New fragments, with id 0.
+        original_fragments: Fragments whose rows they hold, in this order.
+        row_addrs: Old addresses of the rows, in their order, as a Roaring treemap. None if no index needs them.
     """
 
     read_version: int
@@ -106,9 +119,10 @@ class RewriteResult(ReducesToJson):
 class TaskValues(ReducesToJson):
     """Fragments that are rewritten together.
 
-    read_version  the version that they are of
-    fragments     as they are there
-    options       of the compaction
+    Attributes:
+        read_version: Version of the table.
+        fragments: The fragments of this version.
+        options: Options of the compaction.
     """
 
     read_version: int

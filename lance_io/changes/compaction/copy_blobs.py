@@ -1,7 +1,7 @@
-"""Blobs on their way into new data files: where each is, so that the writer copies its bytes and decodes nothing.
+"""Locations of blobs, from which the writer copies their bytes into new data files without decoding.
 
 in the data file, or a sidecar   copied by ranges, a few MiB at a time (`file/write/blob_pages.py`)
-outside of the table, managed    stays where it is; what is managed below a base path is named with that base now
+outside of the table, managed    not copied; a managed blob below a base path is then named with that base
 """
 
 from __future__ import annotations
@@ -38,45 +38,45 @@ if TYPE_CHECKING:
 
 
 class BlobCopies(BlobBinaries):
-    """Makes batches whose blobs are descriptions into ones that say where the bytes are, and reads these."""
+    """Replaces blob descriptions in batches by locations of the bytes, and reads these."""
 
     def __init__(self, state: DatasetState) -> None:
-        blobs = {path: field_id for field in state.schema.fields for path, field_id in _ways_to_blobs(field, ())}
+        blobs = {path: field_id for field in state.schema.fields for path, field_id in _blob_field_paths(field, ())}
         super().__init__(state, blobs)
         self._objects: dict[StoredObject, int] = {}
 
     def locate(self, batch: pa.RecordBatch) -> Plan[pa.RecordBatch]:
-        """A batch of rows of one fragment, with their addresses, as one without these and with places of blobs.
+        """Replace the blobs of a batch by their locations, and drop the row addresses. The rows have one fragment.
 
-        What was located before is forgotten.
+        Forgets earlier locations.
         """
         self._objects.clear()
         fragment_id = int(values_of(batch.column(ROW_ADDRESS))[0]) >> 32
         columns = {name: batch.column(name) for name in batch.schema.names if name != ROW_ADDRESS}
-        yield from self.replace(columns, [(self._state.place_by_id[fragment_id], batch.num_rows)])
+        yield from self.replace(columns, [(self._state.fragment_index_by_id[fragment_id], batch.num_rows)])
         return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
     def read(self, source: int, starts: IntArray, lengths: IntArray) -> Plan[Sequence[memoryview]]:
-        """Ranges of an object, by its number; see `PayloadReader`."""
-        place = list(self._objects)[source]
-        fetched = yield from read_bytes(self._state.context_of(place.store), place.key, ranges_of(starts, lengths))
+        """Read ranges of an object, given by its number; see `PayloadReader`."""
+        stored = list(self._objects)[source]
+        fetched = yield from read_bytes(self._state.context_of(stored.store), stored.key, ranges_of(starts, lengths))
         return [memoryview(fetched.piece(number, length)) for number, length in enumerate(lengths.tolist())]
 
     def _bytes(self, descriptions: pa.StructArray, field_id: int, runs: list[tuple[int, int]]) -> Plan[pa.Array]:
-        yield from ()  # nothing is asked for
+        yield from ()  # a plan without requests
         pieces = []
         start = 0
-        for place, count in runs:
-            pieces.append(self._sources(place, field_id, descriptions.slice(start, count)))
+        for fragment_index, count in runs:
+            pieces.append(self._sources(fragment_index, field_id, descriptions.slice(start, count)))
             start += count
         return concat(pieces) if pieces else pa.nulls(0, BLOB_SOURCE)
 
-    def _sources(self, place: int, field_id: int, descriptions: pa.StructArray) -> pa.StructArray:
-        """Where the blobs of one fragment are. Raises `FormatError` for positions that cannot be."""
-        file = self._state.manifest.fragments[place].file_of(field_id)
+    def _sources(self, fragment_index: int, field_id: int, descriptions: pa.StructArray) -> pa.StructArray:
+        """Locations of the blobs of one fragment. Raises `FormatError` for impossible positions."""
+        file = self._state.manifest.fragments[fragment_index].file_of(field_id)
         if file is None:
             return pa.nulls(len(descriptions), BLOB_SOURCE)
-        here = self._state.places.data_object(file)
+        here = self._state.object_keys.data_object(file)
         valid = np.asarray(descriptions.is_valid())
         starts, sizes = numbers_of(descriptions, "position", valid), numbers_of(descriptions, "size", valid)
         if len(sizes) and (int(starts.max()) > BLOB_BYTES_MAX << 8 or int(sizes.max()) > BLOB_BYTES_MAX):
@@ -90,10 +90,11 @@ class BlobCopies(BlobBinaries):
             raise FormatError(f"blob kind {int(kinds.max())}; known are 0 to {MANAGED_IN_BASE}", path=here.key)
         sources = np.full(len(sizes), -1, np.int32)
         moved = np.flatnonzero(valid & (kinds < EXTERNAL))
-        for one in np.unique(ids[moved] * (kinds[moved] > 0)).tolist():
-            key = here.key if one == 0 else sidecar_key(here.key, one)
+        sidecar_ids = ids[moved] * (kinds[moved] > 0)  # 0 for the data file itself
+        for sidecar_id in np.unique(sidecar_ids).tolist():
+            key = here.key if sidecar_id == 0 else sidecar_key(here.key, sidecar_id)
             number = self._objects.setdefault(StoredObject(here.store, key), len(self._objects))
-            sources[moved[(ids[moved] * (kinds[moved] > 0)) == one]] = number
+            sources[moved[sidecar_ids == sidecar_id]] = number
         if file.base_id is not None:
             ids = np.where(kinds == MANAGED, file.base_id, ids)
             kinds = np.where(kinds == MANAGED, MANAGED_IN_BASE, kinds)
@@ -103,11 +104,11 @@ class BlobCopies(BlobBinaries):
         return pa.StructArray.from_arrays([*map(pa.array, members), uris], fields=list(BLOB_SOURCE), mask=mask)
 
 
-def _ways_to_blobs(field: Field, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Names from a top-level field down to each blob in it, and the id of that."""
+def _blob_field_paths(field: Field, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Paths from a top-level field to each of its blob fields, with the ids of these."""
     path = (*above, field.name)
     if field.holds_blobs:
         yield path, field.id
         return
     for child in field.children:
-        yield from _ways_to_blobs(child, path)
+        yield from _blob_field_paths(child, path)

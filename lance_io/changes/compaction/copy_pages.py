@@ -1,11 +1,11 @@
-"""Compaction by copying pages as they are: nothing is decoded, only the places of buffers are written anew.
+"""Compaction by copying encoded pages: nothing is decoded, only the offsets of buffers change.
 
     column metadata of a file --> pages, in the order of their bytes --some MiB at a time--> the new file
 
-The new file has the pages of the old ones, each as small as it was: scans ask for as many pieces as before, but for
-fewer files. It is for fragments of which one data file holds all columns of the table, of the version that is written,
-without deleted rows and without blobs, whose descriptions name places in their own file. Structs of version 2.0 have
-one page in a file, which says how many there are: it is made anew.
+The new file has the pages of the old ones with their old sizes: scans still read as many pieces, but of fewer files.
+A fragment must have a single data file with all columns of the table, in the version of the new files, no deleted rows
+and no blobs, whose descriptions contain offsets in their own file. Structs of version 2.0 have one page in a file, with
+their number: the writer creates it.
 """
 
 from __future__ import annotations
@@ -41,52 +41,52 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.reads.version.state import DatasetState
 
-    Placed = tuple[int, int, PageInfo]  # column, top-level row of the first row in the old file, page
+    PageAt = tuple[int, int, PageInfo]  # column, top-level row of the page's first row in the old file, page
 
 _WIRE_TYPE_BITS: Final = 3
 _DATA_BUFFERS: Final = {
     encodings21_pb2.PageLayout.MINI_BLOCK_LAYOUT_FIELD_NUMBER: (1,),
     encodings21_pb2.PageLayout.FULL_ZIP_LAYOUT_FIELD_NUMBER: (0,),
 }
-"""Which buffers of a layout, by its number, hold rows; the others say where they are. Of other layouts all do."""
+"""Buffers with rows, by the number of the layout; its other buffers are indices. In other layouts all have rows."""
 
 
-def obstacle_to_copying(state: DatasetState, places: Sequence[int], version: FileVersion) -> str | None:
-    """Why pages of some fragments cannot be copied into files of a version; None when they can."""
+def reason_not_to_copy(state: DatasetState, indexes: Sequence[int], version: FileVersion) -> str | None:
+    """The reason why pages of some fragments cannot be copied into files of a version; None if they can."""
     if version == V0_1:
         return "files of version 0.1 have no pages"
     if state.schema.has_blobs:
-        return "the table has blobs, which descriptions name by their place in the file"
+        return "the table has blobs, whose descriptions contain offsets in the file"
     if has_narrow_dictionaries(state.schema):
-        return "dictionaries with narrow indices have to be looked at, as files may not hold too many of their values"
+        return "dictionaries with narrow indices need decoding, as a file must not exceed their number of values"
     field_ids = file_plan(state.schema, version).field_ids
-    for place in places:
-        fragment = state.manifest.fragments[place]
+    for index in indexes:
+        fragment = state.manifest.fragments[index]
         where = f"fragment {fragment.id}"
-        if state.has_deletions[place]:
+        if state.has_deletions[index]:
             return f"{where} has deleted rows"
         if len(fragment.files) != 1:
             return f"{where} has {len(fragment.files)} data files"
         file = fragment.files[0]
         if file.version != version:
-            return f"{where} has files of version {file.version.name}, and {version.name} is written"
+            return f"{where} has files of version {file.version.name}, new files have {version.name}"
         if file.fields != field_ids or file.column_indices != tuple(range(len(field_ids))):
             return f"{where} has other columns than the table, or in another order"
         if not file.size_bytes:
-            return f"{where} does not say how large its file is"
+            return f"{where} lacks the size of its file"
     return None
 
 
 def copy_pages_of(
-    state: DatasetState, places: Sequence[int], files: NewFiles, options: CompactionSettings
+    state: DatasetState, indexes: Sequence[int], files: NewFiles, options: CompactionSettings
 ) -> Plan[None]:
-    """Copy all pages of some fragments, in order; a new file ends only where an old one does.
+    """Copy all pages of some fragments, in order; a new file ends only at the end of an old one.
 
-    Raises `FormatError` for a file whose columns have other numbers of rows than the manifest says.
+    Raises `FormatError` for a file whose columns have other numbers of rows than in the manifest.
     """
-    for place in places:
-        (ref,) = state.sources[place].files
-        num_rows = int(state.physical_rows[place])
+    for index in indexes:
+        (ref,) = state.sources[index].files
+        num_rows = int(state.physical_rows[index])
         yield from files.copy(partial(_copy, state, ref, num_rows, options.binary_copy_read_batch_bytes))
     yield from files.finish()
 
@@ -115,21 +115,21 @@ def _read(
 ) -> Plan[Iterator[memoryview]]:
     """The buffers of some pages, one after the other.
 
-    tail  the end of the file, where it was just read
+    tail  the end of the file, if it was just read
     """
-    places = [place for page in pages for place in zip(page.buffer_offsets, page.buffer_sizes, strict=True)]
-    if tail is not None and tail.start <= min((offset for offset, _ in places), default=0):
+    buffers = [each for page in pages for each in zip(page.buffer_offsets, page.buffer_sizes, strict=True)]
+    if tail is not None and tail.start <= min((offset for offset, _ in buffers), default=0):
         view = memoryview(tail.buffer)
-        return iter([view[offset - tail.start : offset - tail.start + size] for offset, size in places])
-    starts = np.array([offset for offset, _ in places], dtype=np.int64)
-    ranges = Ranges(starts, starts + np.array([size for _, size in places], dtype=np.int64), keep=True)
+        return iter([view[offset - tail.start : offset - tail.start + size] for offset, size in buffers])
+    starts = np.array([offset for offset, _ in buffers], dtype=np.int64)
+    ranges = Ranges(starts, starts + np.array([size for _, size in buffers], dtype=np.int64), keep=True)
     fetched = yield ReadFile(state.context, ref.key, fetch(ranges), ref.size_bytes)
-    return (fetched.piece(number, size) for number, (_, size) in enumerate(places))
+    return (fetched.piece(number, size) for number, (_, size) in enumerate(buffers))
 
 
-def _pages(file: OpenedFile) -> list[Placed]:
-    """All pages of a file, column by column; those of one column come in the order of their rows."""
-    found: list[Placed] = []
+def _pages(file: OpenedFile) -> list[PageAt]:
+    """All pages of a file, column by column, in the order of their rows."""
+    pages: list[PageAt] = []
     for column, (path, info) in enumerate(zip(file.paths, file.infos(), strict=True)):
         slots = path.slots_per_row
         if file.version != V2_0 and info.num_rows != file.num_rows * slots:
@@ -139,12 +139,12 @@ def _pages(file: OpenedFile) -> list[Placed]:
                 where=f"column {column}",
             )
         starts = info.row_starts.tolist()
-        found += [(column, start // slots, page) for start, page in zip(starts, info.pages, strict=False)]
-    return found
+        pages += [(column, start // slots, page) for start, page in zip(starts, info.pages, strict=False)]
+    return pages
 
 
-def _count_structs(file: OpenedFile, pages: list[Placed], writer: FileWriter) -> list[Placed]:
-    """The pages of a file of version 2.0 that have values; structs have one page in each file, which the writer makes.
+def _count_structs(file: OpenedFile, pages: list[PageAt], writer: FileWriter) -> list[PageAt]:
+    """The pages with values of a file of version 2.0; the writer creates the page of each struct.
 
     Raises `FormatError` for a struct with another number of rows than the file.
     """
@@ -159,25 +159,25 @@ def _count_structs(file: OpenedFile, pages: list[Placed], writer: FileWriter) ->
                 f"{count} rows in its pages; the file has {file.num_rows}", path=file.key, where=f"column {column}"
             )
         writer.add_structs(column, count)
-    return [placed for placed in pages if placed[0] not in counts]
+    return [page for page in pages if page[0] not in counts]
 
 
-def _portions(pages: list[Placed], num_bytes: int) -> Iterator[list[Placed]]:
-    """Pages that are read at once: not much more than so many bytes, and at least one."""
-    portion: list[Placed] = []
+def _portions(pages: list[PageAt], num_bytes: int) -> Iterator[list[PageAt]]:
+    """Pages that are read at once: about `num_bytes`, and at least one page."""
+    portion: list[PageAt] = []
     held = 0
-    for placed in pages:
-        if portion and held + placed[2].data_bytes > num_bytes:
+    for page_at in pages:
+        if portion and held + page_at[2].data_bytes > num_bytes:
             yield portion
             portion, held = [], 0
-        portion.append(placed)
-        held += placed[2].data_bytes
+        portion.append(page_at)
+        held += page_at[2].data_bytes
     if portion:
         yield portion
 
 
 def _roles(page: PageInfo, version: FileVersion) -> list[Role]:
-    """What each buffer of a page is for; a layout is one field of its message, whose number comes first."""
+    """The role of each buffer of a page. A layout is a field of its message; the number of the field comes first."""
     numbers = range(len(page.buffer_sizes))
     data: Sequence[int] = numbers
     if version != V2_0 and page.encoding:

@@ -1,4 +1,4 @@
-"""What a compaction would do and cost, without doing it: fragments, bytes, requests, money by the store's costs."""
+"""Effects and cost of a compaction, before it runs: fragments, bytes, requests, time and money."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
     from lance_io.store.costs import RequestCosts
 
-COMMITS = 2  # one that reserves ids, one with the fragments
-_PUTS_OF_A_COMMIT = 2  # the transaction, the manifest
-_FRAME_PUTS = 2  # that begin and end an upload in parts
+COMMITS = 2  # the first reserves ids, the second replaces fragments
+_PUTS_OF_A_COMMIT = 2  # transaction file and manifest
+_FRAME_PUTS = 2  # start and completion of a multipart upload
 
 
 @dataclass(frozen=True)
 class ExplainedTask:
     """Fragments that would be rewritten together.
 
-    fragment_ids       of the fragments
-    num_rows           that are left in them
-    num_new_fragments  that they would become, unless files end earlier for their size
-    bytes_read         that scanning them asks for
-    bytes_written      about, as the rows take now
+    Attributes:
+        fragment_ids: Ids of the fragments.
+        num_rows: Number of their live rows.
+        num_new_fragments: Number of new fragments, unless files end earlier because of their size.
+        bytes_read: Bytes that the scan reads.
+        bytes_written: Approximate size of the new files, from the present size of the rows.
     """
 
     fragment_ids: list[int]
@@ -45,13 +46,14 @@ class ExplainedTask:
 
 @dataclass(frozen=True)
 class CompactionExplanation:
-    """What a compaction would do.
+    """Effects and cost of a compaction.
 
-    version              that it would be planned on
-    tasks                in the order of the table; none where there is nothing to do
-    requests_read        GETs
-    requests_written     PUTs, and parts of uploads, those of both commits among them
-    cost                 seconds and US dollars as the store is expected to be; None where they are nothing to speak of
+    Attributes:
+        version: Version that the plan is based on.
+        tasks: Tasks in the order of the table; empty if there is nothing to do.
+        requests_read: Number of GETs.
+        requests_written: Number of PUTs and parts of uploads, including both commits.
+        cost: Expected seconds and US dollars; None if they are negligible.
     """
 
     version: int
@@ -62,28 +64,28 @@ class CompactionExplanation:
 
     @property
     def bytes_read(self) -> int:
-        """Of all tasks."""
+        """Bytes that all tasks read."""
         return sum(task.bytes_read for task in self.tasks)
 
     @property
     def bytes_written(self) -> int:
-        """Of all tasks, about."""
+        """Approximate size of the new files of all tasks, in bytes."""
         return sum(task.bytes_written for task in self.tasks)
 
     def to_dict(self) -> dict[str, Any]:
-        """In plain values, for JSON."""
+        """Plain values, for JSON."""
         return {**asdict(self), "bytes_read": self.bytes_read, "bytes_written": self.bytes_written}
 
 
 def explain_compaction(
     state: DatasetState, given: Mapping[str, Any], store: RequestCosts | None = None
 ) -> Plan[CompactionExplanation]:
-    """What `compact_files` with these keywords would do; reads metadata only.
+    """Explain `compact_files` with these keywords; reads only metadata.
 
-    store  as if the table were in such a store; None for its own
+    store  costs of another store; None for the table's own
     """
     options, tasks = yield from plan_compaction(state, given)
-    sources = {one.fragment_id: one for one in (yield from source_fragments(state))}
+    sources = {source.fragment_id: source for source in (yield from source_fragments(state))}
     costs = store or state.context.store.profile.costs
     explained = []
     num_gets = num_puts = 0
@@ -91,9 +93,10 @@ def explain_compaction(
     for task in tasks:
         ids = [fragment.id for fragment in task.fragments]
         scan = yield from explain_scan(state, scan_options(fragments=tuple(ids)), store=costs)
-        num_rows = sum(sources[one].num_rows for one in ids)
-        shares = [sources[one].num_rows / max(1, sources[one].physical_rows) for one in ids]
-        written = int(sum(sources[one].num_bytes * share for one, share in zip(ids, shares, strict=True)))
+        here = [sources[fragment_id] for fragment_id in ids]
+        num_rows = sum(source.num_rows for source in here)
+        shares = [source.num_rows / max(1, source.physical_rows) for source in here]
+        written = int(sum(source.num_bytes * share for source, share in zip(here, shares, strict=True)))
         num_new = num_new_fragments(num_rows, options)
         explained.append(ExplainedTask(ids, num_rows, num_new, scan.num_bytes, written))
         num_gets += scan.num_requests

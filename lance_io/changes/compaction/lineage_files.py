@@ -1,8 +1,8 @@
-"""Ids and versions of rows in data files of their own, where the table's configuration asks for it (spec: table, 6.6).
+"""Ids and versions of rows in separate data files, if the table's configuration enables it (spec: table, 6.6).
 
 A manifest holds the sequences of all fragments and is written by every commit. With `lance.row_lineage.spill` = `true`
-a sequence of more than `lance.row_lineage.inline_max_bytes` becomes a column, as in pylance; all columns of a fragment
-are one file.
+a sequence of more than `lance.row_lineage.inline_max_bytes` becomes a column, as in pylance. All such columns of a
+fragment share a file.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _PARTS: Final = {  # in the order of the columns
 
 
 class LineageFiles:
-    """The files of one task of a compaction; none where the configuration asks for none.
+    """The lineage files of one task of a compaction; none unless the configuration enables them.
 
-    files  one `NewFiles` for each fragment that has one
+    files  one `NewFiles` for each fragment with a lineage file
     """
 
     def __init__(self, state: DatasetState, version: FileVersion) -> None:
@@ -51,15 +51,15 @@ class LineageFiles:
         self.files: list[NewFiles] = []
 
     def spill(self, fragments: Sequence[Fragment]) -> Plan[list[Fragment]]:
-        """The same fragments, new ones, whose long sequences are columns of a file more."""
-        found = list(fragments)
-        for place, fragment in enumerate(fragments):
-            found[place] = yield from self._spill(fragment)
-        return found
+        """Move long sequences of new fragments to columns of an additional file."""
+        spilled = list(fragments)
+        for index, fragment in enumerate(fragments):
+            spilled[index] = yield from self._spill(fragment)
+        return spilled
 
     def _spill(self, fragment: Fragment) -> Plan[Fragment]:
         sequences = {field_id: getattr(fragment, name) for field_id, (name, _) in _PARTS.items()}
-        ids = [one for one, data in sequences.items() if data is not None and len(data) > self._bytes_max]
+        ids = [field_id for field_id, data in sequences.items() if data is not None and len(data) > self._bytes_max]
         if not ids:
             return fragment
         files = self._add_file(ids)
@@ -85,9 +85,9 @@ class LineageFiles:
 
 
 def inline_bytes_max(config: Mapping[str, str]) -> int:
-    """Bytes from which on a sequence is a column; no sequence has as many where the configuration asks for none.
+    """Size above which a sequence becomes a column, in bytes; unreachable unless the configuration enables it.
 
-    Raises `UsageError` for a number that is none.
+    Raises `UsageError` if the configured size is no number.
     """
     if config.get(SPILL_KEY, "").lower() != "true":
         return 1 << 63

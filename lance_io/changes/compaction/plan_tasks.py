@@ -1,9 +1,9 @@
-"""Which fragments are rewritten together (spec: commit, section 10). Pure.
+"""Groups of fragments that are rewritten together (spec: commit, section 10). Pure.
 
-candidate   a fragment with fewer rows than are wanted, unless it has all the bytes that a file may have, or with too
-            many deleted rows
-run         candidates side by side that the same indices cover; with a limit of bytes others may lie between them
-bin         a part of a run that has the rows wanted; what is left at the end joins the last one: a task
+candidate   a fragment with fewer rows than the target, unless its files have the maximal size; or with too many deleted
+            rows
+run         adjacent candidates that the same indices cover; with a byte limit other fragments may lie between them
+bin         a part of a run with the target number of rows; the rest of the run joins the last bin: a task
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SourceFragment:
-    """What planning knows of a fragment.
+    """The properties of a fragment that planning needs.
 
-    place           in the table
-    fragment_id     its id
-    physical_rows   rows, deleted ones included
-    num_deleted     rows that are deleted
-    num_bytes       of its data files
-    covered_by      the indices that know it
+    index           index of the fragment in the manifest
+    fragment_id     id of the fragment
+    physical_rows   number of rows, including deleted ones
+    num_deleted     number of deleted rows
+    num_bytes       size of its data files
+    covered_by      index segments that cover it
     """
 
-    place: int
+    index: int
     fragment_id: int
     physical_rows: int
     num_deleted: int
@@ -40,23 +40,23 @@ class SourceFragment:
 
     @property
     def num_rows(self) -> int:
-        """Rows that are left."""
+        """Number of live rows."""
         return self.physical_rows - self.num_deleted
 
 
 def plan_bins(fragments: Sequence[SourceFragment], options: CompactionSettings) -> list[list[SourceFragment]]:
     """The tasks of a compaction: fragments that are rewritten together, in the order of the table."""
-    bins = [one for run in _runs(fragments, options) for one in _cut(run, options.target_rows_per_fragment)]
+    bins = [part for run in _runs(fragments, options) for part in _cut(run, options.target_rows_per_fragment)]
     return list(_within_limits(bins, options))
 
 
 def num_new_fragments(num_rows: int, options: CompactionSettings) -> int:
-    """Into how many fragments the rows of a task go, unless files end earlier for their size."""
+    """Number of new fragments of a task, unless files end earlier because of their size."""
     return max(1, num_rows // max(1, options.target_rows_per_fragment))
 
 
 def rows_per_fragment(num_rows: int, options: CompactionSettings) -> int:
-    """Rows of each of them but the last, so that all are of about one size."""
+    """Rows of each new fragment except the last, so that all have about the same size."""
     return max(1, -(-num_rows // num_new_fragments(num_rows, options)))
 
 
@@ -72,18 +72,18 @@ def _is_full_sized(fragment: SourceFragment, options: CompactionSettings) -> boo
 
 
 def _runs(fragments: Iterable[SourceFragment], options: CompactionSettings) -> Iterator[list[SourceFragment]]:
-    """Neighbours that may go together. One small fragment without deletions gains nothing by itself.
+    """Neighbours that may be rewritten together. A single small fragment without deletions has nothing to gain.
 
-    What is rewritten comes to lie behind what stays. A limit of bytes would find what it has left of two runs side by
-    side then, and join it the next time: so fragments that stay do not part them.
+    New fragments come after the ones that stay. With a byte limit, the remainders of two runs would then be adjacent
+    and the next compaction would join them: so fragments that stay do not end a run.
     """
     excluded = frozenset(options.excluded_fragment_ids)
     run: list[SourceFragment] = []
     for fragment in fragments:
         is_small = fragment.physical_rows < options.target_rows_per_fragment and not _is_full_sized(fragment, options)
         is_chosen = fragment.fragment_id not in excluded and (is_small or _is_dirty(fragment, options))
-        parts = fragment.fragment_id in excluded or not options.max_bytes_per_file
-        if run and (run[-1].covered_by != fragment.covered_by if is_chosen else parts):
+        ends_run = fragment.fragment_id in excluded or not options.max_bytes_per_file
+        if run and (run[-1].covered_by != fragment.covered_by if is_chosen else ends_run):
             yield run
             run = []
         if is_chosen:
@@ -108,7 +108,7 @@ def _cut(run: list[SourceFragment], target_rows: int) -> Iterator[list[SourceFra
 
 
 def _within_limits(bins: Iterable[list[SourceFragment]], options: CompactionSettings) -> Iterator[list[SourceFragment]]:
-    """The first tasks that stay within what one call may read."""
+    """The first tasks, up to the limits of one call."""
     num_fragments = num_rows = num_bytes = 0
     for each in bins:
         if len(each) == 1 and not _is_dirty(each[0], options):

@@ -1,9 +1,9 @@
-"""Which indices may still need what the fragment reuse index says of earlier compactions (spec: indices, 1).
+"""Indices that may still need the fragment reuse index's records of earlier compactions (spec: indices, 1).
 
-Bitmaps and version numbers do not tell: both are carried on when the files of an index are written anew. The identifier
-does, which is new then. A segment that was not there right after a compaction of ours came later, and names rows as
-they were after it: an index over the fragments that it moved was in conflict with it. But for zone maps and Bloom
-filters: their merges keep the addresses that they had (`IndexMetadata.maps_when_merged`).
+Bitmaps and version numbers are no criterion: rewriting the files of an index keeps both. It changes the UUID, so UUIDs
+are compared. A segment that did not exist directly after a compaction by this package was created later and uses the
+row addresses after the compaction: an index build over the moved fragments would have been in conflict with it. Zone
+maps and Bloom filters are the exception: their merges keep old addresses (`IndexMetadata.maps_when_merged`).
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ from typing import TYPE_CHECKING, Final
 from lance_io.errors import NotFound
 from lance_io.reads.open_version import check_out
 from lance_io.reads.version.index_entries import load_indices
-from lance_io.table.manifest.fragment_reuse import find_reuse, is_readable, is_roomy, moved_on
+from lance_io.table.manifest.fragment_reuse import compaction_versions, find_reuse, is_large, is_readable
 from lance_io.table.manifest.manifest import LIBRARY
 
 if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.reads.version.state import DatasetState
 
-_LOOKED_AT_MAX: Final = 4  # earlier versions that one compaction reads
+_VERSIONS_READ_MAX: Final = 4  # earlier versions that one compaction reads
 
 
-def segments_then(state: DatasetState) -> Plan[dict[int, frozenset[str]]]:
-    """By the version that a recorded compaction was committed on: the segments that there were right after it.
+def segments_after_compactions(state: DatasetState) -> Plan[dict[int, frozenset[str]]]:
+    """The segments directly after recorded compactions, by the version that each compaction was committed on.
 
-    Nothing while the record is small. Of a larger one the oldest compactions are looked at, as far as their versions
-    are there and were made here, up to the first that may be needed.
+    Empty while the record is small. Otherwise checks the oldest compactions whose versions still exist and were written
+    by this package, up to the first one that may still be needed.
     """
-    found: dict[int, frozenset[str]] = {}
+    segments: dict[int, frozenset[str]] = {}
     if state.has_stable_row_ids:
-        return found
+        return segments
     indices = yield from load_indices(state)
     record = find_reuse(indices)
-    if record is None or not is_readable(record) or not is_roomy(record):
-        return found
+    if record is None or not is_readable(record) or not is_large(record):
+        return segments
     present = {index.uuid for index in indices if not index.is_system}
-    for version in moved_on(record)[:_LOOKED_AT_MAX]:
+    for version in compaction_versions(record)[:_VERSIONS_READ_MAX]:
         try:
             after = yield from check_out(state, version + 1)
         except NotFound:  # cleaned up
             continue
         if after.manifest.message.writer_version.library != LIBRARY:
             continue
-        found[version] = frozenset(index.uuid for index in (yield from load_indices(after)) if not index.is_system)
-        if not present.isdisjoint(found[version]):
+        segments[version] = frozenset(index.uuid for index in (yield from load_indices(after)) if not index.is_system)
+        if not present.isdisjoint(segments[version]):
             break
-    return found
+    return segments

@@ -1,10 +1,10 @@
-"""One task: the rows of some fragments, without deleted ones and dropped columns, into new data files.
+"""One task: writes the rows of some fragments, without deleted rows and dropped columns, to new data files.
 
-    scan of the fragments, in order --batch by batch--> `NewFiles`, cut at the rows wanted --> fragments of id 0
-    row ids and versions of the rows that are left, joined --> those of the new fragments (spec: table, 6.3)
+    scan of the fragments, in order --batch by batch--> `NewFiles`, cut at the target rows --> fragments of id 0
+    row ids and versions of the live rows, joined --> those of the new fragments (spec: table, 6.3)
 
-Nothing of the table changes here. What is held is what the scan reads ahead, the pages that the writer fills, and
-24 bytes a row where rows have stable ids.
+The table does not change here. Memory holds the prefetch of the scan, the pages that the writer fills, and 24 bytes a
+row if rows have stable ids.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     U64Array = npt.NDArray[np.uint64]
 
-BATCH_BYTES: Final = 4 * MIB  # of rows that are handed on at once
+BATCH_BYTES: Final = 4 * MIB  # of rows in a batch
 BATCH_ROWS_MAX: Final = 1 << 16
 PAGE_BYTES_MIN: Final = 256 * KIB
 _LINEAGE: Final = (ROW_ID, CREATED_AT, UPDATED_AT)
@@ -56,11 +56,11 @@ _LINEAGE: Final = (ROW_ID, CREATED_AT, UPDATED_AT)
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How a memory limit is shared out: half is for pages that fill and are encoded, a quarter is read ahead.
+    """Shares of a memory limit: half for pages that are filled and encoded, a quarter for prefetch. All in bytes.
 
     page_bytes   leaf data of a page
-    ahead_bytes  what is read and not yet consumed
-    batch_bytes  rows that are handed on at once; all of them in bytes
+    ahead_bytes  prefetch
+    batch_bytes  rows of a batch
     """
 
     page_bytes: int
@@ -69,7 +69,7 @@ class Budget:
 
     @classmethod
     def share(cls, limit_bytes: int, num_columns: int) -> Budget:
-        """The shares of a limit, of tables with so many leaf columns."""
+        """Divide a limit for a table with `num_columns` leaf columns."""
         columns = min(max(1, num_columns), COLUMNS_AT_FULL_SIZE)
         page_bytes = max(PAGE_BYTES_MIN, min(PAGE_BYTES, limit_bytes // 4 // columns))
         return cls(page_bytes, min(IO_BUFFER_BYTES, limit_bytes // 4), min(BATCH_BYTES, limit_bytes // 16))
@@ -82,9 +82,9 @@ def new_files(
     progress: FragmentWriteProgress | None,
     copies: BlobCopies | None,
 ) -> NewFiles:
-    """The data files that so many rows of a version go to.
+    """A writer of data files for `num_rows` rows.
 
-    copies  reads their blobs, where there are any
+    copies  reads their blobs, if there are any
 
     Raises `SchemaError` for a file version that cannot hold the table's columns.
     """
@@ -111,41 +111,41 @@ def new_files(
 
 
 def budget_of(state: DatasetState, options: CompactionSettings) -> Budget:
-    """How the memory limit of a compaction is shared out."""
+    """The shares of a compaction's memory limit."""
     return Budget.share(options.memory_limit_bytes, sum(1 for field in state.schema.walk() if not field.children))
 
 
 def rewrite_rows_of(
     state: DatasetState,
-    places: Sequence[int],
+    indexes: Sequence[int],
     files: NewFiles,
     options: CompactionSettings,
     copies: BlobCopies | None,
 ) -> Plan[None]:
-    """Read all rows that are left in some fragments, and write them."""
+    """Read all live rows of some fragments, and write them."""
 
     def add(batch: pa.RecordBatch) -> Plan[None]:
         if copies is not None:
             batch = yield from copies.locate(batch)
-        # A small part of much that was decoded together would keep all of that until its page is full.
+        # A small slice of a large buffer would keep the whole buffer in memory until its page is full.
         together_bytes = batch.get_total_buffer_size()
         is_most = together_bytes <= max(SCAN_PIECE_BYTES * batch.num_columns, 2 * batch.nbytes)
         yield from files.add(batch, held=is_most)
 
-    yield EachInPlan(_rows_of(state, places, options), add)
+    yield EachInPlan(_rows_of(state, indexes, options), add)
     yield from files.finish()
 
 
-def _rows_of(state: DatasetState, places: Sequence[int], options: CompactionSettings) -> Stream:
-    scan = scan_of(state, places, options)
+def _rows_of(state: DatasetState, indexes: Sequence[int], options: CompactionSettings) -> Stream:
+    scan = scan_of(state, indexes, options)
     return projected_batches(state, scan, project(state.schema, None, with_row_address=state.schema.has_blobs))
 
 
-def scan_of(state: DatasetState, places: Sequence[int], options: CompactionSettings) -> ScanOptions:
-    """How some fragments are scanned: all rows that are left, in order, within the memory limit."""
+def scan_of(state: DatasetState, indexes: Sequence[int], options: CompactionSettings) -> ScanOptions:
+    """Options of the scan of some fragments: all live rows, in order, within the memory limit."""
     budget = budget_of(state, options)
     return scan_options(
-        fragments=tuple(state.fragment_ids[place] for place in places),
+        fragments=tuple(state.fragment_ids[index] for index in indexes),
         batch_size=options.batch_size or BATCH_ROWS_MAX,
         batch_size_bytes=budget.batch_bytes,
         io_buffer_size=budget.ahead_bytes if options.io_buffer_size is None else options.io_buffer_size,
@@ -156,17 +156,17 @@ def scan_of(state: DatasetState, places: Sequence[int], options: CompactionSetti
 # -- ids and versions of rows ------------------------------------------------------------------------------------------
 
 
-def carry_lineage(state: DatasetState, places: Sequence[int], fragments: Sequence[Fragment]) -> Plan[list[Fragment]]:
-    """The new fragments with the ids and versions of their rows; as they are in a table without stable row ids.
+def carry_lineage(state: DatasetState, indexes: Sequence[int], fragments: Sequence[Fragment]) -> Plan[list[Fragment]]:
+    """Add ids and versions of rows to new fragments; does nothing in a table without stable row ids.
 
-    places     of the fragments that the rows come from, in order
-    fragments  that hold what is left of them, in the same order
+    indexes    indexes of the old fragments, in order
+    fragments  new fragments with their live rows, in the same order
     """
     if not state.has_stable_row_ids or not fragments:
         return list(fragments)
-    live = yield from load_live(state, places)
-    columns = yield from load_row_columns(state, places, _LINEAGE)
-    ids, created, updated = _join([(columns.lineages[place], live[place]) for place in places])
+    live = yield from load_live(state, indexes)
+    columns = yield from load_row_columns(state, indexes, _LINEAGE)
+    ids, created, updated = _join([(columns.lineages[index], live[index]) for index in indexes])
     ends = np.cumsum([fragment.physical_rows for fragment in fragments])[:-1]
     parts = np.split(ids, ends)
     sequences = yield Compute(lambda: [encode_row_ids(part) for part in parts], lambda: ids.nbytes)
@@ -184,12 +184,12 @@ def carry_lineage(state: DatasetState, places: Sequence[int], fragments: Sequenc
 
 
 def _join(parts: Sequence[tuple[Lineage, LiveRows]]) -> tuple[U64Array, U64Array, U64Array]:
-    """Ids, creating and last changing versions of the rows that are left."""
-    found: tuple[list[U64Array], list[U64Array], list[U64Array]] = ([], [], [])
+    """Ids, creation versions and update versions of the live rows."""
+    columns: tuple[list[U64Array], list[U64Array], list[U64Array]] = ([], [], [])
     for lineage, live in parts:
         ones = np.ones(live.num_rows, dtype=np.uint64)
-        for column, values in zip(found, (lineage.row_ids, lineage.created_at, lineage.updated_at), strict=True):
+        for column, values in zip(columns, (lineage.row_ids, lineage.created_at, lineage.updated_at), strict=True):
             of_all = ones if values is None else values
             column.append(of_all if live.deleted is None else np.delete(of_all, live.deleted))
-    ids, created, updated = (np.concatenate(column) for column in found)
+    ids, created, updated = (np.concatenate(column) for column in columns)
     return ids, created, updated

@@ -1,7 +1,7 @@
-"""Whether new files hold the rows of old fragments: both are read, and what their columns add up to is compared.
+"""Checks that new files hold the rows of old fragments: reads both and compares sums of their columns.
 
-column   rows, nulls at every depth, the sum of the hashes of its values (`levels/leaf_sums.py`), in any order
-blobs    of a column of blobs at the top the sizes; of deeper ones nothing but their rows
+column   number of rows, nulls at every depth, sum of the hashes of its values (`levels/leaf_sums.py`), in any order
+blobs    a top-level column of blobs: the sizes; nested blobs: only the number of rows
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
 
 
 def verify_rows(state: DatasetState, old: ScanOptions, new: Sequence[Fragment]) -> Plan[None]:
-    """Read both, and raise `OperationError` where they do not hold the same rows.
+    """Read old and new rows; raises `OperationError` if they differ.
 
-    old  what is scanned of the table
+    old  scan of the old rows
     new  fragments that no version refers to yet
     """
     expected = yield from _sum_rows(state, old)
     written = _with_fragments(state, new)
-    found = yield from _sum_rows(written, replace(old, fragments=tuple(written.fragment_ids)))
-    wrong = [name for name in expected if expected[name] != found.get(name)]
+    sums = yield from _sum_rows(written, replace(old, fragments=tuple(written.fragment_ids)))
+    wrong = [name for name in expected if expected[name] != sums.get(name)]
     if wrong:
         raise OperationError(
-            f"column {wrong[0]!r}: rows, nulls and hashes of what was read are {expected[wrong[0]]}, of what was "
-            f"written {found.get(wrong[0])}. Nothing was committed",
+            f"column {wrong[0]!r}: rows, nulls and hashes are {expected[wrong[0]]} in the old files, but "
+            f"{sums.get(wrong[0])} in the new files. Nothing was committed",
             path=state.location.uri,
         )
 
@@ -71,11 +71,11 @@ def _sum_rows(state: DatasetState, options: ScanOptions) -> Plan[Sums]:
 
 
 def _with_fragments(state: DatasetState, fragments: Sequence[Fragment]) -> DatasetState:
-    """The version as if it consisted of these fragments."""
+    """The open version with other fragments."""
     message = table_pb2.Manifest()
     message.CopyFrom(state.manifest.message)
     message.ClearField("fragments")
     message.ClearField("index_section")
-    message.fragments.extend(encode_fragment(replace(one, id=place)) for place, one in enumerate(fragments))
-    message.transaction_file = f"{uuid4()}.txn"  # caches tell versions apart by it
+    message.fragments.extend(encode_fragment(replace(fragment, id=index)) for index, fragment in enumerate(fragments))
+    message.transaction_file = f"{uuid4()}.txn"  # caches distinguish versions by it
     return replace(state, manifest=from_message(message, VERSION_MAX))

@@ -1,7 +1,7 @@
-"""Blobs of rows that are written anew: read as bytes, for as many rows at once as their sizes allow.
+"""Blobs of moved rows: read as bytes, in batches of limited size.
 
-Rows come with descriptions, which tell how large their blobs are; so no batch is larger than its caller wants, but for
-one row whose blobs are.
+The rows have descriptions of their blobs, with sizes. So no batch exceeds the caller's limit, except for a single row
+whose blobs exceed it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 class BlobPayloads:
-    """Makes bytes of the blobs in batches of a projection, which shows them as descriptions.
+    """Replaces blob descriptions in batches of a projection by the bytes of the blobs.
 
-    batch_bytes  of the blobs of a batch
+    batch_bytes  limit for the blobs of a batch
     """
 
     def __init__(self, state: DatasetState, projection: Projection, batch_bytes: int) -> None:
@@ -52,7 +52,7 @@ class BlobPayloads:
         self._batch_bytes = batch_bytes
 
     def batches(self, batch: pa.RecordBatch) -> Iterator[Plan[pa.RecordBatch]]:
-        """What loads the rows of a batch, which has `_rowaddr`, part by part."""
+        """Plans that load the rows of a batch, part by part; the batch has `_rowaddr`."""
         if self._binaries is None:
             yield _ready(batch)
             return
@@ -65,17 +65,19 @@ class BlobPayloads:
             start = end
 
     def _row_bytes(self, batch: pa.RecordBatch) -> IntArray:
-        found = np.zeros(batch.num_rows, np.int64)
+        row_bytes = np.zeros(batch.num_rows, np.int64)
         for path in self._paths:
             sizes = extract(extract(batch.column(path[0]), path[1:]), ("size",)).cast(pa.int64()).fill_null(0)
-            found += values_of(sizes)
-        return found
+            row_bytes += values_of(sizes)
+        return row_bytes
 
     def _load(self, part: pa.RecordBatch) -> Plan[pa.RecordBatch]:
         assert self._binaries is not None
-        places = self._state.places_of((values_of(part.column(ROW_ADDRESS)) >> np.uint64(32)).astype(np.int64))
-        cuts = [0, *(np.flatnonzero(places[1:] != places[:-1]) + 1).tolist(), len(places)]
-        runs = [(int(places[start]), end - start) for start, end in pairwise(cuts)]
+        fragment_indexes = self._state.find_fragment_indexes(
+            (values_of(part.column(ROW_ADDRESS)) >> np.uint64(32)).astype(np.int64)
+        )
+        cuts = [0, *(np.flatnonzero(fragment_indexes[1:] != fragment_indexes[:-1]) + 1).tolist(), len(fragment_indexes)]
+        runs = [(int(fragment_indexes[start]), end - start) for start, end in pairwise(cuts)]
         columns = {name: part.column(name) for name in part.schema.names}
         yield from self._binaries.replace(columns, runs)
         fields = [self._shown.get(field.name, field).with_type(columns[field.name].type) for field in part.schema]
@@ -88,7 +90,7 @@ def _ready(batch: pa.RecordBatch) -> Plan[pa.RecordBatch]:
 
 
 def _sized_paths(field: Field, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Paths of the blobs of which a row has one."""
+    """Paths of the blobs that a row has at most once (not in lists)."""
     if field.holds_blobs:
         yield path
     elif field.logical_type == "struct":

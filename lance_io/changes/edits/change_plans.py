@@ -1,8 +1,7 @@
-"""Changes of an open table as plans: each gives the new version, and what its caller wants to know.
+"""Changes of an open table as plans: each returns the new version, and the result for the caller.
 
-A change is made on the version that is open and committed on whatever is the newest by then. Where another writer's
-change does not go together with it, but may with the same change made anew, deletes and updates are made anew;
-everything else tells its caller.
+A change is computed on the open version and committed on the newest one. On a conflict that a retry may solve, deletes
+and updates are computed again on the newest version; other changes raise.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from lance_io.commit.target import CommitTarget
 from lance_io.errors import BindError, CommitConflictError, LanceError, NotFound, OperationError
 from lance_io.reads.open_version import check_out
 from lance_io.reads.version.index_entries import load_indices
-from lance_io.reads.version.versions import keep_manifest
+from lance_io.reads.version.versions import cache_manifest
 from lance_io.table.transaction.operations import CreateIndex, Delete, Restore, UpdateBases, UpdateConfig, UpdateMap
 from lance_io.table.transaction.transaction import Transaction
 
@@ -43,13 +42,13 @@ T = TypeVar("T")
 
 
 def commit_target(state: DatasetState) -> CommitTarget:
-    """Where changes of an open table are committed."""
+    """The commit target of an open table."""
     return CommitTarget(state.location, state.session.handler(state.location, state.commit_lock))
 
 
-def move_to(state: DatasetState, committed: CommittedVersion) -> DatasetState:
-    """The version that was committed, opened as the other was."""
-    keep_manifest(state.location, committed.file, committed.manifest, state.session.cache)
+def open_committed(state: DatasetState, committed: CommittedVersion) -> DatasetState:
+    """Open the version that was committed, in the same way as `state`."""
+    cache_manifest(state.location, committed.file, committed.manifest, state.session.cache)
     return replace(state, manifest=committed.manifest)
 
 
@@ -62,17 +61,17 @@ def change(
     alongside: Sequence[Plan[Any]] = (),
     properties: Mapping[str, str] | None = None,
 ) -> Plan[DatasetState]:
-    """Commit an operation that was made on the open version.
+    """Commit an operation computed on the open version.
 
-    affected    offsets of the rows that it deletes, by fragment
-    files       what was made for it, as for `CommitRequest`
-    alongside   uploads of the data files that it names
-    properties  of the transaction
+    affected    offsets of the deleted rows, by fragment
+    files       files of the operation, as for `CommitRequest`
+    alongside   uploads of its data files
+    properties  properties of the transaction
     Raises as `commit` does.
     """
     transaction = Transaction(state.manifest.version, operation, properties=properties or {})
     request = CommitRequest(transaction, base=state.manifest, affected=affected, files=files, alongside=alongside)
-    after = move_to(state, (yield from commit(commit_target(state), request)))
+    after = open_committed(state, (yield from commit(commit_target(state), request)))
     yield from after_commit(after)
     return after
 
@@ -81,7 +80,7 @@ def change(
 
 
 class DeleteResult(TypedDict):
-    """What a delete did."""
+    """Result of a delete."""
 
     num_deleted_rows: int
 
@@ -95,9 +94,9 @@ def delete_rows(
 ) -> Plan[tuple[DatasetState, DeleteResult]]:
     """Delete the rows that pass a filter.
 
-    conflict_retries  how often it is made anew after a conflict
-    retry_timeout     not after this time
-    progress          is told how many rows are found, by each attempt from the beginning
+    conflict_retries  number of retries after conflicts
+    retry_timeout     time after which no retry starts
+    progress          called with the number of matching rows; each attempt counts from 0
     """
     attempt = partial(_delete, predicate=predicate, progress=progress)
     return (yield from repeat_on_conflict(state, attempt, conflict_retries, retry_timeout))
@@ -106,16 +105,16 @@ def delete_rows(
 def repeat_on_conflict(
     state: DatasetState, attempt: Callable[[DatasetState], Plan[T]], conflict_retries: int, retry_timeout: timedelta
 ) -> Plan[T]:
-    """Make a change, and after a conflict anew on the newest version.
+    """Make a change; after a conflict, retry it on the newest version.
 
-    attempt           the change of a version
-    conflict_retries  how often it is made anew
-    retry_timeout     not after this time
+    attempt           makes the change on a version
+    conflict_retries  number of retries
+    retry_timeout     time after which no retry starts
 
-    Raises `CommitConflictError`: as it came where making it anew would not help; of too many writers, with the last
-    conflict, where it did not help.
+    Raises `CommitConflictError`: the original one if a retry cannot help, one about too many writers after the last
+    retry.
     """
-    state.check_decides()
+    state.check_commits()
     started, retries, retry_seconds = time.monotonic(), 0, retry_timeout.total_seconds()
     while True:
         try:
@@ -146,7 +145,7 @@ def _delete(state: DatasetState, predicate: Any, progress: Progress | None) -> P
 
 
 def truncate(state: DatasetState, conflict_retries: int, retry_timeout: timedelta) -> Plan[DatasetState]:
-    """Delete all rows; nothing is read. Parameters as for `delete_rows`."""
+    """Delete all rows without reading any. Parameters as for `delete_rows`."""
     return (yield from repeat_on_conflict(state, _truncate, conflict_retries, retry_timeout))
 
 
@@ -155,7 +154,7 @@ def _truncate(state: DatasetState) -> Plan[DatasetState]:
 
 
 def restore(state: DatasetState) -> Plan[DatasetState]:
-    """Make the open version the newest one again, whatever has been committed since."""
+    """Commit the open version as the newest one again, discarding later changes."""
     newest = yield from check_out(state, None)
     return (yield from change(newest, Restore(state.manifest.version)))
 
@@ -163,29 +162,30 @@ def restore(state: DatasetState) -> Plan[DatasetState]:
 def add_bases(state: DatasetState, bases: Iterable[Any], properties: Mapping[str, str] | None) -> Plan[DatasetState]:
     """Declare base paths.
 
-    Raises `TypeError` for what is no `DatasetBasePath`, `OperationError` for a name, path or id that is declared.
+    Raises `TypeError` for an item that is no `DatasetBasePath`, `OperationError` for a name, path or id that is
+    declared already.
     """
-    found = [*bases]
-    for one in found:
-        if not isinstance(one, DatasetBasePath):
-            raise TypeError(f"new_bases: expected DatasetBasePaths, found {one!r}")
-        if not one.path:
-            raise OperationError(f"new_bases: {one} has no path")
-    return (yield from change(state, UpdateBases(tuple(map(stored_base, found))), properties=properties))
+    new_bases = [*bases]
+    for base in new_bases:
+        if not isinstance(base, DatasetBasePath):
+            raise TypeError(f"new_bases: expected DatasetBasePaths, found {base!r}")
+        if not base.path:
+            raise OperationError(f"new_bases: {base} has no path")
+    return (yield from change(state, UpdateBases(tuple(map(stored_base, new_bases))), properties=properties))
 
 
 class IndexNotFound(NotFound, RuntimeError):
-    """A table has no index of a name; pylance raises `RuntimeError`."""
+    """The table has no index of this name; pylance raises `RuntimeError`."""
 
 
 def drop_index(state: DatasetState, name: str) -> Plan[DatasetState]:
-    """Take all segments of an index out of the table. Raises `IndexNotFound`."""
-    segments = tuple(one for one in (yield from load_indices(state)) if one.name == name)
+    """Remove all segments of an index from the table. Raises `IndexNotFound`."""
+    segments = tuple(index for index in (yield from load_indices(state)) if index.name == name)
     if not segments:
         raise IndexNotFound(f"Lance index not found: name={name}", path=state.location.uri)
-    while segments:  # a compaction by another writer may have put others in their place
+    while segments:  # a concurrent compaction may have replaced segments
         state = yield from change(state, CreateIndex(removed_indices=segments))
-        segments = tuple(one for one in (yield from load_indices(state)) if one.name == name)
+        segments = tuple(index for index in (yield from load_indices(state)) if index.name == name)
     return state
 
 
@@ -198,7 +198,7 @@ def update_config(state: DatasetState, values: Mapping[str, str | None], *, repl
 
 
 def delete_config_keys(state: DatasetState, keys: Iterable[str]) -> Plan[DatasetState]:
-    """Remove entries of the table's configuration. Raises `TypeError` for one text, which is a list of letters."""
+    """Remove entries of the table's configuration. Raises `TypeError` for a string: it would be a list of letters."""
     if isinstance(keys, str):
         raise TypeError(f"expected a list of keys, found the text {keys!r}")
     return (yield from update_config(state, dict.fromkeys(keys), replace_all=False))
@@ -219,7 +219,7 @@ def update_schema_metadata(
 def update_field_metadata(
     state: DatasetState, updates: Mapping[str | int, Mapping[str, str | None]], *, replace_all: bool
 ) -> Plan[DatasetState]:
-    """Change the metadata of fields, given by path or id. Raises `BindError` for a field that is not there."""
+    """Change the metadata of fields, given by path or id. Raises `BindError` for an unknown field."""
     by_id = {_field_id(state, field): _updates(values, replace_all) for field, values in updates.items()}
     return (yield from change(state, UpdateConfig(field_metadata_updates=by_id)))
 
@@ -231,7 +231,7 @@ def _updates(values: Mapping[str, str | None], replace_all: bool) -> UpdateMap:
 
 
 class FieldNotFound(BindError):
-    """Metadata are to be set of a field that is not there; pylance's text begins with the field."""
+    """An update of metadata names an unknown field; pylance's message begins with the field."""
 
     def __str__(self) -> str:
         return LanceError.__str__(self)

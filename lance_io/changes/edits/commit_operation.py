@@ -1,4 +1,4 @@
-"""Commits of operations that somebody prepared, as the second half of a distributed write: keywords and plan."""
+"""Commits of prepared operations, the second half of a distributed write: keywords and plan."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lance_io.changes.edits.committed_files import check_columns_of_files
 from lance_io.changes.operations.convert import to_stored
 from lance_io.changes.operations.lance_operation import LanceOperation, Transaction, as_transaction
 from lance_io.changes.upkeep.remove_versions import after_commit
-from lance_io.changes.write.write_arguments import check_known, check_not_here, write_target
+from lance_io.changes.write.write_arguments import check_known, check_supported, write_target
 from lance_io.commit.commit_request import CommitRequest
 from lance_io.commit.first_version import create_table
 from lance_io.commit.loop import commit
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 MAX_RETRIES: Final = 20
 
 
-# those of `LanceDataset.commit`, and `session`
+# keywords of `LanceDataset.commit`, and `session`
 KEYWORDS: Final = frozenset(
     (
         *("base_uri", "operation", "read_version", "commit_lock", "storage_options", "enable_v2_manifest_paths"),
@@ -52,7 +52,7 @@ KEYWORDS: Final = frozenset(
 
 
 def run_commit(given: Mapping[str, Any]) -> DatasetState:
-    """Commit an operation and wait for the version that it makes; keywords as for `LanceDataset.commit`.
+    """Commit an operation and wait for the new version; keywords as for `LanceDataset.commit`.
 
     session  shares caches with other tables
     """
@@ -69,9 +69,9 @@ async def run_commit_async(given: Mapping[str, Any]) -> DatasetState:
 
 
 def _commit(given: Mapping[str, Any]) -> tuple[Plan[DatasetState], bool]:
-    """The plan, and whether it can run in the caller's thread."""
+    """The plan of a commit, and whether it can run in the caller's thread."""
     check_known(given, KEYWORDS, "commit")
-    check_not_here(given)
+    check_supported(given)
     given = gather_provider(given)
     transaction = given["operation"]
     is_repeated = not isinstance(transaction, LanceOperation.BaseOperation)
@@ -100,24 +100,26 @@ def _commit(given: Mapping[str, Any]) -> tuple[Plan[DatasetState], bool]:
 
 
 def batch_commit(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords of the commit that stands for those of several transactions; see `LanceDataset.commit_batch`."""
+    """Keywords of the one commit that replaces several transactions; see `LanceDataset.commit_batch`."""
     others = {name: value for name, value in given.items() if name not in ("dest", "transactions")}
     return {"base_uri": given["dest"], "operation": _merge_appends([*given["transactions"]]), **others}
 
 
 def _merge_appends(transactions: list[Transaction]) -> Transaction:
-    """One append of the fragments of several. Raises `OperationError` for anything but appends."""
+    """Merge several appends into one. Raises `OperationError` for other operations."""
     if not transactions:
         raise OperationError("expected at least one transaction")
-    if not all(isinstance(one.operation, LanceOperation.Append) for one in transactions):
+    if not all(isinstance(transaction.operation, LanceOperation.Append) for transaction in transactions):
         raise OperationError("only Append transactions can be committed as a batch")
     fragments = [
-        fragment for one in transactions for fragment in cast("LanceOperation.Append", one.operation).fragments
+        fragment
+        for transaction in transactions
+        for fragment in cast("LanceOperation.Append", transaction.operation).fragments
     ]
     properties: dict[str, str] = {}
-    for one in transactions:
-        properties |= one.transaction_properties or {}
-    oldest = min(one.read_version for one in transactions)
+    for transaction in transactions:
+        properties |= transaction.transaction_properties or {}
+    oldest = min(transaction.read_version for transaction in transactions)
     return replace(
         transactions[0],
         read_version=oldest,
@@ -141,13 +143,13 @@ def commit_operation(
     is_repeated: bool = True,
     skip_auto_cleanup: bool = False,
 ) -> Plan[DatasetState]:
-    """Commit a transaction to the table; an overwrite creates one where there is none.
+    """Commit a transaction to the table; an overwrite creates a missing table.
 
-    is_repeated        whether it may have been committed before: it is not committed again then
+    is_repeated        whether it may have been committed before: then it is not committed again
     skip_auto_cleanup  whether no cleanup follows
 
-    Raises as `commit` and `create_table` do, and `OperationError` for a detached version of a table whose manifests
-    have the older names, of which pylance makes none.
+    Raises as `commit` and `create_table` do, and, as pylance, `OperationError` for a detached version of a table with
+    V1 manifest names.
     """
     base, listing = target.manifest, None
     where = target.commit_target(scheme)
@@ -165,8 +167,8 @@ def commit_operation(
         base = yield from _detached_base(target, transaction, newest, base)
     elif is_detached(base.version) and not transaction.read_version:
         raise OperationError(
-            f"version {base.version} is detached: no version can follow it. Check out one of the table's versions and "
-            "commit there, say which one is read by read_version, or commit with detached=True"
+            f"version {base.version} is detached: no version can follow it. Commit on a checked-out version of the "
+            "table, pass read_version, or pass detached=True"
         )
     stored = to_stored(transaction, base)
     request = CommitRequest(
@@ -189,12 +191,13 @@ def commit_operation(
 def _detached_base(
     target: WriteTarget, transaction: Transaction | StoredTransaction, newest: VersionFile, at_hand: Manifest
 ) -> Plan[Manifest]:
-    """The version that a detached one builds on, as in pylance.
+    """The base version of a detached commit, as in pylance.
 
-    at_hand  the version that the caller holds, else the newest
+    at_hand  the version that the caller has open, else the newest
 
-    It is the one that the caller holds; where the caller only knows the place, the newest, or the detached one that the
-    transaction was made for. A schema without field ids has those of the version that it was made for, and is for that.
+    It is the version that the caller has open. For a URI it is the newest one, or the detached one that the
+    transaction read. A schema without field ids refers to the version that its transaction read, which is then the
+    base.
     """
     if newest.scheme == "V1":
         uri = target.location.uri
@@ -207,7 +210,7 @@ def _detached_base(
 
 
 def _has_plain_schema(operation: object) -> bool:
-    """Whether an operation says its fields by a schema of pyarrow's."""
+    """Whether the schema of an operation is a pyarrow schema, without field ids."""
     schema = getattr(operation, "schema", None) or getattr(operation, "new_schema", None)
     return isinstance(schema, pa.Schema)
 

@@ -1,10 +1,10 @@
-"""Whether the data files of an operation that a caller prepared have the columns which their records name.
+"""Checks that the data files of a prepared operation have the columns which their records name.
 
-    fragments of an operation -> files that the version it is applied to does not have -> one of each distinct layout
+    fragments of an operation -> files that its base version does not have -> one file of each distinct layout
         written by this process: known without a request
-        by others: opened, beside the first round of the commit
+        by others: opened, in parallel to the first round of the commit
 
-What records say among themselves is checked when the next version is built (`table/transaction/column_records.py`).
+The consistency of the records is checked when the next version is built (`table/transaction/column_records.py`).
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 
 def check_columns_of_files(target: WriteTarget, operation: ops.Operation, base: Manifest | None) -> list[Plan[None]]:
-    """Plans that look at the new files of an operation; none where there is nothing to look at.
+    """Plans that check the new files of an operation; empty if there is nothing to check.
 
-    base  the version that is at hand, None where the operation creates the table
+    base  the open or newest version, None if the operation creates the table
 
-    Raises `OperationError`, as they do, for a record with a column that its file does not have, or has with another
-    type than the schema's field of that id, and for one that contradicts itself. Passed over are files in base paths,
-    of version 0.1, which says nothing of types, of versions that are not read, and files that are not there any more
-    (of a transaction that is committed again).
+    These raise `OperationError` for a record that contradicts itself, names a column that its file does not have, or
+    names one whose type differs from the schema's field of that id. Not checked are files in base paths, files of
+    version 0.1, which store no types, files of unreadable versions, and missing files (of a transaction that is
+    committed again).
     """
     schema = operation.new_schema if isinstance(operation, ops.Overwrite) else getattr(operation, "schema", None)
     schema = schema or (None if base is None else base.schema)
@@ -63,7 +63,7 @@ def check_columns_of_files(target: WriteTarget, operation: ops.Operation, base: 
         if known is not None:
             _check_columns(file, known, wanted)
         else:
-            plans.append(_look_into(target, file, wanted))
+            plans.append(_check_file(target, file, wanted))
     return [_all_of(plans)] if plans else []
 
 
@@ -75,29 +75,29 @@ def _new_files(operation: ops.Operation, base: Manifest | None) -> Iterator[Data
     """Files that an operation adds."""
     effects = effects_of(operation)
     yield from effects.new_rows
-    yield from (one.new_file for one in effects.replaced)
+    yield from (replaced.new_file for replaced in effects.replaced)
     changed = [*effects.restated]
     if not changed or base is None:
         return
     ids = {fragment.id for fragment in changed}
     before = {
         file.path
-        for place, one in enumerate(base.fragments.ids)
-        if one in ids
-        for file in base.stored.fragments[place].files
+        for index, fragment_id in enumerate(base.fragments.ids)
+        if fragment_id in ids
+        for file in base.stored.fragments[index].files
     }
     yield from (file for fragment in changed for file in fragment.files if file.path not in before)
 
 
-def _look_into(target: WriteTarget, file: DataFile, wanted: Mapping[int, LeafPath]) -> Plan[None]:
+def _check_file(target: WriteTarget, file: DataFile, wanted: Mapping[int, LeafPath]) -> Plan[None]:
     context = ReadContext(target.location.store, target.session.cache, shared=target.session.io_scheduler)
     key = target.location.key(DATA, check_relative(file.path, "data file"))
     try:
-        found = yield from open_file(context, FileRef(key, file.size_bytes or 0, (), ()))
+        opened = yield from open_file(context, FileRef(key, file.size_bytes or 0, (), ()))
     except NotFound:
         return
-    assert isinstance(found, OpenedFile), "those of version 0.1 are passed over"
-    _check_columns(file, found.paths, wanted)
+    assert isinstance(opened, OpenedFile), "files of version 0.1 are not checked"
+    _check_columns(file, opened.paths, wanted)
 
 
 def _check_columns(file: DataFile, paths: Sequence[LeafPath], wanted: Mapping[int, LeafPath]) -> None:
@@ -108,13 +108,13 @@ def _check_columns(file: DataFile, paths: Sequence[LeafPath], wanted: Mapping[in
         if not 0 <= column < len(paths):
             raise OperationError(
                 f"{file.path}: field {field_id} is said to be column {column}, but the file has {len(paths)} columns. "
-                "Take the record that its writer gave, or `lance_io.fragment.DataFile.create`"
+                "Use the record that its writer returned, or `lance_io.fragment.DataFile.create`"
             )
         declared = wanted.get(field_id)
         if declared is not None and paths[column].as_declared(declared) is None:
             path = paths[column]
             raise OperationError(
                 f'{file.path}: column {column} ("{path.leaf.name}") holds {path.skeleton}, but field {field_id} of the '
-                f"schema that is committed with it is {declared.skeleton}. Take the schema that the fragments were "
+                f"schema that is committed with it is {declared.skeleton}. Use the schema that the fragments were "
                 "written with, with its columns in their order"
             )

@@ -1,9 +1,9 @@
-"""Rows that are written anew: new fragments hold them, and where they were they are deleted (spec: table, 2.8 and 6).
+"""Moving rows: new fragments hold them, their old copies are deleted (spec: table, 2.8 and 6).
 
     scan of the rows, with their addresses --batch by batch--> `NewFiles`
-                                    \\--> addresses, and stable row ids, of which 4 and 8 bytes a row are kept
+                                    \\--> addresses (4 bytes a row) and stable row ids (8 bytes a row), kept in memory
 
-Rows keep their stable ids: those of the new fragments are the old ones, in the order in which the rows are written.
+Rows keep their stable ids: new fragments list the old ids, in the order in which the rows are written.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lance_io.changes.edits.blob_payloads import BlobPayloads
     from lance_io.changes.edits.delete_rows import Deletion
     from lance_io.changes.edits.row_progress import RowProgress
-    from lance_io.changes.write.data_files import FilePlace
+    from lance_io.changes.write.data_files import DataFolder
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
     from lance_io.plans.plan import Plan
@@ -44,65 +44,66 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MovedRows:
-    """Rows in their new place.
+    """The result of moving rows.
 
-    deletion   what becomes of the fragments where they were
-    fragments  where they are now, of id 0, with the stable ids of the rows that have any
+    deletion   deletion of the rows from their old fragments
+    fragments  new fragments, of id 0, with the stable ids of the rows if the table has any
     """
 
     deletion: Deletion
     fragments: tuple[Fragment, ...]
 
 
-def files_like(
+def new_row_files(
     state: DatasetState,
     version: FileVersion | None,
     schema: Schema | None = None,
-    places: Sequence[FilePlace] | None = None,
+    folders: Sequence[DataFolder] | None = None,
 ) -> NewFiles:
     """New data files with all columns of the table.
 
-    version  of the files, None for the table's
-    schema   of the rows that are written, where it is not the table's own: such as with blobs of another form
-    places   where they go in turn, None for the table's own folder
-    Raises `OperationError` for a version that cannot be beside the table's, `SchemaError` for one that cannot hold it.
+    version  file version, None for the table's
+    schema   schema of the written rows if it differs from the table's, for example in the form of blobs
+    folders  folders that receive the files in turn, None for the table's own
+    Raises `OperationError` for a version that cannot be mixed with the table's, `SchemaError` for one that cannot hold
+    the schema.
     """
     of_table = state.manifest.data_version
     if version is not None:
         check_mixture(version, of_table)
         check_version(state.schema, version)
-    return NewFiles(state.location, state.schema if schema is None else schema, version or of_table, places=places)
+    return NewFiles(state.location, state.schema if schema is None else schema, version or of_table, folders=folders)
 
 
 def move_rows(
-    state: DatasetState, rows: Stream, files: NewFiles, payloads: BlobPayloads, told: RowProgress
+    state: DatasetState, rows: Stream, files: NewFiles, payloads: BlobPayloads, progress: RowProgress
 ) -> Plan[MovedRows]:
-    """Write rows of the open version into new files; nothing of the table is changed yet.
+    """Write rows of the open version into new files; does not change the table yet.
 
-    rows   record batches in the order of the table: the columns of `files`, then `_rowid` where the table has stable
+    rows   record batches in the order of the table: the columns of `files`, then `_rowid` if the table has stable
            row ids, then `_rowaddr`
-    files  removes what it has written, if this fails: see `NewFiles.roll_back`
-    payloads  makes bytes of the blobs in them, which come as descriptions
-    told   is told how many rows are written
+    files  the caller removes its files on failure: see `NewFiles.roll_back`
+    payloads  loads the bytes of blobs, of which the rows have descriptions
+    progress  counts the written rows
     """
-    moved = _Moved(state, files, payloads, told)
-    yield EachInPlan(rows, moved.add)
+    mover = _RowMover(state, files, payloads, progress)
+    yield EachInPlan(rows, mover.add)
     yield from files.finish()
-    deletion = yield from deletion_of(state, moved.offsets.by_fragment())
-    return MovedRows(deletion, (yield from moved.fragments()))
+    deletion = yield from deletion_of(state, mover.offsets.by_fragment())
+    return MovedRows(deletion, (yield from mover.fragments()))
 
 
-class _Moved:
-    def __init__(self, state: DatasetState, files: NewFiles, payloads: BlobPayloads, told: RowProgress) -> None:
+class _RowMover:
+    def __init__(self, state: DatasetState, files: NewFiles, payloads: BlobPayloads, progress: RowProgress) -> None:
         self.offsets = Offsets()
         self._state = state
         self._files = files
         self._payloads = payloads
-        self._told = told
+        self._progress = progress
         self._ids: list[U64Array] | None = [] if state.has_stable_row_ids else None
 
     def add(self, batch: pa.RecordBatch) -> Plan[None]:
-        """Write a batch, and remember where its rows were."""
+        """Write a batch and remember the old addresses of its rows."""
         self.offsets.add(batch)
         system = [ROW_ADDRESS]
         if self._ids is not None:
@@ -111,10 +112,10 @@ class _Moved:
         for load in self._payloads.batches(batch):
             part = yield from load
             yield from self._files.add(part.drop_columns(system))
-            self._told.add(part.num_rows)
+            self._progress.add(part.num_rows)
 
     def fragments(self) -> Plan[tuple[Fragment, ...]]:
-        """The new fragments, each with its part of the ids."""
+        """The new fragments, with the ids of their rows."""
         ids = np.concatenate(self._ids) if self._ids else None
         return with_row_ids(self._state, self._files.fragments, ids)
 
@@ -122,10 +123,10 @@ class _Moved:
 def with_row_ids(
     state: DatasetState, fragments: Sequence[Fragment], ids: U64Array | None
 ) -> Plan[tuple[Fragment, ...]]:
-    """New fragments with stable row ids: the first rows of all have these, in their order; None for none.
+    """Give new fragments the stable row ids `ids`, in the order of their rows; None if the table has none.
 
-    A commit looks up which version created the rows. Where data files of the table say so, it cannot: then the
-    fragments say it (spec: table, 6.6).
+    A commit looks up the version that created each row. It cannot if data files of the table store these versions:
+    then the fragments list them (spec: table, 6.6).
     """
     if ids is None or not fragments:
         return tuple(fragments)
@@ -143,15 +144,15 @@ def with_row_ids(
 
 
 def _created_at(state: DatasetState, ids: U64Array) -> Plan[U64Array]:
-    """The version that created each row of the open version, by its stable id: it stays when the row is moved."""
-    found = np.ones(len(ids), dtype=np.uint64)
+    """The version that created each row, by stable row id: moving a row does not change it."""
+    created = np.ones(len(ids), dtype=np.uint64)
     order = np.argsort(ids)
     ordered = ids[order]
-    for place in state.all_places:
-        lineage = (yield from load_row_columns(state, [place], [ROW_ID])).lineages[place]
+    for fragment_index in state.all_fragment_indexes:
+        lineage = (yield from load_row_columns(state, [fragment_index], [ROW_ID])).lineages[fragment_index]
         if lineage.created_at is None:
             continue
         slots = np.minimum(np.searchsorted(ordered, lineage.row_ids), len(ordered) - 1)
         is_there = ordered[slots] == lineage.row_ids
-        found[order[slots[is_there]]] = lineage.created_at[is_there]
-    return found
+        created[order[slots[is_there]]] = lineage.created_at[is_there]
+    return created

@@ -1,4 +1,4 @@
-"""What a change of many rows tells its caller while it runs."""
+"""Progress of a change, in rows."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 class RowProgress:
-    """Tells a caller how many rows are done, and of how many.
+    """Counts the rows that are done and calls `progress(done, total)`.
 
-    progress  None where nobody wants to know
-    num_rows  that there are to do, None where that is not known yet
+    progress  None for no reports
+    num_rows  the total, None if it is unknown
     """
 
     def __init__(self, progress: Progress | None, num_rows: int | None) -> None:
@@ -21,7 +21,7 @@ class RowProgress:
         self._num_done = 0
 
     def add(self, num_rows: int) -> None:
-        """So many more rows are done."""
+        """Report that `num_rows` more rows are done."""
         self._num_done += num_rows
         if self._progress is not None and num_rows:
             self._progress(self._num_done, self._num_rows)

@@ -1,7 +1,7 @@
-"""`update`: rows that pass a filter get new values, each computed from the row as it was.
+"""`update`: rows that pass a filter get new values, computed from the old row.
 
-The rows are read once, with all their columns, and written anew; see `rewrite_rows.py`. A batch is cast to the
-table's types as it is computed.
+The rows are read once, with all their columns, and moved to new fragments; see `rewrite_rows.py`. Each batch is cast
+to the table's types when it is computed.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from lance_io.changes.edits.blob_payloads import BlobPayloads
 from lance_io.changes.edits.change_plans import change, repeat_on_conflict
-from lance_io.changes.edits.rewrite_rows import files_like, move_rows
+from lance_io.changes.edits.rewrite_rows import move_rows, new_row_files
 from lance_io.changes.edits.row_progress import RowProgress
 from lance_io.errors import EvaluationError, OperationError, SchemaError, UsageError
 from lance_io.file.write.writers import version_for_tables
 from lance_io.format.schema import split_path
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.plans.plan import Import, RollBackOnError
 from lance_io.reads.memory_limit import batch_rows, limit_of, scan_bounds
 from lance_io.reads.rows.deletions_and_ids import load_live_counts
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from lance_io.reads.version.column_lists import Projection
     from lance_io.reads.version.state import DatasetState
 else:
-    filters = later("lance_io.filters")
+    filters = lazy_module("lance_io.filters")
 
 
 class UpdateResult(TypedDict):
-    """What an update did."""
+    """Result of an update."""
 
     num_rows_updated: int
 
@@ -58,19 +58,19 @@ def update_rows(
     memory_limit: int | None,
     progress: Progress | None = None,
 ) -> Plan[tuple[DatasetState, UpdateResult]]:
-    """Give the rows that pass a filter new values.
+    """Update the rows that pass a filter.
 
-    updates               SQL expressions by column, which are cast to its type; all of them see the old row
+    updates               SQL expressions by column, cast to the type of the column; all of them see the old row
     where                 a filter, None for all rows
-    conflict_retries      how often it is made anew after a conflict
-    retry_timeout         not after this time
-    data_storage_version  of the new files, None for the table's
-    memory_limit          bytes, None for that of the table
-    progress              is told how many rows are written, by each attempt from the beginning, and without `where`
-                          of how many
-    Raises `UsageError` without updates, for a column that is not there or not at the top and for one of blobs,
-    `TypeError` for what is no text, `BindError` for an expression that does not fit, `OperationError` for one that
-    cannot be computed for a row, and as `delete_rows`.
+    conflict_retries      number of retries after conflicts
+    retry_timeout         time after which no retry starts
+    data_storage_version  version of the new files, None for the table's
+    memory_limit          bytes, None for the limit of the table
+    progress              called with the number of written rows, and without `where` with the total; each attempt
+                          counts from 0
+    Raises `UsageError` without updates and for columns that are missing, nested or hold blobs, `TypeError` for keys or
+    values that are no strings, `BindError` for an expression that does not fit, `OperationError` for one that fails
+    for a row, and as `delete_rows`.
     """
     if not updates:
         raise UsageError("No updates provided")
@@ -105,28 +105,29 @@ def _update(
         batch_size=batch_rows(rows.arrow_schema.types, limit_bytes),
         **scan_bounds(limit_bytes),
     )
-    files = files_like(state, version)
+    files = new_row_files(state, version)
     payloads = BlobPayloads(state, rows, limit_bytes // 8)
     num_rows = None
     if progress is not None and where is None:
-        num_rows = sum((yield from load_live_counts(state, state.all_places)))
-    told = RowProgress(progress, num_rows)
+        num_rows = sum((yield from load_live_counts(state, state.all_fragment_indexes)))
+    row_progress = RowProgress(progress, num_rows)
 
     def write() -> Plan[tuple[DatasetState, UpdateResult]]:
         try:
-            moved = yield from move_rows(state, projected_batches(state, options, rows), files, payloads, told)
-        except (EvaluationError, SchemaError) as error:  # of a value that cannot be computed, or be in the column
+            batches = projected_batches(state, options, rows)
+            moved = yield from move_rows(state, batches, files, payloads, row_progress)
+        except (EvaluationError, SchemaError) as error:  # a value cannot be computed, or does not fit the column
             raise OperationError(error.message, path=state.location.uri) from error
         deletion = moved.deletion
         operation = Update(
             tuple(deletion.removed),
             tuple(deletion.updated),
             moved.fragments,
-            fields_for_preserving_frag_bitmap=tuple(one.id for field in assigned for one in field.walk()),
+            fields_for_preserving_frag_bitmap=tuple(part.id for field in assigned for part in field.walk()),
         )
-        made = deletion.commit_files()
-        publish = [files.publish(made)]
-        after = yield from change(state, operation, affected=deletion.affected, files=made, alongside=publish)
+        commit_files = deletion.commit_files()
+        publish = [files.publish(commit_files)]
+        after = yield from change(state, operation, affected=deletion.affected, files=commit_files, alongside=publish)
         return after, UpdateResult(num_rows_updated=deletion.num_rows)
 
     done: tuple[DatasetState, UpdateResult] = yield RollBackOnError(write(), files.roll_back)
@@ -134,33 +135,34 @@ def _update(
 
 
 def _target(state: DatasetState, column: str) -> Field:
-    """The field that gets new values."""
+    """The updated field. Raises `UsageError` for columns that cannot be updated."""
     path = split_path(column)
-    found = next((field for field in state.schema.fields if field.name == path[0]), None)
-    if found is None and column in SYSTEM_COLUMNS:
+    target = next((field for field in state.schema.fields if field.name == path[0]), None)
+    if target is None and column in SYSTEM_COLUMNS:
         raise UsageError(
             f"Invalid user input: Column '{column}' does not exist in dataset schema: it is a reserved metadata column "
             "and cannot be updated"
         )
-    if found is None:
+    if target is None:
         names = ", ".join(state.schema.names)
         raise UsageError(f"Column '{column}' does not exist in dataset schema. Its columns are {names}")
     if len(path) > 1:
         raise UsageError(
             f"Nested column references are not yet supported. Referenced: {column}. Set the struct by named_struct"
         )
-    if any(one.is_blob_v2 for one in found.walk()):
+    if any(field.is_blob_v2 for field in target.walk()):
         raise UsageError(f"Direct updates to column '{column}' containing blob v2 values are not supported")
-    return found
+    return target
 
 
 def _new_rows(state: DatasetState, updates: Mapping[str, str]) -> Projection:
-    """All columns of the table, those that are assigned computed from the others."""
-    found = project(state.schema, None, with_row_id=state.has_stable_row_ids, with_row_address=True)
+    """All columns of the table; updated columns are computed from the old row."""
+    projection = project(state.schema, None, with_row_id=state.has_stable_row_ids, with_row_address=True)
     outputs = (
-        _computed(state, output, updates[output.name]) if output.name in updates else output for output in found.outputs
+        _computed(state, output, updates[output.name]) if output.name in updates else output
+        for output in projection.outputs
     )
-    return replace(found, outputs=tuple(outputs))
+    return replace(projection, outputs=tuple(outputs))
 
 
 def _computed(state: DatasetState, output: OutputColumn, text: str) -> OutputColumn:

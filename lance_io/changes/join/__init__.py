@@ -1,8 +1,8 @@
-"""JOINS: rows of a caller meet rows of the table by key, in memory or on local disk.
+"""JOINS of a caller's rows with rows of the table by key, in memory or on local disk.
 
-source_rows      the rows of a source, pulled once, in memory or on local disk
+source_rows      rows of a source, pulled once, in memory or on local disk
 row_keys         keys of rows as numbers
-keyed_rows       rows with these
-placed_rows      rows by where they belong in the table
+keyed_rows       rows with such keys
+placed_rows      rows by their position in the table
 spilled_batches  record batches on local disk
 """

@@ -1,4 +1,4 @@
-"""Rows with their keys as numbers, beside whatever else is known of them."""
+"""Rows with their keys as numbers, and further columns."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ KEY: Final = "#key"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyedRows:
-    """Rows that have keys.
+    """Rows with keys.
 
     keys     u64[n] or u64[n, 2]
-    columns  what else is known of them
+    columns  further columns
     """
 
     keys: npt.NDArray[np.uint64]
@@ -33,28 +33,28 @@ class KeyedRows:
 
     @classmethod
     def of(cls, key_arrays: Sequence[pa.Array], columns: pa.RecordBatch) -> tuple[KeyedRows, pa.RecordBatch | None]:
-        """Rows, and those that have no key, None where all have one."""
+        """Rows with a key, and the columns of rows without one, None if all have a key."""
         known = has_key(key_arrays)
         if known is None:
             return cls(row_keys(key_arrays), columns), None
-        places = numbers(np.flatnonzero(known))
-        found = cls(row_keys([array.take(places) for array in key_arrays]), columns.take(places))
-        return found, columns.take(numbers(np.flatnonzero(~known)))
+        positions = numbers(np.flatnonzero(known))
+        keyed = cls(row_keys([array.take(positions) for array in key_arrays]), columns.take(positions))
+        return keyed, columns.take(numbers(np.flatnonzero(~known)))
 
     @classmethod
     def joined(cls, parts: Sequence[KeyedRows]) -> KeyedRows:
-        """All rows of some parts."""
+        """Concatenate parts."""
         if len(parts) == 1:
             return parts[0]
         return cls(np.concatenate([part.keys for part in parts]), join_batches([part.columns for part in parts]))
 
     def kept(self) -> KeyedRows:
-        """The same, of which nothing lies in the memory of the batch that they come from, so that it can be freed."""
+        """A copy that shares no memory with the batch of its rows, so that this can be freed."""
         every = numbers(np.arange(self.columns.num_rows))
         return KeyedRows(self.keys.copy(), self.columns.take(every))
 
     def packed(self) -> pa.RecordBatch:
-        """As one batch, whose first column is the key."""
+        """Keys and columns as one batch; the first column is the key."""
         width = 8 * (1 if self.keys.ndim == 1 else 2)
         data = pa.py_buffer(np.ascontiguousarray(self.keys))
         key = pa.Array.from_buffers(pa.binary(width), len(self.keys), [None, data])
@@ -63,7 +63,7 @@ class KeyedRows:
 
     @classmethod
     def unpacked(cls, batch: pa.RecordBatch) -> KeyedRows:
-        """What `packed` gave."""
+        """The inverse of `packed`."""
         key = batch.column(0)
         num_words = key.type.byte_width // 8
         words = np.frombuffer(key.buffers()[1], np.uint64, num_words * len(key), num_words * key.offset * 8)

@@ -1,8 +1,8 @@
-"""Keys of rows as numbers: equal keys are equal numbers, and others are not.
+"""Keys of rows as numbers: numbers are equal if and only if the keys are.
 
-One column of at most 8 bytes a value is its own number. Anything else is hashed to 16 bytes with a seed of the process;
-see `KeyTable` in `_kernels.pyi`. Values are compared by their bits, as in pylance: a NaN is itself, -0.0 is not 0.0.
-Dictionaries, views and extension types are what they stand for.
+A single column of at most 8 bytes per value is used directly. Other keys are hashed to 16 bytes with a seed of the
+process; see `KeyTable` in `_kernels.pyi`. Values are compared by their bits, as in pylance: a NaN equals itself, -0.0
+differs from 0.0. Dictionaries, views and extension types are compared by the values that they represent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 SEED: Final = (secrets.randbits(64), secrets.randbits(64))
-TABLE_BYTES: Final = 28  # of a `KeyTable` for each row, at most, beside the key itself
+TABLE_BYTES: Final = 28  # upper bound of a `KeyTable`'s bytes per row, without the key itself
 
 
 def key_width(types: Sequence[pa.DataType]) -> int:
@@ -34,18 +34,18 @@ def key_width(types: Sequence[pa.DataType]) -> int:
 
 
 def row_keys(arrays: Sequence[pa.Array]) -> npt.NDArray[np.uint64]:
-    """Keys of rows, u64[n] or u64[n, 2]; that of a row with a null among `arrays` means nothing."""
+    """Keys of rows, u64[n] or u64[n, 2]; keys of rows with a null are undefined."""
     if key_width([array.type for array in arrays]) == 8:
         return _words(_decoded(arrays[0]))
-    found: Any = None
+    keys: Any = None
     for array in arrays:
         hashes = _hashes(array)
-        found = hashes if found is None else hash_fixed(SEED, found, hashes, 16, len(array))
-    return np.frombuffer(found, np.uint64).reshape(-1, 2)
+        keys = hashes if keys is None else hash_fixed(SEED, keys, hashes, 16, len(array))
+    return np.frombuffer(keys, np.uint64).reshape(-1, 2)
 
 
 def has_key(arrays: Sequence[pa.Array]) -> npt.NDArray[np.bool_] | None:
-    """Whether a row has a key, which no null is a part of; None where all have one."""
+    """Mask of the rows whose key contains no null; None if all have such a key."""
     masks = [_mask(array.is_valid()) for array in arrays if array.null_count]
     return np.logical_and.reduce(masks) if masks else None
 
@@ -56,7 +56,9 @@ def key_table(keys: npt.NDArray[np.uint64]) -> KeyTable:
 
 
 def key_filter(arrays: Sequence[pa.Array]) -> SliceFilter | None:
-    """What tells most keys that are not among these, where that is faster than hashing them: for texts and binaries."""
+    """A filter that rejects most keys not in `arrays`, faster than hashing them. None for types other than strings and
+    binary values.
+    """
     if not arrays or not _is_sliced(_plain(arrays[0].type)):
         return None
     decoded = [_decoded(array) for array in arrays]
@@ -65,12 +67,12 @@ def key_filter(arrays: Sequence[pa.Array]) -> SliceFilter | None:
 
 
 def passing_rows(known: SliceFilter, array: pa.Array) -> pa.Array:
-    """Places of the keys that may be among those of a filter, of an array of one of its types; nulls may be."""
+    """Positions of the keys that may be in a filter, including nulls. The array has one of the filter's types."""
     return numbers(int64s(known.passing(*_slices(_decoded(array)), cpu_count())))
 
 
 def partitions(keys: npt.NDArray[np.uint64], num_partitions: int) -> npt.NDArray[np.int64]:
-    """A number below `num_partitions` for each key, much the same number of keys for each."""
+    """The partition of each key, below `num_partitions`; evenly distributed."""
     words = keys if keys.ndim == 1 else keys[:, 1]
     mixed = (words ^ np.uint64(SEED[0])) * np.uint64(SEED[1] | 1)
     return ((mixed >> np.uint64(32)) % np.uint64(num_partitions)).astype(np.int64)
@@ -80,7 +82,7 @@ def partitions(keys: npt.NDArray[np.uint64], num_partitions: int) -> npt.NDArray
 
 
 def _plain(dtype: pa.DataType) -> pa.DataType:
-    """The type of the values that `_decoded` gives."""
+    """The type of the values that `_decoded` returns."""
     if isinstance(dtype, pa.BaseExtensionType):
         return _plain(dtype.storage_type)
     return _plain(dtype.value_type) if pt.is_dictionary(dtype) else dtype
@@ -93,7 +95,7 @@ def _is_word(dtype: pa.DataType) -> bool:
 
 
 def _decoded(array: pa.Array) -> pa.Array:
-    """The values that dictionaries, extension types, views and bits stand for."""
+    """The values that dictionaries, extension types, views and bits represent."""
     if isinstance(array.type, pa.BaseExtensionType):
         return _decoded(array.storage)
     if pt.is_dictionary(array.type):
@@ -120,10 +122,10 @@ def _hashes(array: pa.Array) -> Any:
     array = _decoded(array)
     if not len(array):
         return b""
-    found = _hash_values(array)
+    buffer = _hash_values(array)
     if not array.null_count:
-        return found
-    hashes = np.frombuffer(found, np.uint64).reshape(-1, 2).copy()
+        return buffer
+    hashes = np.frombuffer(buffer, np.uint64).reshape(-1, 2).copy()
     hashes[_mask(array.is_null())] = 0
     return hashes
 
@@ -133,10 +135,10 @@ def _hash_values(array: pa.Array) -> Any:
     if pt.is_null(dtype):
         return np.zeros((num_rows, 2), np.uint64)
     if pt.is_struct(dtype):
-        found: Any = np.zeros((num_rows, 2), np.uint64)
+        hashes: Any = np.zeros((num_rows, 2), np.uint64)
         for number in range(dtype.num_fields):
-            found = hash_fixed(SEED, found, _hashes(array.field(number)), 16, num_rows)
-        return found
+            hashes = hash_fixed(SEED, hashes, _hashes(array.field(number)), 16, num_rows)
+        return hashes
     if pt.is_fixed_size_list(dtype):
         items = array.values.slice(array.offset * dtype.list_size, num_rows * dtype.list_size)
         return hash_fixed(SEED, None, _hashes(items), 16 * dtype.list_size, num_rows)
@@ -183,10 +185,10 @@ def _entries(array: pa.MapArray) -> pa.StructArray:
 
 
 def _mask(bits: pa.BooleanArray) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = np.frombuffer(bits.cast(pa.uint8()).buffers()[1], np.bool_, len(bits))
-    return found
+    mask: npt.NDArray[np.bool_] = np.frombuffer(bits.cast(pa.uint8()).buffers()[1], np.bool_, len(bits))
+    return mask
 
 
-def rows_in(found: Any) -> npt.NDArray[np.int64]:
-    """What `KeyTable` gives, as an array."""
-    return int64s(found)
+def rows_in(buffer: Any) -> npt.NDArray[np.int64]:
+    """A result of `KeyTable` as an array."""
+    return int64s(buffer)

@@ -1,6 +1,6 @@
-"""The rows of a source: pulled once, then there for every attempt, piece by piece.
+"""The rows of a source: pulled once, then available to each attempt, piece by piece.
 
-What is in memory anyway stays there. Rows that come from elsewhere are held up to a bound, and on local disk beyond.
+Rows that the caller has in memory stay there. Other rows are held in memory up to a limit, then spill to local disk.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _JOINED_BYTES: Final = 1 * MIB
 class SourceRows:
     """Rows in pieces of at most `PIECE_ROWS` rows and about `piece_bytes`.
 
-    schema        as they came
-    num_rows, num_bytes  of all of them
-    memory_bytes  rows that are held in memory at most, unless their caller holds them all
-    is_empty      whether the form that they come in says that there are none
+    schema        schema of the source
+    num_rows, num_bytes  totals
+    memory_bytes  limit for rows in memory, unless the caller holds them anyway
+    is_empty      whether the source is known to have no rows, before the pull
     """
 
     def __init__(self, schema: pa.Schema, memory_bytes: int, *, is_empty: bool = False) -> None:
@@ -48,13 +48,14 @@ class SourceRows:
         self.is_empty = is_empty
         self.num_rows = 0
         self.num_bytes = 0
-        self.starts: list[int] = []  # of each piece, the number of its first row
+        self.starts: list[int] = []  # row number of the first row of each piece
         self._memory_bytes = memory_bytes
         self._piece_bytes = max(MIB, memory_bytes // 16)
         self._held: list[pa.RecordBatch] = []
         self._held_bytes = 0
         self._spilled = SpilledBatches()
-        self._is_joined = not any(pt.is_nested(one) or pt.is_dictionary(one) for one in schema.types)
+        # Whether small batches are joined.
+        self._is_joined = not any(pt.is_nested(dtype) or pt.is_dictionary(dtype) for dtype in schema.types)
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
 
@@ -64,7 +65,7 @@ class SourceRows:
         return len(self._spilled) > 0
 
     def pull(self, rows: Rows | AsyncRows) -> Plan[None]:
-        """Take all rows."""
+        """Pull all rows."""
         is_held = isinstance(rows, Rows) and rows.is_held
         while (batch := (yield NextBatch(rows))) is not None:
             if not batch.num_rows:
@@ -118,7 +119,7 @@ class SourceRows:
         self._held, self._held_bytes = [], 0
 
     def pieces(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int, Plan[pa.RecordBatch]]]:
-        """The pieces that have rows among `start .. end`: first row and end of each, and what loads it."""
+        """Pieces that overlap the rows `start .. end`: first row, end, and the plan that loads the piece."""
         last = self.num_rows if end is None else end
         for number, bounds in enumerate(pairwise([*self.starts, self.num_rows])):
             if bounds[0] < last and bounds[1] > start:
@@ -127,10 +128,10 @@ class SourceRows:
     def pieces_of(
         self, rows: NDArray[np.int64], start: int, end: int
     ) -> Iterator[tuple[int, slice, Plan[pa.RecordBatch]]]:
-        """The pieces that have some of these rows: first row of each, which of `rows` are in it, and what loads it.
+        """Pieces that have some of `rows`: first row, slice of `rows` in the piece, and the plan that loads it.
 
-        rows        numbers of rows, ascending
-        start, end  they are all among these
+        rows        row numbers, ascending
+        start, end  range that contains all of them
         """
         for first, last, load in self.pieces(start, end):
             low, high = np.searchsorted(rows, [first, last]).tolist()
@@ -138,20 +139,20 @@ class SourceRows:
                 yield first, slice(low, high), load
 
     @property
-    def has_any_order(self) -> bool:
-        """Whether `rows_of` can be asked: nothing is on local disk, and pieces have no dictionaries to be joined."""
+    def has_random_access(self) -> bool:
+        """Whether `rows_of` works: no rows are on local disk, and no dictionaries of pieces need to be joined."""
         return not self.is_spilled and (len(self._held) < 2 or not any(map(holds_dictionary, self.schema.types)))
 
     def rows_of(self, rows: NDArray[np.int64]) -> Iterator[tuple[pa.RecordBatch, NDArray[np.int64], NDArray[np.int64]]]:
-        """Some rows by their numbers, in any order: each piece that has some, which of its rows, which of `rows`."""
+        """Look up rows by number, in any order: piece, row indices in the piece, and their positions in `rows`."""
         pieces = np.searchsorted(self.starts, rows, side="right") - 1
         order = np.argsort(pieces, kind="stable")
         numbers, firsts = np.unique(pieces[order], return_index=True)
-        for number, chosen in zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True):
-            yield self._held[number], rows[chosen] - self.starts[number], chosen
+        for number, positions in zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True):
+            yield self._held[number], rows[positions] - self.starts[number], positions
 
     def sizes(self) -> NDArray[np.int64]:
-        """Bytes of each row; of rows that are in memory."""
+        """Bytes of each row; only if all rows are in memory."""
         return np.concatenate([row_sizes(piece.columns, piece.num_rows) for piece in self._held])
 
     def _load(self, number: int) -> Plan[pa.RecordBatch]:
@@ -161,6 +162,6 @@ class SourceRows:
         return batch
 
     def close(self) -> None:
-        """Free what is held."""
+        """Free memory and local disk."""
         self._held = []
         self._spilled.close()

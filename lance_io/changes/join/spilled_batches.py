@@ -1,7 +1,7 @@
-"""Record batches that go to local disk where memory does not hold them.
+"""Record batches that spill to local disk.
 
-The files have no names: the system frees them when they are closed or their process ends, however it does. Everything
-here blocks; plans call it by `Compute`.
+The files have no names: the operating system frees them when they are closed or the process ends for any reason. All
+functions block; plans call them with `Compute`.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
     from lance_io.spans import IntArray
 
-BUCKETS_MAX: Final = 256  # of so many each still is written in pieces worth a write
+BUCKETS_MAX: Final = 256  # with more buckets single writes would become too small
 
 
 class SpilledBatches:
-    """Record batches of one schema in a file, each of which can be read by itself: an Arrow IPC stream."""
+    """Record batches of one schema in a file; each is an Arrow IPC stream and can be read separately."""
 
     def __init__(self) -> None:
         self._schema: pa.Schema | None = None
         self._file: IO[bytes] | None = None
-        self._places: list[tuple[int, int]] = []
+        self._ranges: list[tuple[int, int]] = []
         self._end = 0
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._ranges)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Append a batch. Raises `OperationError` where the disk does not take it."""
+        """Append a batch. Raises `OperationError` if the disk is full or fails."""
         self._schema = batch.schema
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
@@ -53,16 +53,16 @@ class SpilledBatches:
                 done += os.pwrite(self._file.fileno(), data[done:], self._end + done)
         except OSError as error:
             raise OperationError(
-                f"rows that memory_limit leaves no room for could not be written to {tempfile.gettempdir()}: {error}. "
+                f"rows beyond memory_limit could not be spilled to {tempfile.gettempdir()}: {error}. "
                 "Free space there, set TMPDIR to a folder on another disk, or raise memory_limit"
             ) from error
-        self._places.append((self._end, len(data)))
+        self._ranges.append((self._end, len(data)))
         self._end += len(data)
 
     def get(self, number: int) -> pa.RecordBatch:
         """A batch, by its number."""
         assert self._file is not None
-        start, length = self._places[number]
+        start, length = self._ranges[number]
         data = bytearray(length)
         view, done = memoryview(data), 0
         while done < length:
@@ -73,9 +73,9 @@ class SpilledBatches:
         return self._with_types(pa.ipc.open_stream(pa.py_buffer(data)).read_next_batch())
 
     def _with_types(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch as it was: extension types that nobody registered come back as what they are stored as.
+        """The batch with its original types: IPC returns unregistered extension types as their storage types.
 
-        Where two libraries have a type of one name, the registered one comes back, whichever it was.
+        If two libraries have types of the same name, IPC returns the registered one.
         """
         assert self._schema is not None
         if batch.schema.types == self._schema.types:
@@ -84,18 +84,18 @@ class SpilledBatches:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def close(self) -> None:
-        """Free the space."""
+        """Free the space on disk."""
         if self._file is not None:
             self._file.close()
             self._file = None
-        self._places = []
+        self._ranges = []
 
 
 class Buckets:
-    """Rows in buckets, of which one after the other is taken out.
+    """Rows in buckets; buckets are taken out one by one.
 
     num_buckets   at most `BUCKETS_MAX`
-    memory_bytes  rows that are held in memory; beyond, all go to local disk
+    memory_bytes  limit for rows in memory; above it, all rows go to local disk
     """
 
     def __init__(self, num_buckets: int, memory_bytes: int) -> None:
@@ -104,7 +104,7 @@ class Buckets:
         self._held: list[list[pa.RecordBatch]] = [[] for _ in range(num_buckets)]
         self._held_bytes = 0
         self._spilled = SpilledBatches()
-        self._places: list[list[int]] = [[] for _ in range(num_buckets)]  # of the batches on disk
+        self._spilled_numbers: list[list[int]] = [[] for _ in range(num_buckets)]  # of each bucket's batches on disk
 
     @property
     def is_spilled(self) -> bool:
@@ -129,22 +129,22 @@ class Buckets:
             self._spill()
 
     def _spill(self) -> None:
-        for held, places in zip(self._held, self._places, strict=True):
+        for held, spilled_numbers in zip(self._held, self._spilled_numbers, strict=True):
             if held:
                 for batch in join_rows(held):
-                    places.append(len(self._spilled))
+                    spilled_numbers.append(len(self._spilled))
                     self._spilled.add(batch)
                 held.clear()
         self._held_bytes = 0
 
     def take(self, bucket: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a bucket, in the order in which they came; they are given away."""
-        for number in self._places[bucket]:
+        """Take out the rows of a bucket, in the order of `add`."""
+        for number in self._spilled_numbers[bucket]:
             yield self._spilled.get(number)
         held, self._held[bucket] = self._held[bucket], []
         yield from held
 
     def close(self) -> None:
-        """Free what is left."""
+        """Free memory and local disk."""
         self._spilled.close()
         self._held = [[] for _ in self._held]

@@ -1,15 +1,15 @@
 """MERGES: rows of a source meet rows of the table by key (`merge_insert`).
 
-merge_builder    what users call: clauses, then `execute`
-merge_clauses    what is done with which rows, as one checked value
-source_fit       the columns of a source against those of the table
-match_keys       which rows have one key: one side in a table of keys, the other one goes by
-match_rows       what that means for the clauses: rows to update, insert, delete
-written_rows     whole rows, written anew
-patched_columns  columns, written anew for the fragments whose rows were met
-inserted_keys    which keys were inserted, so that two writers of one are noticed
-merge_plan       all of it as one plan, made anew after a conflict
+merge_builder    the public builder: clauses, then `execute`
+merge_clauses    the clauses of a merge, as one checked value
+source_fit       maps columns of the source to those of the table
+match_keys       hash join of source and target by key
+match_rows       applies the clauses to matches: rows to update, insert, delete
+written_rows     writes whole rows
+patched_columns  writes columns for the fragments that have matches
+inserted_keys    Bloom filter of the inserted keys, to detect concurrent inserts of a key
+merge_plan       the whole merge as one plan, retried after conflicts
 merge_text       the plan as text
 
-Rows of the source wait, and keys are compared, as in `join/`.
+`join/` holds the rows of the source and the keys.
 """

@@ -1,7 +1,8 @@
-"""Which keys a merge inserted: a Bloom filter in its transaction, by which another writer of one of them notices.
+"""The keys that a merge inserted, as a Bloom filter in its transaction: detects concurrent inserts of a key.
 
-Only where the key is the table's declared primary key. A split block Bloom filter of the size that pylance's has, over
-XXH64 of a key's bytes: text and binary as they are, numbers as 8 bytes, and of several columns each with a zero behind.
+Only for keys that are the table's declared primary key. It is a split block Bloom filter, of the same size as
+pylance's, over XXH64 of the key's bytes: strings and binary values unchanged, numbers as 8 bytes; if the key has
+several columns, a zero byte follows each.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ PROBABILITY: Final = 0.00057
 
 
 class InsertedKeys:
-    """Collects keys. on: the columns that make one; of `schema`."""
+    """Collects keys. on: key columns of `schema`."""
 
     def __init__(self, on: Sequence[str], schema: Schema) -> None:
         by_name = {field.name: field.id for field in schema.fields}
@@ -40,16 +41,16 @@ class InsertedKeys:
 
     @classmethod
     def wanted(cls, on: Sequence[str], schema: Schema) -> InsertedKeys | None:
-        """What collects them, where they are the primary key."""
+        """A collector if the key columns are the primary key, else None."""
         return cls(on, schema) if sorted(primary_key(schema)) == sorted(on) else None
 
     def add(self, columns: Mapping[str, pa.Array]) -> None:
-        """The keys of some rows, of their columns by name; those with a null match nothing."""
+        """Add the keys of rows, given by their columns; ignores keys with a null, which match nothing."""
         arrays = [columns[name] for name in self._on]
         known = has_key(arrays)
         if known is not None:
-            places = numbers(np.flatnonzero(known))
-            arrays = [array.take(places) for array in arrays]
+            positions = numbers(np.flatnonzero(known))
+            arrays = [array.take(positions) for array in arrays]
         parts = [_key_bytes(array) for array in arrays]
         keys = parts[0]
         if len(parts) > 1:
@@ -60,12 +61,12 @@ class InsertedKeys:
             add_to_bloom(self._bitmap, memoryview(offsets)[keys.offset * 8 :], data or b"", True, len(keys))
 
     def filter(self) -> KeyFilter:
-        """What the transaction says."""
+        """The filter for the transaction."""
         return KeyFilter(self._field_ids, None, self._bitmap.tobytes(), 8 * FILTER_BYTES, NUM_ITEMS, PROBABILITY)
 
 
 def _key_bytes(array: pa.Array) -> pa.LargeBinaryArray:
-    """The bytes that a key's values are in the filter: other types than pylance knows as their text."""
+    """The bytes of a key's values in the filter: types that pylance does not support are formatted as text."""
     dtype = array.type
     if pt.is_string(dtype) or pt.is_binary(dtype) or pt.is_large_string(dtype) or pt.is_large_binary(dtype):
         return array.cast(pa.large_binary())

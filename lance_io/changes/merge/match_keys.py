@@ -1,7 +1,7 @@
-"""Which rows of source and target have one key.
+"""Hash join of source and target rows by key.
 
-One side is put into a table by its keys, and batches of the other one go by: each pair of rows is told to `Matches`
-once, and so are rows that meet nobody. Whichever side is in the table, the same is told.
+The smaller side is the build side: a hash table of its keys. Batches of the other, the probe side, are looked up in
+it. `Matches` receives each pair of rows once, and the rows without a match, independent of the build side.
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ PAIRS_AT_ONCE: Final = 1 << 20
 
 
 class Matches(Protocol):
-    """Who is told, and of what: of pairs, of rows of the target that have no match."""
+    """Receives the results of a join.
+
+    needs_pairs  whether `add_pairs` is called
+    needs_rest   whether `add_unmatched_targets` is called
+    """
 
     needs_pairs: bool
     needs_rest: bool
@@ -38,20 +42,20 @@ class Matches(Protocol):
     def add_pairs(
         self, source: pa.RecordBatch, source_rows: IntArray, target: pa.RecordBatch, target_rows: IntArray
     ) -> IntArray:
-        """Rows of both sides that have one key; gives the places of the pairs that count, ascending."""
+        """Add pairs of rows with equal keys; returns the indices of the pairs that meet the condition, ascending."""
 
-    def refuse_second(self, target: pa.RecordBatch, row: int) -> None:
-        """Raise, as a second source row matches a row of the target."""
+    def raise_second_match(self, target: pa.RecordBatch, row: int) -> None:
+        """Raise because a second source row matches a target row."""
 
-    def mark_sources(self, source: pa.RecordBatch, rows: IntArray) -> None:
-        """These rows of the source have matches."""
+    def mark_matched_sources(self, source: pa.RecordBatch, rows: IntArray) -> None:
+        """Mark source rows that have matches."""
 
-    def leave_targets(self, target: pa.RecordBatch) -> None:
-        """These rows of the target have none."""
+    def add_unmatched_targets(self, target: pa.RecordBatch) -> None:
+        """Add target rows that have no match."""
 
 
 class JoinOnSource:
-    """The rows of the source are in the table, batches of the target go by."""
+    """Join with the source as build side and the target as probe side."""
 
     def __init__(self, source: KeyedRows, matches: Matches) -> None:
         self._source = source.columns
@@ -59,32 +63,32 @@ class JoinOnSource:
         self._matches = matches
 
     def add(self, target: KeyedRows) -> None:
-        """Some rows of the target."""
+        """Look up a batch of target rows."""
         hits, firsts = self._table.find(target.keys)
         if self._matches.needs_rest and len(hits) < target.columns.num_rows:
             is_left = np.ones(target.columns.num_rows, np.bool_)
             is_left[hits] = False
-            self._matches.leave_targets(target.columns.take(numbers(np.flatnonzero(is_left))))
+            self._matches.add_unmatched_targets(target.columns.take(numbers(np.flatnonzero(is_left))))
         if not len(hits):
             return
         self._table.mark(firsts)
         if not self._matches.needs_pairs:
             return
-        for places, source_rows in self._table.pairs(firsts):
-            target_rows = hits[places]
+        for indices, source_rows in self._table.pairs(firsts):
+            target_rows = hits[indices]
             kept = self._matches.add_pairs(self._source, source_rows, target.columns, target_rows)
             chosen = target_rows[kept]
             again = np.flatnonzero(chosen[1:] == chosen[:-1])
             if len(again):
-                self._matches.refuse_second(target.columns, int(chosen[again[0]]))
+                self._matches.raise_second_match(target.columns, int(chosen[again[0]]))
 
     def finish(self) -> None:
-        """All rows of the target have gone by."""
-        self._matches.mark_sources(self._source, np.flatnonzero(self._table.marked()))
+        """Called after all target rows."""
+        self._matches.mark_matched_sources(self._source, np.flatnonzero(self._table.marked()))
 
 
 class JoinOnTarget:
-    """The rows of the target are in the table, batches of the source go by."""
+    """Join with the target as build side and the source as probe side."""
 
     def __init__(self, target: KeyedRows, matches: Matches) -> None:
         self._target = target.columns
@@ -93,59 +97,59 @@ class JoinOnTarget:
         self._matches = matches
 
     def add(self, source: KeyedRows) -> None:
-        """Some rows of the source."""
+        """Look up a batch of source rows."""
         hits, firsts = self._table.find(source.keys)
         if not len(hits):
             return
         self._table.mark(firsts)
-        self._matches.mark_sources(source.columns, hits)
+        self._matches.mark_matched_sources(source.columns, hits)
         if not self._matches.needs_pairs:
             return
-        for places, target_rows in self._table.pairs(firsts):
-            source_rows = hits[places]
+        for indices, target_rows in self._table.pairs(firsts):
+            source_rows = hits[indices]
             kept = self._matches.add_pairs(source.columns, source_rows, self._target, target_rows)
-            self._take(target_rows[kept])
+            self._mark_taken(target_rows[kept])
 
-    def _take(self, rows: IntArray) -> None:
+    def _mark_taken(self, rows: IntArray) -> None:
         ordered = np.sort(rows)
         again = ordered[1:][ordered[1:] == ordered[:-1]]
         before = rows[self._is_taken[rows]]
-        for found in (before, again):
-            if len(found):
-                self._matches.refuse_second(self._target, int(found[0]))
+        for taken_rows in (before, again):
+            if len(taken_rows):
+                self._matches.raise_second_match(self._target, int(taken_rows[0]))
         self._is_taken[rows] = True
 
     def finish(self) -> None:
-        """All rows of the source have gone by."""
+        """Called after all source rows."""
         if self._matches.needs_rest:
             left = np.flatnonzero(~self._table.marked())
-            self._matches.leave_targets(self._target.take(numbers(left)))
+            self._matches.add_unmatched_targets(self._target.take(numbers(left)))
 
 
 class _Table:
-    """Rows by key, and which of them were met. Rows of one key are met together, by the first of them."""
+    """The build side: rows by key, and marks of matched rows. The first row of a key has the mark of all of them."""
 
     def __init__(self, table: KeyTable, num_rows: int) -> None:
         self._table = table
-        self._is_met = np.zeros(num_rows, np.bool_)
+        self._is_matched = np.zeros(num_rows, np.bool_)
         self._groups = rows_in(table.groups()) if table.has_repeats else None
         self._sizes = None if self._groups is None else np.bincount(self._groups, minlength=num_rows)
 
     def find(self, keys: npt.NDArray[np.uint64]) -> tuple[IntArray, IntArray]:
-        """Which keys are there, ascending, and the first row of each."""
-        places, firsts = self._table.find(np.ascontiguousarray(keys), cpu_count())
-        return rows_in(places), rows_in(firsts)
+        """Indices of the keys that the table has, ascending, and the first row of each."""
+        hits, firsts = self._table.find(np.ascontiguousarray(keys), cpu_count())
+        return rows_in(hits), rows_in(firsts)
 
     def mark(self, firsts: IntArray) -> None:
-        """Rows that are the first of their keys, and those that share these, were met."""
-        self._is_met[firsts] = True
+        """Mark all rows of some keys, given by their first rows."""
+        self._is_matched[firsts] = True
 
     def marked(self) -> Mask:
-        """Which rows were met."""
-        return self._is_met if self._groups is None else self._is_met[self._groups]
+        """Mask of the matched rows."""
+        return self._is_matched if self._groups is None else self._is_matched[self._groups]
 
     def pairs(self, firsts: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
-        """Places in `firsts`, ascending, and rows of the table with these keys; one place in one part."""
+        """Indices in `firsts`, ascending, and the rows with these keys, in parts; a part has all rows of an index."""
         if self._sizes is None:
             yield np.arange(len(firsts)), firsts
             return
@@ -154,6 +158,6 @@ class _Table:
         while start < len(firsts):
             done = int(ends[start - 1]) if start else 0
             end = max(start + 1, int(np.searchsorted(ends, done + PAIRS_AT_ONCE, side="right")))
-            found_places, found_rows = self._table.rows_of(np.ascontiguousarray(firsts[start:end]))
-            yield rows_in(found_places) + start, rows_in(found_rows)
+            indices, rows = self._table.rows_of(np.ascontiguousarray(firsts[start:end]))
+            yield rows_in(indices) + start, rows_in(rows)
             start = end

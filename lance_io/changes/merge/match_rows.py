@@ -1,11 +1,11 @@
-"""What meeting keys mean for the clauses of a merge: which rows are updated, deleted, inserted.
+"""Matching of a merge: joins source and target by key and applies the clauses to updated, deleted and inserted rows.
 
-    source fits in memory      its keys in a table, the key columns of the target go by
-    target does                the other way round
-    neither                    keys of both in partitions on local disk, then partition by partition
+    source fits in memory      hash table of its keys, scan of the target's key columns
+    target fits in memory      hash table of its keys, scan of the source
+    neither                    keys of both in partitions on local disk, joined partition by partition
 
-Of the target only keys and what conditions read are read. Nothing is written before all of it is known: two source rows
-for one target row, or a match that must not be, leave no trace.
+Only the target's keys and the columns of conditions are read. All matches are known before anything is written: two
+source rows for a target row, or a forbidden match, fail without side effects.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lance_io.changes.merge.match_keys import JoinOnSource, JoinOnTarget
 from lance_io.changes.merge.merge_clauses import SOURCE, TARGET, side_columns
 from lance_io.errors import EvaluationError, OperationError
 from lance_io.filters import ComputedColumn
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.levels.arrays import empty_batch, numbers, true_positions, values_of
 from lance_io.levels.portable import copy_array
 from lance_io.plans.cpu_requests import Compute
@@ -55,22 +55,22 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray
     from lance_io.table.manifest.roaring import U32Array
 else:
-    stored_json = later("lance_io.filters.expressions.stored_json")
+    stored_json = lazy_module("lance_io.filters.expressions.stored_json")
 
 ROW: Final = "#row"
 DELETABLE: Final = "#deletable"
-BATCH_ROWS: Final = 1 << 18  # of keys that go by at once, where they are small
-PAIR_BYTES: Final = 24  # of a row that is updated: its number in the source, address and id
-FILTERED_SHARE: Final = 4  # a source of fewer rows than this part of the target's meets few of these
-_ROW_BYTES: Final = 16  # of a row beside its key: its number or address, perhaps its id
+BATCH_ROWS: Final = 1 << 18  # of a batch of small keys
+PAIR_BYTES: Final = 24  # of an updated row: its number in the source, address and id
+FILTERED_SHARE: Final = 4  # a source with less than 1/4 of the target's rows matches few of them: filter them first
+_ROW_BYTES: Final = 16  # of a row in addition to its key: its number or address, perhaps its id
 
 
 @dataclass(frozen=True, eq=False)
 class MergeConditions:
-    """What clauses ask of rows, compiled.
+    """Compiled conditions of the clauses.
 
-    update  whether a pair is updated, over two structs; None for always
-    rest    whether a row of the target that has no match may be deleted; None for always
+    update  condition of updates, over two structs; None for always
+    rest    condition of deletes of target rows without a match; None for always
     """
 
     update: Predicate | None
@@ -78,7 +78,7 @@ class MergeConditions:
 
 
 class Collision(Exception):
-    """A row of the target that must have no match has one, or has two."""
+    """A target row has a forbidden match, or a second match."""
 
     def __init__(self, address: int, *, is_second: bool) -> None:
         super().__init__(address)
@@ -87,10 +87,10 @@ class Collision(Exception):
 
 
 class RowMatches:
-    """What was found; see `Matches` for the methods that say it.
+    """Collects matches; implements `Matches`.
 
-    moves_updated  rows that are updated are deleted where they are, as they are written elsewhere
-    positions      of rows in the table, where pairs are wanted in their order and not in that of the source
+    moves_updated  whether updated rows are deleted from their fragments, because new fragments hold them
+    positions      positions of rows in the table, to return pairs in the order of the table, not of the source
     """
 
     def __init__(
@@ -117,12 +117,12 @@ class RowMatches:
         num_buckets = -(-num_source_rows * PAIR_BYTES // memory_bytes) if clauses.matched == "update" else 1
         self._pairs = Buckets(max(1, min(BUCKETS_MAX, num_buckets)), memory_bytes)
 
-    # -- what is said -----------------------------------------------------------------------------------------------
+    # -- collecting -------------------------------------------------------------------------------------------------
 
     def add_pairs(
         self, source: pa.RecordBatch, source_rows: IntArray, target: pa.RecordBatch, target_rows: IntArray
     ) -> IntArray:
-        """Rows of both sides that have one key; gives the places of the pairs that count, ascending."""
+        """See `Matches.add_pairs`."""
         kept = np.arange(len(source_rows))
         if self._clauses.matched == "fail" and len(kept):
             raise Collision(int(values_of(target.column(ROW_ADDRESS))[target_rows[0]]), is_second=False)
@@ -145,16 +145,16 @@ class RowMatches:
         self._pairs.add(pa.RecordBatch.from_pydict(columns), self._buckets(rows, addresses))
         return kept
 
-    def refuse_second(self, target: pa.RecordBatch, row: int) -> None:
-        """Raise, as a second source row matches a row of the target."""
+    def raise_second_match(self, target: pa.RecordBatch, row: int) -> None:
+        """See `Matches.raise_second_match`. Raises `Collision`."""
         raise Collision(int(values_of(target.column(ROW_ADDRESS))[row]), is_second=True)
 
-    def mark_sources(self, source: pa.RecordBatch, rows: IntArray) -> None:
-        """These rows of the source have matches."""
+    def mark_matched_sources(self, source: pa.RecordBatch, rows: IntArray) -> None:
+        """See `Matches.mark_matched_sources`."""
         self.is_matched[values_of(source.column(ROW))[rows]] = True
 
-    def leave_targets(self, target: pa.RecordBatch) -> None:
-        """These rows of the target have none."""
+    def add_unmatched_targets(self, target: pa.RecordBatch) -> None:
+        """See `Matches.add_unmatched_targets`."""
         addresses = values_of(target.column(ROW_ADDRESS))
         if self.conditions.rest is not None:
             addresses = addresses[true_positions(target.column(DELETABLE).fill_null(False))]
@@ -169,18 +169,18 @@ class RowMatches:
             return self.positions.of(addresses) * self._pairs.num_buckets // self.positions.num_rows
         return rows * self._pairs.num_buckets // len(self.is_matched)
 
-    # -- what came of it ----------------------------------------------------------------------------------------------
+    # -- results ------------------------------------------------------------------------------------------------------
 
     def deleted(self) -> dict[int, U32Array]:
-        """Offsets of the rows that go from where they are, by fragment id; given away."""
+        """Offsets of deleted rows, including moved ones, by fragment id. Empties the collection."""
         return self._deleted.by_fragment()
 
     def patched(self) -> dict[int, U32Array]:
-        """Offsets of the rows that are updated where they are; given away."""
+        """Offsets of rows updated in place, by fragment id. Empties the collection."""
         return self._patched.by_fragment()
 
     def updated(self) -> Iterable[tuple[int, int, pa.RecordBatch]]:
-        """The pairs in the order of the source: range of source rows, and their pairs (row, address, perhaps id)."""
+        """Pairs in the order of the source: ranges of source rows with their pairs (row, address, perhaps id)."""
         num_buckets, num_rows = self._pairs.num_buckets, len(self.is_matched)
         for bucket in range(num_buckets):
             parts = list(self._pairs.take(bucket))
@@ -192,7 +192,7 @@ class RowMatches:
             yield start, end, pairs.take(numbers(order))
 
     def updated_in_table(self) -> Iterable[pa.RecordBatch]:
-        """The pairs in the order of the table, with `positions`: row of the source, address, perhaps id."""
+        """Pairs in the order of the table, if there are `positions`: source row, address, perhaps id."""
         for bucket in range(self._pairs.num_buckets):
             parts = list(self._pairs.take(bucket))
             if parts:
@@ -200,22 +200,22 @@ class RowMatches:
                 yield pairs.take(numbers(np.argsort(values_of(pairs.column(ROW_ADDRESS)), kind="stable")))
 
     def close(self) -> None:
-        """Free what is left."""
+        """Free memory and local disk."""
         self._pairs.close()
 
 
 def _in_order(rows: IntArray, addresses: npt.NDArray[np.uint64], start: int, end: int) -> IntArray:
-    """The order of pairs by row, of `start .. end`, then by address; most rows have one pair, which needs no sort."""
-    places = np.full(end - start, -1, np.int64)
-    places[rows - start] = np.arange(len(rows))
-    order = places[places >= 0]
+    """The order of pairs by row, of `start .. end`, then by address; without a sort if each row has one pair."""
+    pair_of_row = np.full(end - start, -1, np.int64)
+    pair_of_row[rows - start] = np.arange(len(rows))
+    order = pair_of_row[pair_of_row >= 0]
     return order if len(order) == len(rows) else np.lexsort((addresses, rows))
 
 
 def _select(
     predicate: Predicate, source: pa.RecordBatch, source_rows: IntArray, target: pa.RecordBatch, target_rows: IntArray
 ) -> IntArray:
-    """The places of the pairs that pass a condition."""
+    """Indices of the pairs that pass a condition."""
     sides = []
     for side, batch, rows in ((SOURCE, source, source_rows), (TARGET, target, target_rows)):
         names = side_columns(predicate, side)
@@ -241,18 +241,18 @@ def match_rows(
     matches: RowMatches,
     limit_bytes: int,
 ) -> Plan[str]:
-    """Find all matches; gives how that was done.
+    """Find all matches; returns the join method as text.
 
-    limit_bytes  of the whole change
-    Raises `OperationError` where two rows of the source match one of the target, or any where none may.
+    limit_bytes  memory limit of the whole change
+    Raises `OperationError` if two source rows match a target row, or if a match is forbidden.
     """
     join = _Join(state, source, fit, clauses, matches, limit_bytes)
     try:
         return (yield from join.run())
-    except Collision as found:
-        keys = yield from take_row_addresses(state, np.array([found.address], np.int64), list(clauses.on))
+    except Collision as collision:
+        keys = yield from take_row_addresses(state, np.array([collision.address], np.int64), list(clauses.on))
         shown = ", ".join(f"{name} = {keys.column(name)[0].as_py()}" for name in clauses.on)
-        if not found.is_second:
+        if not collision.is_second:
             raise OperationError(f"Merge insert failed: found matching row with key values: {shown}") from None
         raise OperationError(
             "Ambiguous merge inserts are prohibited: multiple source rows match the same target row on "
@@ -263,9 +263,9 @@ def match_rows(
 
 
 def planned_join(num_source_rows: int, num_target_rows: int, row_bytes: tuple[int, int], limit_bytes: int) -> int | str:
-    """How rows are matched: "source" or "target" for the side that is in the table, or a number of partitions.
+    """The join method: "source" or "target" for the build side, or a number of partitions.
 
-    row_bytes  what a row of source and target takes in a table
+    row_bytes  bytes of a source row and of a target row in a hash table
     """
     budget = limit_bytes // 3
     sizes = {"source": num_source_rows * row_bytes[0], "target": num_target_rows * row_bytes[1]}
@@ -294,7 +294,7 @@ class _Join:
         self._matches = matches
         self._limit_bytes = limit_bytes
         self._filters = False
-        self._filtered: list[pa.Array] = []  # the key column of the source, until there is a filter of it
+        self._filtered: list[pa.Array] = []  # key column of the source, until its filter is built
         self._filter: SliceFilter | None = None
         self._source_columns = side_columns(conditions.update, SOURCE)
         self._target_columns = side_columns(conditions.update, TARGET)
@@ -319,7 +319,7 @@ class _Join:
         return f"{how} partitions"
 
     def _row_bytes(self) -> tuple[int, int]:
-        types = [self._state.schema.fields[self._place(name)].arrow_type for name in self._on]
+        types = [self._state.schema.fields[self._field_index(name)].arrow_type for name in self._on]
         key_bytes = 2 * key_width(types) + TABLE_BYTES + _ROW_BYTES
         source, target = self._source_columns, self._target_columns
         given = self._bytes_of(source)
@@ -328,18 +328,20 @@ class _Join:
         return key_bytes + given, key_bytes + self._bytes_of(target)
 
     def _type(self, name: str) -> pa.DataType:
-        return self._state.schema.fields[self._place(name)].arrow_type
+        return self._state.schema.fields[self._field_index(name)].arrow_type
 
-    def _place(self, name: str) -> int:
+    def _field_index(self, name: str) -> int:
         return self._state.schema.names.index(name)
 
     def _bytes_of(self, names: Sequence[str]) -> int:
-        return 2 * int(sum(width_bytes(self._state.schema.fields[self._place(name)].arrow_type) for name in names))
+        return 2 * int(
+            sum(width_bytes(self._state.schema.fields[self._field_index(name)].arrow_type) for name in names)
+        )
 
     # -- the source -------------------------------------------------------------------------------------------------
 
     def _all_sources(self) -> Plan[list[KeyedRows]]:
-        found: list[KeyedRows] = []
+        parts: list[KeyedRows] = []
         for start, _, load in self._source.pieces():
             piece = yield from load
             if self._filters:
@@ -347,8 +349,8 @@ class _Join:
                 # a slice of a spilled piece would keep the whole of it mapped, and so resident
                 self._filtered.append(copy_array(keys) if self._source.is_spilled else keys)
             keyed = yield self._compute(partial(self._keyed_source, start, piece), piece)
-            found.append(keyed.kept() if self._source.is_spilled else keyed)
-        return found or [self._keyed_source(0, self._empty_piece())]
+            parts.append(keyed.kept() if self._source.is_spilled else keyed)
+        return parts or [self._keyed_source(0, self._empty_piece())]
 
     def _empty_piece(self) -> pa.RecordBatch:
         return empty_batch(self._source.schema)
@@ -363,7 +365,7 @@ class _Join:
     # -- the target -------------------------------------------------------------------------------------------------
 
     def _scan(self, take: Any) -> Plan[None]:
-        """Go through the rows of the target; `take` is called with those that have keys."""
+        """Scan the target; calls `take` with rows that have keys."""
         state = self._state
         projection = self._target_projection()
         options = scan_options(
@@ -395,12 +397,12 @@ class _Join:
     def _add_target(self, take: Any, batch: pa.RecordBatch) -> None:
         if self._filter is not None:
             batch = batch.take(passing_rows(self._filter, batch.column(self._on[0])))
-        found = {name: batch.column(name) for name in (ROW_ADDRESS, ROW_ID, DELETABLE) if name in batch.schema.names}
-        found |= {f"{TARGET}.{name}": batch.column(name) for name in self._target_columns}
-        columns = pa.RecordBatch.from_arrays(list(found.values()), list(found))
+        kept = {name: batch.column(name) for name in (ROW_ADDRESS, ROW_ID, DELETABLE) if name in batch.schema.names}
+        kept |= {f"{TARGET}.{name}": batch.column(name) for name in self._target_columns}
+        columns = pa.RecordBatch.from_arrays(list(kept.values()), list(kept))
         keyed, without = KeyedRows.of([batch.column(name) for name in self._on], columns)
         if without is not None and self._matches.needs_rest:
-            self._matches.leave_targets(without)
+            self._matches.add_unmatched_targets(without)
         if keyed.columns.num_rows:
             take(keyed)
 
@@ -416,7 +418,7 @@ class _Join:
             yield self._compute(lambda start=start, piece=piece: join.add(self._keyed_source(start, piece)), piece)
         join.finish()
 
-    # -- both in partitions -------------------------------------------------------------------------------------------
+    # -- partitioned join ---------------------------------------------------------------------------------------------
 
     def _partitioned(self, num_partitions: int) -> Plan[None]:
         sides = [Buckets(num_partitions, self._limit_bytes // 12) for _ in range(2)]
@@ -438,7 +440,7 @@ class _Join:
             sources = [KeyedRows.unpacked(batch) for batch in source]
             if not sources:
                 for batch in target if self._matches.needs_rest else ():
-                    self._matches.leave_targets(KeyedRows.unpacked(batch).columns)
+                    self._matches.add_unmatched_targets(KeyedRows.unpacked(batch).columns)
                 return
             by_source = JoinOnSource(KeyedRows.joined(sources), self._matches)
             for batch in target:
@@ -447,7 +449,7 @@ class _Join:
             return
         targets = [KeyedRows.unpacked(batch) for batch in target]
         if not targets:
-            for _ in source:  # to free them
+            for _ in source:  # frees its batches
                 pass
             return
         by_target = JoinOnTarget(KeyedRows.joined(targets), self._matches)

@@ -1,4 +1,4 @@
-"""What a merge does with which rows: the clauses of `merge_insert`, checked, as one value (spec: operations, 2.1)."""
+"""The clauses of `merge_insert`, checked, as one value (spec: operations, 2.1)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lance_io.errors import BindError, OperationError, UsageError
 from lance_io.format.schema import split_path
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lance_io.format.schema import Field, Schema
     from lance_io.format.version import FileVersion
 else:
-    filters = later("lance_io.filters")
+    filters = lazy_module("lance_io.filters")
 
 Matched: TypeAlias = Literal["keep", "update", "delete", "fail"]
 WriteMode: TypeAlias = Literal["auto", "rewrite_rows", "rewrite_columns"]
@@ -32,20 +32,20 @@ TARGET: Final = "target"
 
 @dataclass(frozen=True)
 class MergeClauses:
-    """What a merge does.
+    """Clauses of a merge.
 
     on                key columns; empty for the table's primary key
-    matched           what becomes of target rows that a source row matches
-    condition         of updates, by `source.` and `target.`; None for all matches
-    inserts           whether source rows that match nothing are inserted
-    deletes_rest      whether target rows that no source row matches are deleted
-    rest_filter       of these, None for all
+    matched           action for target rows that a source row matches
+    condition         condition of updates, over `source.` and `target.`; None for all matches
+    inserts           whether source rows without a match are inserted
+    deletes_rest      whether target rows without a match are deleted
+    rest_filter       filter of these deletes, None for all
     write_mode        whether whole rows or columns are written
-    uses_index        whether an index on the key may decide that columns are written, as in pylance
+    uses_index        whether an index on the key makes the merge write columns, as in pylance
     version           file version of new data files, None for the table's
-    bases             base paths that new fragments go to, None for the table's own folder
-    conflict_retries  how often it is made anew after a conflict
-    retry_timeout     not after this time
+    bases             base paths that receive new fragments, None for the table's own folder
+    conflict_retries  number of retries after conflicts
+    retry_timeout     time after which no retry starts
     """
 
     on: tuple[str, ...] = ()
@@ -62,17 +62,17 @@ class MergeClauses:
     retry_timeout: timedelta = timedelta(seconds=30)
 
     def check_changes(self) -> None:
-        """Raise `UsageError` where nothing would be changed."""
+        """Raise `UsageError` if the clauses change nothing."""
         if self.matched == "keep" and not self.inserts and not self.deletes_rest:
             raise UsageError("The merge insert job is not configured to change the data in any way")
 
     @property
     def deletes(self) -> bool:
-        """Whether rows may go."""
+        """Whether rows may be deleted."""
         return self.matched == "delete" or self.deletes_rest
 
     def describe(self) -> str:
-        """As pylance's plans say it."""
+        """The clauses in the wording of pylance's plans."""
         matched = {"keep": "DoNothing", "update": "UpdateAll", "delete": "Delete", "fail": "Fail"}[self.matched]
         if self.condition is not None:
             matched = f'UpdateIf("{self.condition}")'
@@ -86,10 +86,10 @@ class MergeClauses:
 
 
 def key_columns(on: Any, schema: Schema) -> tuple[str, ...]:
-    """The key columns of a merge, as the table calls them, each once.
+    """The key columns of a merge, with the table's names and without duplicates.
 
-    on  a name, several, or nothing for the declared primary key
-    Raises `TypeError` for what is no name, `UsageError` for a column that is not there, and where there is no key.
+    on  a name, several, or None for the declared primary key
+    Raises `TypeError` for a name that is no string, `UsageError` for a missing column or a missing key.
     """
     names = _names(on)
     if not names:
@@ -117,9 +117,9 @@ def _names(on: Any) -> list[str]:
 
 def primary_key(schema: Schema) -> list[str]:
     """Top-level columns of the declared primary key, in its order."""
-    declared = [(field.primary_key_position, place, field.name) for place, field in enumerate(schema.fields)]
-    placed = [(position or len(declared) + place, name) for position, place, name in declared if position is not None]
-    return [name for _, name in sorted(placed)]
+    declared = [(field.primary_key_position, index, field.name) for index, field in enumerate(schema.fields)]
+    keys = [(position or len(declared) + index, name) for position, index, name in declared if position is not None]
+    return [name for _, name in sorted(keys)]
 
 
 def _column(name: str, schema: Schema) -> str:
@@ -138,15 +138,15 @@ def _column(name: str, schema: Schema) -> str:
 def _is_member(schema: Schema, path: Iterable[str]) -> bool:
     level: Sequence[Field] = schema.fields
     for part in path:
-        found = next((field for field in level if field.name == part), None)
-        if found is None:
+        member = next((field for field in level if field.name == part), None)
+        if member is None:
             return False
-        level = found.children
+        level = member.children
     return True
 
 
 def compile_condition(text: str, source: pa.Schema, target: pa.Schema) -> Predicate:
-    """The condition of updates, over two structs, `source` and `target`. Raises `OperationError`."""
+    """Compile the condition of updates, over two structs, `source` and `target`. Raises `OperationError`."""
     sides = pa.schema([(SOURCE, pa.struct(list(source))), (TARGET, pa.struct(list(target)))])
     try:
         filters.check_change(text)
@@ -162,5 +162,5 @@ def side_columns(predicate: Predicate | None, side: str) -> list[str]:
     """Top-level columns of one side that a condition reads."""
     if predicate is None:
         return []
-    found = [path[1] for path in predicate.paths if path[0] == side and len(path) > 1]
-    return list(dict.fromkeys(found))
+    names = [path[1] for path in predicate.paths if path[0] == side and len(path) > 1]
+    return list(dict.fromkeys(names))

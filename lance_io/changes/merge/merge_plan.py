@@ -1,7 +1,7 @@
-"""`merge_insert` as a plan: pull the source, then match, write and commit, anew after a conflict.
+"""`merge_insert` as a plan: pull the source once, then match, write and commit; retries after conflicts.
 
 rows of the source -> `SourceRows`, once
-each attempt:  columns fit? -> keys meet -> rows or columns are written -> one Update transaction
+each attempt:  check columns -> join by key -> write rows or columns -> one Update transaction
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import pyarrow as pa
 from lance_io.changes.columns.rewrite_columns import column_files
 from lance_io.changes.edits.change_plans import change, repeat_on_conflict
 from lance_io.changes.edits.delete_rows import deletion_of
-from lance_io.changes.edits.rewrite_rows import files_like
+from lance_io.changes.edits.rewrite_rows import new_row_files
 from lance_io.changes.edits.row_progress import RowProgress
 from lance_io.changes.join.placed_rows import RowPositions
 from lance_io.changes.join.source_rows import SourceRows
 from lance_io.changes.merge.inserted_keys import InsertedKeys
 from lance_io.changes.merge.match_rows import MergeConditions, RowMatches, match_rows
 from lance_io.changes.merge.merge_clauses import compile_condition
-from lance_io.changes.merge.merge_text import describe_done, describe_merge
-from lance_io.changes.merge.patched_columns import ColumnPatcher, obstacles
+from lance_io.changes.merge.merge_text import describe_merge, measure_merge
+from lance_io.changes.merge.patched_columns import ColumnPatcher, reasons_not_to_patch
 from lance_io.changes.merge.source_fit import fit_source
 from lance_io.changes.merge.written_rows import RowWriter, whole_schema
 from lance_io.commit.commit_files import CommitFiles
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from lance_io.changes.merge.merge_clauses import MergeClauses
     from lance_io.changes.merge.source_fit import SourceFit
-    from lance_io.changes.write.data_files import FilePlace, NewFiles
+    from lance_io.changes.write.data_files import DataFolder, NewFiles
     from lance_io.changes.write.input_data import AsyncRows, Rows
     from lance_io.changes.write.target_bases import TargetBases
     from lance_io.plans.plan import Plan
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
     from lance_io.table.transaction.operations import KeyFilter
 
 T = TypeVar("T")
-SOURCE_SHARE: Final = 4  # of the limit: rows of the source that are held
+SOURCE_SHARE: Final = 4  # a quarter of the memory limit holds rows of the source
 
 
 class ExecuteResult(TypedDict):
-    """What a merge did: rows that were inserted, updated, and deleted without an update."""
+    """Result of a merge: numbers of inserted and updated rows, and of rows deleted by a delete clause."""
 
     num_inserted_rows: int
     num_updated_rows: int
@@ -65,14 +65,14 @@ class ExecuteResult(TypedDict):
 
 
 @dataclass(frozen=True)
-class Merged:
-    """What a merge would commit.
+class PreparedMerge:
+    """A merge that is ready to commit.
 
     operation  the change
-    affected   offsets of the rows that it deletes, by fragment; None where it rewrites columns in place
-    files      what was made for it: the deletion files are not written yet
+    affected   offsets of the rows that it deletes, by fragment; None if it rewrites columns in place
+    files      files of the commit; the deletion files are not written yet
     uploads    plans that make its data files visible
-    joined     how keys met
+    joined     the join method, as text
     written    the new data files, a fragment each
     """
 
@@ -92,18 +92,18 @@ def merge_rows(
     rows: Rows | AsyncRows,
     progress: Progress | None = None,
 ) -> Plan[tuple[DatasetState, ExecuteResult]]:
-    """Merge rows into the table; gives the new version, and what was done.
+    """Merge rows into the table; returns the new version and the result.
 
-    limit_bytes  of memory
-    progress     is told how many rows are written, and of how many, by each attempt from the beginning
-    Raises `UsageError` for clauses that change nothing, `OperationError` and `SchemaError` for what does not fit, and
-    as `repeat_on_conflict`.
+    limit_bytes  memory limit
+    progress     called with the number of written rows and the total; each attempt counts from 0
+    Raises `UsageError` for clauses that change nothing, `OperationError` and `SchemaError` for rows that do not fit,
+    and as `repeat_on_conflict`.
     """
-    state.check_decides()
+    state.check_commits()
     source = yield from _pull(clauses, limit_bytes, rows)
 
     def attempt(state: DatasetState) -> Plan[tuple[DatasetState, ExecuteResult]]:
-        def commit(merged: Merged) -> Plan[tuple[DatasetState, ExecuteResult]]:
+        def commit(merged: PreparedMerge) -> Plan[tuple[DatasetState, ExecuteResult]]:
             after = yield from change(
                 state, merged.operation, affected=merged.affected, files=merged.files, alongside=merged.uploads
             )
@@ -120,10 +120,10 @@ def merge_rows(
 def prepare_merge(
     state: DatasetState, clauses: MergeClauses, limit_bytes: int, rows: Rows | AsyncRows
 ) -> Plan[tuple[Transaction, ExecuteResult]]:
-    """The same without a commit: the transaction, whose files are there."""
+    """Merge without a commit; returns the transaction, whose files are written."""
     source = yield from _pull(clauses, limit_bytes, rows)
 
-    def keep(merged: Merged) -> Plan[tuple[Transaction, ExecuteResult]]:
+    def keep(merged: PreparedMerge) -> Plan[tuple[Transaction, ExecuteResult]]:
         files, store = merged.files, state.location.store
         plans = [*merged.uploads, *files.puts(store, files.contents)]
         yield RollBackOnError(ask(Together(plans)), lambda _: files.roll_back(store))
@@ -138,7 +138,7 @@ def prepare_merge(
 def count_merge(
     state: DatasetState, clauses: MergeClauses, limit_bytes: int, rows: Rows | AsyncRows
 ) -> Plan[ExecuteResult]:
-    """What a merge would do, without doing it: keys are compared, and nothing is written."""
+    """Count the effects of a merge: compares keys, writes nothing."""
     source = yield from _pull(clauses, limit_bytes, rows)
     try:
         return (yield from _Merge(state, clauses, source, limit_bytes).count())
@@ -159,7 +159,7 @@ def _pull(clauses: MergeClauses, limit_bytes: int, rows: Rows | AsyncRows) -> Pl
 
 
 class _Merge:
-    """One attempt, on one version."""
+    """One attempt of a merge, on one version."""
 
     def __init__(
         self,
@@ -176,15 +176,15 @@ class _Merge:
         self._progress = progress
         self._fit = fit_columns(state, clauses, source.schema, has_rows=not source.is_empty)
 
-    def run(self, finish: Callable[[Merged], Plan[T]]) -> Plan[T]:
-        """Make the change; `finish` does what follows, and what it raises takes the new files away."""
+    def run(self, finish: Callable[[PreparedMerge], Plan[T]]) -> Plan[T]:
+        """Make the change and run `finish`; if that raises, the new files are removed."""
         state, clauses, fit = self._state, self._clauses, self._fit
         patches = yield from writes_columns(state, clauses, fit)
         matches = self._new_matches(patches)
         try:
             joined = yield from match_rows(state, self._source, fit, clauses, matches, self._limit_bytes)
-            places = None if clauses.bases is None else _places(state, clauses.bases)
-            files = files_like(state, clauses.version, fit.schema if patches else whole_schema(fit), places)
+            folders = None if clauses.bases is None else _folders(state, clauses.bases)
+            files = new_row_files(state, clauses.version, fit.schema if patches else whole_schema(fit), folders)
             write = self._patch_columns if patches else self._write_rows
             done: T = yield RollBackOnError(write(matches, files, joined, finish), files.roll_back)
             return done
@@ -192,7 +192,7 @@ class _Merge:
             matches.close()
 
     def count(self) -> Plan[ExecuteResult]:
-        """What the change would be."""
+        """Count the effects of the change."""
         state, clauses = self._state, self._clauses
         matches = self._new_matches((yield from writes_columns(state, clauses, self._fit)))
         try:
@@ -204,27 +204,27 @@ class _Merge:
     def _num_inserts(self, matches: RowMatches) -> int:
         return int((~matches.is_matched).sum()) if self._clauses.inserts else 0
 
-    def _told(self, matches: RowMatches) -> RowProgress:
+    def _row_progress(self, matches: RowMatches) -> RowProgress:
         return RowProgress(self._progress, matches.num_updated + self._num_inserts(matches))
 
     def _new_matches(self, patches: bool) -> RowMatches:
-        """What is to be found; with stable row ids in the order of the table: there ids take few bytes."""
-        places_rows = not patches and self._clauses.matched == "update" and self._source.has_any_order
-        places_rows = places_rows and self._state.has_stable_row_ids
+        """An empty set of matches. With stable row ids they have the order of the table: then ids take few bytes."""
+        in_table_order = not patches and self._clauses.matched == "update" and self._source.has_random_access
+        in_table_order = in_table_order and self._state.has_stable_row_ids
         return RowMatches(
             self._clauses,
             compile_conditions(self._state, self._clauses, self._fit),
             self._source.num_rows,
             moves_updated=not patches,
             memory_bytes=self._limit_bytes // 8,
-            positions=RowPositions(self._state, self._state.all_places) if places_rows else None,
+            positions=RowPositions(self._state, self._state.all_fragment_indexes) if in_table_order else None,
         )
 
     def _write_rows(
-        self, matches: RowMatches, files: NewFiles, joined: str, finish: Callable[[Merged], Plan[T]]
+        self, matches: RowMatches, files: NewFiles, joined: str, finish: Callable[[PreparedMerge], Plan[T]]
     ) -> Plan[T]:
         state = self._state
-        writer = RowWriter(state, self._source, self._fit, files, self._limit_bytes, self._told(matches))
+        writer = RowWriter(state, self._source, self._fit, files, self._limit_bytes, self._row_progress(matches))
         if self._clauses.matched == "update":
             yield from writer.write_updated(matches)
         keys = yield from self._insert(writer, matches)
@@ -237,30 +237,31 @@ class _Merge:
             fields_for_preserving_frag_bitmap=tuple(field.id for field in state.schema.walk()),
             inserted_rows=keys,
         )
-        made, result = deletion.commit_files(), _result(matches, writer.num_inserted)
-        uploads = [files.publish(made)]
-        return (yield from finish(Merged(operation, deletion.affected, made, uploads, result, joined, files.fragments)))
+        commit_files, result = deletion.commit_files(), _result(matches, writer.num_inserted)
+        uploads = [files.publish(commit_files)]
+        merged = PreparedMerge(operation, deletion.affected, commit_files, uploads, result, joined, files.fragments)
+        return (yield from finish(merged))
 
     def _patch_columns(
-        self, matches: RowMatches, files: NewFiles, joined: str, finish: Callable[[Merged], Plan[T]]
+        self, matches: RowMatches, files: NewFiles, joined: str, finish: Callable[[PreparedMerge], Plan[T]]
     ) -> Plan[T]:
-        """The same where columns are written for the fragments that have matches. files: of inserted rows."""
+        """Write columns for the fragments that have matches. files: receive the inserted rows."""
         state, clauses = self._state, self._clauses
         patcher = ColumnPatcher(state, self._source, self._fit, clauses, self._limit_bytes)
         patches = column_files(state, patcher.schema, clauses.version)
-        told = self._told(matches)
-        writer = RowWriter(state, self._source, self._fit, files, self._limit_bytes, told, pads=False)
+        progress = self._row_progress(matches)
+        writer = RowWriter(state, self._source, self._fit, files, self._limit_bytes, progress, pads=False)
 
         def write() -> Plan[T]:
             offsets = matches.patched()
-            touched = state.places_by_id(list(offsets))
+            touched = state.fragment_indexes_of(list(offsets))
             if patcher.field_ids and touched:
-                changed = yield from patcher.write(matches, patches, told)
-            else:  # rows that were met and stay as they are
-                changed = [state.manifest.fragments[place] for place in touched]
+                changed = yield from patcher.write(matches, patches, progress)
+            else:  # matched rows stay unchanged
+                changed = [state.manifest.fragments[index] for index in touched]
             keys = yield from self._insert(writer, matches)
             yield from files.finish()
-            bitmaps = {one: encode_roaring(rows) for one, rows in offsets.items()}
+            bitmaps = {fragment_id: encode_roaring(rows) for fragment_id, rows in offsets.items()}
             operation = Update(
                 updated_fragments=tuple(changed),
                 new_fragments=tuple(files.fragments),
@@ -269,11 +270,12 @@ class _Merge:
                 inserted_rows=keys,
                 updated_fragment_offsets=bitmaps if state.has_stable_row_ids else {},
             )
-            made = CommitFiles()
-            uploads = [patches.publish(made), files.publish(made)]
+            commit_files = CommitFiles()
+            uploads = [patches.publish(commit_files), files.publish(commit_files)]
             written = [*patches.fragments, *files.fragments]
             result = _result(matches, writer.num_inserted)
-            return (yield from finish(Merged(operation, None, made, uploads, result, joined, written)))
+            merged = PreparedMerge(operation, None, commit_files, uploads, result, joined, written)
+            return (yield from finish(merged))
 
         done: T = yield RollBackOnError(write(), patches.roll_back)
         return done
@@ -286,10 +288,10 @@ class _Merge:
         return None if keys is None else keys.filter()
 
 
-def _places(state: DatasetState, bases: TargetBases) -> tuple[FilePlace, ...]:
-    if not bases.are_asked_for:
-        raise OperationError("target_bases cannot be empty: leave it out, and files go to the table's own folder")
-    return bases.places(state, state.manifest.base_paths)
+def _folders(state: DatasetState, bases: TargetBases) -> tuple[DataFolder, ...]:
+    if not bases.are_given:
+        raise OperationError("target_bases cannot be empty: leave it out to write into the table's own folder")
+    return bases.folders(state, state.manifest.base_paths)
 
 
 def _result(matches: RowMatches, num_inserted: int) -> ExecuteResult:
@@ -300,19 +302,19 @@ def _result(matches: RowMatches, num_inserted: int) -> ExecuteResult:
     )
 
 
-# -- what follows from the columns of the source -----------------------------------------------------------------------
+# -- decisions based on the columns of the source ----------------------------------------------------------------------
 
 
 def fit_columns(state: DatasetState, clauses: MergeClauses, schema: pa.Schema, *, has_rows: bool = True) -> SourceFit:
-    """What the columns of a source are in the table. Raises `OperationError`, `SchemaError` where they do not fit.
+    """Map the columns of a source to the table. Raises `OperationError` and `SchemaError` if they do not fit.
 
-    has_rows  whether there are any that might be inserted
+    has_rows  whether the source may have rows to insert
     """
     fit = fit_source(schema, state.schema, clauses.version or state.manifest.data_version)
     absent = [name for name in clauses.on if name not in fit.names]
     if absent:
         raise OperationError(
-            f"No field named {absent[0]}: a source has the key columns. Its fields are {', '.join(fit.names)}"
+            f"No field named {absent[0]}: the source needs all key columns. Its fields are {', '.join(fit.names)}"
         )
     if clauses.inserts and has_rows:
         fit.check_insertable()
@@ -320,7 +322,7 @@ def fit_columns(state: DatasetState, clauses: MergeClauses, schema: pa.Schema, *
 
 
 def compile_conditions(state: DatasetState, clauses: MergeClauses, fit: SourceFit) -> MergeConditions:
-    """What clauses ask of rows, bound to the columns of source and table."""
+    """Compile the conditions of the clauses for the columns of source and table."""
     update = rest = None
     if clauses.condition is not None:
         source = pa.schema([pa.field(field.name, field.arrow_type) for field in fit.schema.fields])
@@ -331,13 +333,13 @@ def compile_conditions(state: DatasetState, clauses: MergeClauses, fit: SourceFi
 
 
 def writes_columns(state: DatasetState, clauses: MergeClauses, fit: SourceFit) -> Plan[bool]:
-    """Whether columns are written for the fragments that have matches, not rows; as pylance decides it.
+    """Whether to write columns for the fragments that have matches, instead of rows; decides as pylance does.
 
-    Raises `OperationError` where that was asked for and cannot be.
+    Raises `OperationError` if `write_mode` demands columns and the merge does not support them.
     """
     if clauses.write_mode == "rewrite_rows":
         return False
-    reasons = obstacles(state, fit, clauses)
+    reasons = reasons_not_to_patch(state, fit, clauses)
     if clauses.write_mode == "rewrite_columns":
         if set(fit.names) == set(clauses.on):
             reasons.append("the source carries no column besides the join key")
@@ -353,9 +355,9 @@ def writes_columns(state: DatasetState, clauses: MergeClauses, fit: SourceFit) -
         return True
     if reasons or clauses.matched in ("delete", "fail"):
         return False
-    if clauses.inserts and state.manifest.data_version == V0_1:  # whose fragments have all columns
+    if clauses.inserts and state.manifest.data_version == V0_1:  # its fragments need all columns
         return False
-    return bool(fit.cut_structs) or (yield from _has_key_index(state, clauses))
+    return bool(fit.partial_structs) or (yield from _has_key_index(state, clauses))
 
 
 def _has_key_index(state: DatasetState, clauses: MergeClauses) -> Plan[bool]:
@@ -370,9 +372,10 @@ def _has_key_index(state: DatasetState, clauses: MergeClauses) -> Plan[bool]:
 
 
 def explain_merge(state: DatasetState, clauses: MergeClauses, schema: pa.Schema | None, verbose: bool) -> Plan[str]:
-    """How rows of a schema would be merged, the table's for None; reads no row.
+    """The plan of a merge as text; reads no row.
 
-    verbose  also what is read, by column
+    schema   schema of the source, None for the table's
+    verbose  add the columns that are read
     """
     clauses.check_changes()
     yield Import(COMPILER)
@@ -382,28 +385,28 @@ def explain_merge(state: DatasetState, clauses: MergeClauses, schema: pa.Schema 
     return describe_merge(state, clauses, fit, conditions, patches=patches, verbose=verbose)
 
 
-class _Analysed(LanceError):
-    """A merge was made up to its commit, and is taken back."""
+class _AnalysisDone(LanceError):
+    """Raised to roll back an analyzed merge before its commit; the message is the report."""
 
 
 def analyze_merge(state: DatasetState, clauses: MergeClauses, limit_bytes: int, rows: Rows | AsyncRows) -> Plan[str]:
-    """Merge rows but for the commit, remove the files again, and tell what was done."""
+    """Merge rows without the commit and remove the files again; returns the plan with measurements."""
     source = yield from _pull(clauses, limit_bytes, rows)
     started = time.monotonic()
 
-    def report(merged: Merged) -> Plan[str]:
+    def report(merged: PreparedMerge) -> Plan[str]:
         yield from ()
         fit = fit_columns(state, clauses, source.schema, has_rows=not source.is_empty)
         conditions = compile_conditions(state, clauses, fit)
         patches = merged.operation.update_mode == "rewrite_columns"
-        done = describe_done(merged.result, merged.written, merged.joined, source, time.monotonic() - started)
+        done = measure_merge(merged.result, merged.written, merged.joined, source, time.monotonic() - started)
         text = describe_merge(state, clauses, fit, conditions, patches=patches, verbose=True, done=done)
-        raise _Analysed(text)
+        raise _AnalysisDone(text)
 
     try:
         yield from _Merge(state, clauses, source, limit_bytes).run(report)
-    except _Analysed as analysed:
-        return analysed.message
+    except _AnalysisDone as report_end:
+        return report_end.message
     finally:
         source.close()
     raise AssertionError("a report ends the merge")

@@ -1,4 +1,4 @@
-"""Merges as text: `explain_plan`, and `analyze_plan` with what was done."""
+"""Merges as text: `explain_plan`, and `analyze_plan` with measurements."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class MergeDone:
-    """What a merge did, as the ends of lines of its plan."""
+class MergeMeasurements:
+    """Measurements of a merge, as ends of the lines of its plan."""
 
     merge: str
     join: str
     source: str
 
 
-def describe_done(
+def measure_merge(
     result: Mapping[str, object], written: Sequence[Fragment], joined: str, source: SourceRows, seconds: float
-) -> MergeDone:
-    """What a merge did.
+) -> MergeMeasurements:
+    """Measurements of a merge.
 
-    result   rows by what was done with them
+    result   numbers of inserted, updated and deleted rows
     written  the new data files, a fragment each
-    joined   how keys met
-    seconds  how long that took, from when the source was there
+    joined   the join method
+    seconds  duration after the source was pulled
     """
     num_bytes = sum(file.size_bytes or 0 for fragment in written for file in fragment.files[-1:])
     counts = ", ".join(f"{name}={count}" for name, count in result.items())
     spilled = ", on local disk" if source.is_spilled else ""
-    return MergeDone(
+    return MergeMeasurements(
         f", elapsed={seconds * 1000:.3f}ms, metrics=[bytes_written={num_bytes}, {counts}, "
         f"num_files_written={len(written)}]",
         f", done=[{joined}]",
@@ -56,14 +56,14 @@ def describe_merge(
     *,
     patches: bool,
     verbose: bool,
-    done: MergeDone | None = None,
+    done: MergeMeasurements | None = None,
 ) -> str:
-    """A merge as a tree of what it does.
+    """The steps of a merge as a tree.
 
     patches  whether columns are written for fragments, not rows
-    done     what was done, after the fact
+    done     measurements, after the merge
     """
-    done = done or MergeDone("", "", "")
+    done = done or MergeMeasurements("", "", "")
     on = ", ".join(clauses.on)
     num_rows = int(state.physical_rows.sum())
     read = dict.fromkeys([*clauses.on, *side_columns(conditions.update, TARGET), *_rest_columns(conditions)])
@@ -75,7 +75,7 @@ def describe_merge(
         lines.append(f"  WriteColumns: projection=[{_join(names)}], of fragments with matches")
     else:
         lines.append(f"  WriteRows: projection=[{_join(field.name for field in fit.table.fields)}]")
-        missing = [field.name for field in (*fit.missing, *fit.cut_structs)]
+        missing = [field.name for field in (*fit.missing, *fit.partial_structs)]
         if missing and clauses.matched == "update":
             lines.append(f"    LanceTake: projection=[{_join(missing)}], of matched rows")
     lines.append(
@@ -88,8 +88,8 @@ def describe_merge(
     )
     lines.append(f"    Source: projection=[{_join(fit.names)}]{done.source}")
     if verbose:
-        asked = _join(side_columns(conditions.update, SOURCE)) or "none"
-        lines.append(f"      columns in the condition=[{asked}], types=[{_types(fit)}]")
+        condition_columns = _join(side_columns(conditions.update, SOURCE)) or "none"
+        lines.append(f"      columns in the condition=[{condition_columns}], types=[{_types(fit)}]")
     return "\n".join(lines) + "\n"
 
 

@@ -1,9 +1,9 @@
-"""Columns that a merge writes for the fragments whose rows were met: one more data file each (operations, 2.3).
+"""Columns that a merge writes for fragments with matches: one more data file each (operations, 2.3).
 
-    matched rows of the source, by fragment -> the fragment's columns as they are, with those values in their place
+    matched rows of the source, by fragment -> the fragment's columns, with the new values at the matched rows
 
-Rows keep their addresses, and what is not in the source is neither read nor written. Inserted rows make fragments of
-their own, whose files have the source's columns only.
+Rows keep their addresses. Columns that the source lacks are neither read nor written. Inserted rows go to new
+fragments, whose files have only the source's columns.
 """
 
 from __future__ import annotations
@@ -50,30 +50,30 @@ if TYPE_CHECKING:
     from lance_io.table.manifest.fragment import Fragment
 
 
-def obstacles(state: DatasetState, fit: SourceFit, clauses: MergeClauses) -> list[str]:
-    """Why columns cannot be written in place of rows; nothing where they can."""
-    found = []
+def reasons_not_to_patch(state: DatasetState, fit: SourceFit, clauses: MergeClauses) -> list[str]:
+    """Reasons why the merge cannot write columns instead of rows; empty if it can."""
+    reasons = []
     if not fit.is_partial:
-        found.append("the source covers every dataset column, so there is nothing to skip")
+        reasons.append("the source covers every dataset column, so there is nothing to skip")
     others = [field for field in fit.schema.fields if field.name not in clauses.on]
     if any(field.describe_blobs() is not field for field in fit.schema.fields):
-        found.append("the source carries a blob column")
+        reasons.append("the source carries a blob column")
     if clauses.deletes:
-        found.append("rows are deleted, which patching cannot do")
-    if any(field.is_packed for one in others for field in one.walk()):
-        found.append("these columns of the table are stored together with others")
-    if fit.cut_structs and (clauses.version or state.manifest.data_version) == V2_0:
-        found.append("files of version 2.0 have all members of a struct or none, and pylance could not read them")
-    written = frozenset(field.id for one in others for field in one.walk())
+        reasons.append("rows are deleted, which patching cannot do")
+    if any(field.is_packed for column in others for field in column.walk()):
+        reasons.append("these columns of the table are stored together with others")
+    if fit.partial_structs and (clauses.version or state.manifest.data_version) == V2_0:
+        reasons.append("files of version 2.0 have all members of a struct or none, and pylance could not read them")
+    written = frozenset(field.id for column in others for field in column.walk())
     if file_losing_start(state.manifest.fragments, written, state.schema) is not None:
-        found.append("data files of version 0.1 cannot be read without their first column")
-    return found
+        reasons.append("data files of version 0.1 cannot be read without their first column")
+    return reasons
 
 
 class ColumnPatcher:
-    """Writes the source's columns, but for the key, for all rows of the fragments that have matches.
+    """Writes the source's columns, without the key, for all rows of the fragments that have matches.
 
-    limit_bytes  of the whole change
+    limit_bytes  memory limit of the whole change
     """
 
     def __init__(
@@ -92,60 +92,62 @@ class ColumnPatcher:
         self._projection = Projection(tuple(outputs), None).with_system(ROW_ADDRESS)
 
     def _parts(self, name: str, paths: list[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
-        """The paths of what is read of a column, where that is not all."""
+        """Paths of the members of a column that are read; empty for the whole column."""
         parts = tuple(path for path in paths if path[0] == name)
         return () if parts == ((name,),) else parts
 
     @property
     def schema(self) -> Schema:
-        """Of the files."""
+        """Schema of the files."""
         return Schema(tuple(self._fields), dict(self._state.schema.metadata))
 
     @property
     def field_ids(self) -> tuple[int, ...]:
-        """Of all fields that get other values."""
-        return tuple(field.id for one in self._fields for field in one.walk())
+        """Ids of all fields that get new values."""
+        return tuple(field.id for column in self._fields for field in column.walk())
 
-    def write(self, matches: RowMatches, files: NewFiles, told: RowProgress) -> Plan[list[Fragment]]:
-        """Write the columns; gives the fragments, in which the columns of other files are dead.
+    def write(self, matches: RowMatches, files: NewFiles, progress: RowProgress) -> Plan[list[Fragment]]:
+        """Write the columns; returns the fragments, with tombstones for the old columns.
 
-        files  of `schema`
-        told   is told how many rows have their new values
+        files     data files with `schema`
+        progress  counts the rows with new values
         """
         state, source = self._state, self._source
         row_bytes = source.num_bytes / max(1, source.num_rows) + POSITION_BYTES
-        num_bytes = int(row_bytes * max(source.num_rows, matches.num_updated))  # one row may be for many
-        positions = RowPositions(state, state.all_places)
+        num_bytes = int(row_bytes * max(source.num_rows, matches.num_updated))  # a source row may match many rows
+        positions = RowPositions(state, state.all_fragment_indexes)
         rows = PlacedRows(self._rows_schema(), positions.num_rows, num_bytes, self._limit_bytes // 8)
-        num_met = np.zeros(len(state.all_places), np.int64)
+        num_matched = np.zeros(len(state.all_fragment_indexes), np.int64)
         then = partial(self._patch, rows, positions)
         changed: list[Fragment] = []
         try:
-            yield from self._place(matches, rows, positions, num_met)
-            for place in np.flatnonzero(num_met).tolist():
-                written = yield from write_fragment_columns(state, place, files, self._scan, then)
+            yield from self._route_values(matches, rows, positions, num_matched)
+            for index in np.flatnonzero(num_matched).tolist():
+                written = yield from write_fragment_columns(state, index, files, self._scan, then)
                 changed.append(self._without_old(written))
-                told.add(int(num_met[place]))
+                progress.add(int(num_matched[index]))
         finally:
             rows.close()
         return changed
 
     def _rows_schema(self) -> pa.Schema:
-        """Of what the source has for a row."""
+        """Schema of the new values of a row."""
         outputs = zip(self._fields, self._projection.outputs, strict=False)
         return pa.schema([pa.field(field.name, output.field.type) for field, output in outputs])
 
-    def _place(self, matches: RowMatches, rows: PlacedRows, positions: RowPositions, num_met: IntArray) -> Plan[None]:
-        """Bring values of the source to where they belong. num_met: is told how many each fragment has."""
+    def _route_values(
+        self, matches: RowMatches, rows: PlacedRows, positions: RowPositions, num_matched: IntArray
+    ) -> Plan[None]:
+        """Add the new values to `rows` at the positions of their rows. num_matched: counts them by fragment."""
         ranges = iter(matches.updated())
-        while (found := (yield Compute(partial(next, ranges, None), lambda: 1 << 20))) is not None:
-            start, end, pairs = found
+        while (matched := (yield Compute(partial(next, ranges, None), lambda: 1 << 20))) is not None:
+            start, end, pairs = matched
             numbers_here = values_of(pairs.column(ROW))
             for first, chosen, load in self._source.pieces_of(numbers_here, start, end):
                 piece, part = (yield from load), pairs[chosen]
                 addresses = values_of(part.column(ROW_ADDRESS))
-                places = self._state.places_of((addresses >> np.uint64(32)).astype(np.int64))
-                num_met += np.bincount(places, minlength=len(num_met))
+                indexes = self._state.find_fragment_indexes((addresses >> np.uint64(32)).astype(np.int64))
+                num_matched += np.bincount(indexes, minlength=len(num_matched))
                 put = partial(self._put, piece, first, part, rows, positions.of(addresses))
                 yield Compute(put, partial(getattr, piece, "nbytes"))
 
@@ -182,28 +184,28 @@ class ColumnPatcher:
     def _without_old(self, fragment: Fragment) -> Fragment:
         dead = set(self.field_ids)
         files = tuple(
-            replace(file, fields=tuple(TOMBSTONE if one in dead else one for one in file.fields))
+            replace(file, fields=tuple(TOMBSTONE if field_id in dead else field_id for field_id in file.fields))
             for file in fragment.files[:-1]
         )
         return replace(fragment, files=(*files, fragment.files[-1]))
 
 
 def _patched(rows: PlacedRows, positions: RowPositions, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of the table with the values of `rows` where these belong."""
+    """A batch of the table with the values of `rows` at their positions."""
     addresses = batch.column(ROW_ADDRESS)
-    places, new = rows.find(positions.of(values_of(addresses)))
-    if not len(places):
+    updated, new = rows.find(positions.of(values_of(addresses)))
+    if not len(updated):
         return batch
     names = new.schema.names
     known = [batch.column(name) for name in names]
     values = [
-        one if one.type == other.type else one.cast(other.type) for one, other in zip(new.columns, known, strict=True)
+        value if value.type == old.type else value.cast(old.type) for value, old in zip(new.columns, known, strict=True)
     ]
-    return pa.RecordBatch.from_arrays([*put_rows(known, places, values, names), addresses], [*names, ROW_ADDRESS])
+    return pa.RecordBatch.from_arrays([*put_rows(known, updated, values, names), addresses], [*names, ROW_ADDRESS])
 
 
 def _paths(field: Field, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Paths of what a source has of a column: its leaves within structs."""
+    """Paths of the members of a column that a source has: its leaves within structs."""
     if field.logical_type != "struct" or field.holds_blobs or not field.children:
         yield path
         return

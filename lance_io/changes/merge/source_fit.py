@@ -1,7 +1,7 @@
-"""The columns of a source against those of the table (spec: operations, 2.2 and 2.3).
+"""Maps the columns of a source to those of the table (spec: operations, 2.2 and 2.3).
 
-A source may lack columns, and members of structs; a column that it has fits as one of rows that are appended. Of types
-that are not the table's those are taken whose every value the table's type has.
+A source may lack columns, and members of structs. Its columns must fit as in an append. Another type than the table's
+is accepted if the cast is lossless: the table's type can hold each of its values.
 """
 
 from __future__ import annotations
@@ -31,61 +31,62 @@ _FLOAT_BITS = {pa.float16(): 16, pa.float32(): 32, pa.float64(): 64}
 
 @dataclass(frozen=True, eq=False)
 class SourceFit:
-    """What the columns of a source are in a table.
+    """The columns of a source, mapped to a table.
 
-    schema       of its rows as `rows` gives them: fields of the table, in the table's order, without those it lacks
-    given_order  the same fields, in the order in which they came
-    places       which column of a batch each is
-    types        what each is cast to, None where it has the table's type
-    table        the table's schema
+    schema          schema of the result of `rows`: the table's fields that the source has, in the table's order
+    given_order     the same fields, in the source's order
+    column_indexes  index of each field's column in batches of the source
+    types           types to cast to, None for columns of the table's type
+    table           the table's schema
     """
 
     schema: Schema
     given_order: Schema
-    places: tuple[int, ...]
+    column_indexes: tuple[int, ...]
     types: tuple[pa.DataType | None, ...]
     table: Schema
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its top-level columns, in the order of the table."""
+        """Top-level columns of the source, in the order of the table."""
         return tuple(field.name for field in self.schema.fields)
 
     @property
     def missing(self) -> list[Field]:
-        """Top-level columns that it lacks."""
+        """Top-level columns of the table that the source lacks."""
         known = {field.id for field in self.schema.fields}
         return [field for field in self.table.fields if field.id not in known]
 
     @property
-    def cut_structs(self) -> list[Field]:
-        """Columns of the table of which it has some members only."""
+    def partial_structs(self) -> list[Field]:
+        """Struct columns of the table of which the source lacks members."""
         whole = {field.id: field for field in self.table.fields}
         return [whole[field.id] for field in self.schema.fields if _lacks_members(field, whole[field.id])]
 
     @property
     def is_partial(self) -> bool:
-        """Whether the source lacks anything."""
-        return bool(self.missing or self.cut_structs)
+        """Whether the source lacks columns or members."""
+        return bool(self.missing or self.partial_structs)
 
     def rows(self, batch: pa.RecordBatch, positions: pa.Array | None = None) -> list[pa.Array]:
         """The columns of a batch, or of some of its rows. Raises `OperationError` for a value that cannot be cast."""
-        columns = [batch.column(place) for place in self.places]
+        columns = [batch.column(index) for index in self.column_indexes]
         if positions is not None:
             columns = [column.take(positions) for column in columns]
-        return [one if to is None else _cast(one, to) for one, to in zip(columns, self.types, strict=True)]
+        return [column if to is None else _cast(column, to) for column, to in zip(columns, self.types, strict=True)]
 
     def column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
-        """One column of a batch, by the table's name."""
+        """A column of a batch, by the table's name."""
         number = self.names.index(name)
-        found, to = batch.column(self.places[number]), self.types[number]
-        return found if to is None else _cast(found, to)
+        column, to = batch.column(self.column_indexes[number]), self.types[number]
+        return column if to is None else _cast(column, to)
 
     def check_insertable(self) -> None:
-        """Raise `OperationError` where rows of the source cannot be inserted, as they lack what may not be null."""
+        """Raise `OperationError` if the source lacks columns or members that must not be null in inserted rows."""
         lacking = [field.name for field in self.missing if not field.nullable]
         given = {field.id: field for field in self.schema.fields}
-        lacking += [name for one in self.cut_structs for name in _missing_members(given[one.id], one, one.name)]
+        for whole in self.partial_structs:
+            lacking += _missing_members(given[whole.id], whole, whole.name)
         if lacking:
             names = ", ".join(f'"{name}"' for name in lacking)
             raise OperationError(
@@ -95,31 +96,31 @@ class SourceFit:
 
 
 def fit_source(given: pa.Schema, table: Schema, version: FileVersion) -> SourceFit:
-    """What the columns of a source are in a table.
+    """Map the columns of a source to a table.
 
-    version  of the files that are written
-    Raises `SchemaError` for a column that the table lacks, and for one of a type that does not fit.
+    version  version of the new files
+    Raises `SchemaError` for a column that the table lacks, and for a type that does not fit.
     """
     casts = [_lossless(field, table) for field in given]
     fields = [field if to is None else field.with_type(to) for field, to in zip(given, casts, strict=True)]
-    stored = _without_demands(schema_of(pa.schema(fields, metadata=given.metadata)))
-    fit = fit_part(stored, _without_demands(table), version)
+    stored = _all_nullable(schema_of(pa.schema(fields, metadata=given.metadata)))
+    fit = fit_part(stored, _all_nullable(table), version)
     original = {field.id: field for field in table.walk()}
-    in_order = tuple(_with_demands(field, original) for field in fit.fields)
-    by_id = {field.id: place for place, field in enumerate(in_order)}
-    places = tuple(by_id[field.id] for field in table.fields if field.id in by_id)
+    in_order = tuple(_with_nullability(field, original) for field in fit.fields)
+    by_id = {field.id: index for index, field in enumerate(in_order)}
+    column_indexes = tuple(by_id[field.id] for field in table.fields if field.id in by_id)
     metadata = dict(table.metadata)
     return SourceFit(
-        Schema(tuple(in_order[place] for place in places), metadata),
+        Schema(tuple(in_order[index] for index in column_indexes), metadata),
         Schema(in_order, metadata),
-        places,
-        tuple(casts[place] for place in places),
+        column_indexes,
+        tuple(casts[index] for index in column_indexes),
         table,
     )
 
 
-def _without_demands(schema: Schema) -> Schema:
-    """A schema of which everything may be absent."""
+def _all_nullable(schema: Schema) -> Schema:
+    """The schema with all fields nullable."""
 
     def relaxed(field: Field) -> Field:
         return replace(field, nullable=True, children=tuple(relaxed(child) for child in field.children))
@@ -127,37 +128,37 @@ def _without_demands(schema: Schema) -> Schema:
     return Schema(tuple(relaxed(field) for field in schema.fields), dict(schema.metadata))
 
 
-def _with_demands(field: Field, original: dict[int, Field]) -> Field:
+def _with_nullability(field: Field, original: dict[int, Field]) -> Field:
     known = original.get(field.id, field)
     return replace(
-        field, nullable=known.nullable, children=tuple(_with_demands(child, original) for child in field.children)
+        field, nullable=known.nullable, children=tuple(_with_nullability(child, original) for child in field.children)
     )
 
 
 def _lacks_members(given: Field, whole: Field) -> bool:
     if whole.holds_blobs or whole.logical_type != "struct":
-        return False  # lists come as they are; members that their items lack are null
+        return False  # lists replace the old ones; members that their items lack become null
     by_id = {child.id: child for child in given.children}
     return any(child.id not in by_id or _lacks_members(by_id[child.id], child) for child in whole.children)
 
 
 def _missing_members(given: Field, whole: Field, path: str) -> list[str]:
     by_id = {child.id: child for child in given.children}
-    found: list[str] = []
+    missing: list[str] = []
     for child in whole.children:
         name = f"{path}.{child.name}"
         if child.id not in by_id:
-            found += [] if child.nullable else [name]
+            missing += [] if child.nullable else [name]
         elif _lacks_members(by_id[child.id], child):
-            found += _missing_members(by_id[child.id], child, name)
-    return found
+            missing += _missing_members(by_id[child.id], child, name)
+    return missing
 
 
 # -- types -----------------------------------------------------------------------------------------------------------
 
 
 def _lossless(given: pa.Field, table: Schema) -> pa.DataType | None:
-    """The type of the table's column, where that has every value of the given one; None where nothing is cast."""
+    """The type of the table's column if a lossless cast to it is needed, else None."""
     known = next((field for field in table.fields if field.name == given.name), None)
     if known is None or known.holds_blobs or known.extension_name is not None:
         return None
@@ -196,53 +197,52 @@ def _cast(array: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def joined_struct(given: pa.Array, target: pa.Array, given_field: Field, whole: Field) -> pa.Array:
-    """A struct of which some members come from the source and the others from the table.
+    """Merge a struct: members that the source has come from it, the others from the table.
 
-    A row is null where both are.
+    A row is null if both structs are null.
     """
     by_id = {child.id: number for number, child in enumerate(given_field.children)}
     members = []
     for number, child in enumerate(whole.children):
-        place = by_id.get(child.id)
+        index = by_id.get(child.id)
         known = _member(target, number)
-        if place is None:
+        if index is None:
             members.append(known)
             continue
-        new, new_field = _member(given, place), given_field.children[place]
+        new, new_field = _member(given, index), given_field.children[index]
         members.append(joined_struct(new, known, new_field, child) if _lacks_members(new_field, child) else new)
     absent = pc.and_(given.is_null(), target.is_null())
-    fields = [pa.field(child.name, one.type, True) for child, one in zip(whole.children, members, strict=True)]
+    fields = [pa.field(child.name, member.type, True) for child, member in zip(whole.children, members, strict=True)]
     return pa.StructArray.from_arrays(members, fields=fields, mask=absent if absent.true_count else None)
 
 
 def _member(struct: pa.Array, number: int) -> pa.Array:
-    """A member, null where the struct is."""
+    """A member of a struct; null if the struct is null."""
     return pc.struct_field(struct, [number])
 
 
 def padded_struct(given: pa.Array, given_field: Field, whole: Field) -> pa.Array:
-    """A struct with all members of the table's, those that the source lacks being null."""
+    """A struct with all members of the table's; those that the source lacks are null."""
     nothing = pa.nulls(len(given), whole.arrow_type)
     return joined_struct(given, nothing, given_field, whole)
 
 
 def arranged(array: pa.Array, given: Field, wanted: Field, to: pa.DataType) -> pa.Array:
-    """A column of the source with the members of structs in another order, and of a type that says the same.
+    """A column of the source with the members of structs in the order of `wanted`, cast to an equivalent type.
 
-    given, wanted  the field as it comes and as it is to be, with the same members but for lists, whose items may lack
-                   some
-    to             the type of arrays of `wanted`
+    given, wanted  source and target fields, with the same members, except that items of lists may lack some
+    to             Arrow type of `wanted`
     """
     if not wanted.children or wanted.holds_blobs or isinstance(to, pa.BaseExtensionType):
         return array if array.type == to else array.cast(to)
     if pt.is_struct(to):
-        by_id = {child.id: place for place, child in enumerate(given.children)}
+        by_id = {child.id: index for index, child in enumerate(given.children)}
         members = []
         for number, child in enumerate(wanted.children):
-            place, dtype = by_id.get(child.id), to.field(number).type
-            absent = place is None
-            member = pa.nulls(len(array), dtype) if absent else array.field(place)
-            members.append(member if absent else arranged(member, given.children[place or 0], child, dtype))
+            index, dtype = by_id.get(child.id), to.field(number).type
+            absent = index is None
+            member = pa.nulls(len(array), dtype) if absent else array.field(index)
+            members.append(member if absent else arranged(member, given.children[index or 0], child, dtype))
         mask = array.is_null() if array.null_count else None
         return pa.StructArray.from_arrays(members, fields=list(to), mask=mask)
     if pt.is_list(to) or pt.is_large_list(to):

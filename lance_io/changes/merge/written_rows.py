@@ -1,9 +1,9 @@
-"""Rows that a merge writes as a whole: updated ones in the order of the source, then inserted ones (operations, 2.3).
+"""Whole rows that a merge writes: updated rows in the order of the source, then inserted rows (operations, 2.3).
 
-Updated ones that keep stable ids come in the order of the table, as in pylance, where ids take few bytes; but of a
-source that is on local disk in its own order.
+Updated rows with stable ids are written in the order of the table, as in pylance: then the ids take few bytes. If the
+source is on local disk, they keep its order.
 
-Columns that the source lacks come from the table for updated rows, and are null for inserted ones.
+Columns that the source lacks come from the table for updated rows, and are null for inserted rows.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 
 
 def whole_schema(fit: SourceFit) -> Schema:
-    """The schema of the files of whole rows: what the source has as it comes, the rest as the table has it."""
+    """Schema of files of whole rows: fields of the source as the source has them, the others as in the table."""
     given = {field.id: field for field in fit.schema.fields}
-    cut = {field.id for field in fit.cut_structs}
+    cut = {field.id for field in fit.partial_structs}
     fields = (given[field.id] if field.id in given and field.id not in cut else field for field in fit.table.fields)
     return Schema(tuple(fields), dict(fit.table.metadata))
 
@@ -60,9 +60,10 @@ def whole_schema(fit: SourceFit) -> Schema:
 class RowWriter:
     """Writes whole rows.
 
-    files        new data files of `whole_schema`; without `pads` of the source's columns
-    limit_bytes  of the whole change
-    pads         inserted rows have all columns of the table
+    files        new data files of `whole_schema`; without `pads` they have the source's columns
+    limit_bytes  memory limit of the whole change
+    progress     counts the written rows
+    pads         whether inserted rows have all columns of the table
     """
 
     def __init__(
@@ -72,18 +73,18 @@ class RowWriter:
         fit: SourceFit,
         files: NewFiles,
         limit_bytes: int,
-        told: RowProgress,
+        progress: RowProgress,
         *,
         pads: bool = True,
     ) -> None:
         self.num_inserted = 0
         self._state = state
-        self._told = told
+        self._progress = progress
         self._source = source
         self._pads = pads and fit.is_partial
-        cut = {field.id for field in fit.cut_structs} if pads else set()
-        placed = zip(fit.schema.fields, fit.places, strict=True)
-        self._whole = {field.id: place for field, place in placed if field.id not in cut}
+        cut = {field.id for field in fit.partial_structs} if pads else set()
+        indexed = zip(fit.schema.fields, fit.column_indexes, strict=True)
+        self._whole = {field.id: index for field, index in indexed if field.id not in cut}
         self._fields = [self._written_field(field) for field in (fit.table if pads else fit.schema).fields]
         self._fit = fit
         self._files = files
@@ -92,13 +93,13 @@ class RowWriter:
         self._target = _TargetColumns(state, fit, limit_bytes) if self._pads else None
 
     def write_updated(self, matches: RowMatches) -> Plan[None]:
-        """Write the rows that have matches that count."""
+        """Write the updated rows."""
         if matches.positions is not None:
-            yield from self._write_placed(matches)
+            yield from self._write_in_table_order(matches)
             return
         ranges = iter(matches.updated())
-        while (found := (yield Compute(partial(next, ranges, None), lambda: 1 << 20))) is not None:
-            start, end, pairs = found
+        while (matched := (yield Compute(partial(next, ranges, None), lambda: 1 << 20))) is not None:
+            start, end, pairs = matched
             rows = values_of(pairs.column(ROW))
             for first, chosen, load in self._source.pieces_of(rows, start, end):
                 piece = yield from load
@@ -106,7 +107,7 @@ class RowWriter:
             if ROW_ID in pairs.schema.names:
                 self._ids.append(values_of(pairs.column(ROW_ID)))
 
-    def _write_placed(self, matches: RowMatches) -> Plan[None]:
+    def _write_in_table_order(self, matches: RowMatches) -> Plan[None]:
         if not matches.num_updated:
             return
         sizes = yield Compute(self._source.sizes, lambda: 1 << 20)
@@ -120,11 +121,11 @@ class RowWriter:
                 self._ids.append(values_of(pairs.column(ROW_ID)))
 
     def _gathered(self, rows: IntArray) -> list[pa.Array]:
-        """The columns of the source, of rows of any pieces."""
+        """The columns of source rows, gathered from any pieces."""
         parts, chosen = [], []
-        for piece, positions, places in self._source.rows_of(rows):
+        for piece, positions, indices in self._source.rows_of(rows):
             parts.append(self._given(piece, positions))
-            chosen.append(places)
+            chosen.append(indices)
         if len(parts) == 1:
             return parts[0]
         order = numbers(np.argsort(np.concatenate(chosen)))
@@ -145,7 +146,7 @@ class RowWriter:
             yield from self._add_with_target(given, pairs.column(ROW_ADDRESS))
 
     def _parts(self, sizes: IntArray) -> Iterator[tuple[int, int]]:
-        """Rows that are written at once: of the source's so many bytes, and what the table's columns let expect."""
+        """Ranges of rows that are written at once, limited by the bytes of source rows and expected target rows."""
         for first, last in cut_by_size(sizes, self._batch_bytes):
             start = first
             while start < last:
@@ -154,7 +155,7 @@ class RowWriter:
                 start = end
 
     def _given(self, piece: pa.RecordBatch, positions: IntArray) -> list[pa.Array]:
-        """The columns of the source, of some rows of a piece."""
+        """The columns of some rows of a piece of the source."""
         is_all = len(positions) == piece.num_rows and (positions == np.arange(piece.num_rows)).all()
         return self._fit.rows(piece, None if is_all else numbers(positions))
 
@@ -172,22 +173,22 @@ class RowWriter:
     def _joined(self, given: Sequence[pa.Array], others: pa.RecordBatch) -> list[pa.Array]:
         fit = self._fit
         by_id = {field.id: (field, array) for field, array in zip(fit.schema.fields, given, strict=True)}
-        cut = {field.id for field in fit.cut_structs}
-        found = []
+        cut = {field.id for field in fit.partial_structs}
+        columns = []
         for field in fit.table.fields:
             if field.id not in by_id:
-                found.append(others.column(field.name))
+                columns.append(others.column(field.name))
             elif field.id in cut:
                 given_field, array = by_id[field.id]
-                found.append(joined_struct(array, others.column(field.name), given_field, field))
+                columns.append(joined_struct(array, others.column(field.name), given_field, field))
             else:
-                found.append(by_id[field.id][1])
-        return found
+                columns.append(by_id[field.id][1])
+        return columns
 
     def write_inserted(self, matches: RowMatches, keys: InsertedKeys | None) -> Plan[None]:
-        """Write the rows that have no match.
+        """Write the source rows without a match.
 
-        keys  is told which keys they have
+        keys  receives their keys
         """
         for first, last, load in self._source.pieces():
             positions = np.flatnonzero(~matches.is_matched[first:last])
@@ -205,32 +206,32 @@ class RowWriter:
         if not self._pads:
             return list(given)
         by_id = {field.id: (field, array) for field, array in zip(fit.schema.fields, given, strict=True)}
-        cut = {field.id for field in fit.cut_structs}
-        found = []
+        cut = {field.id for field in fit.partial_structs}
+        columns = []
         for field in fit.table.fields:
             if field.id not in by_id:
-                found.append(pa.nulls(num_rows, _written_type(field)))
+                columns.append(pa.nulls(num_rows, _written_type(field)))
             elif field.id in cut:
                 given_field, array = by_id[field.id]
-                found.append(padded_struct(array, given_field, field))
+                columns.append(padded_struct(array, given_field, field))
             else:
-                found.append(by_id[field.id][1])
-        return found
+                columns.append(by_id[field.id][1])
+        return columns
 
     def _add(self, arrays: list[pa.Array]) -> Plan[None]:
         fields = [field.with_type(array.type) for field, array in zip(self._fields, arrays, strict=True)]
         batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
         yield from self._files.add(batch)
-        self._told.add(batch.num_rows)
+        self._progress.add(batch.num_rows)
 
     def _written_field(self, field: Field) -> pa.Field:
-        """A column as it comes: of the source, with what that says of it, or of the table, whose blobs are bytes."""
+        """Arrow field of a column: the source's, with its metadata, or the table's, with blobs as bytes."""
         if field.id in self._whole:
             return self._source.schema.field(self._whole[field.id]).with_name(field.name)
         return with_binaries(field, marked=True).to_arrow()
 
     def fragments(self) -> Plan[tuple[Fragment, ...]]:
-        """The new fragments, each with the stable ids of the updated rows in it."""
+        """The new fragments, with the stable ids of their updated rows."""
         ids = np.concatenate(self._ids) if self._ids else None
         return with_row_ids(self._state, self._files.fragments, ids)
 
@@ -240,10 +241,10 @@ def _written_type(field: Field) -> pa.DataType:
 
 
 class _TargetColumns:
-    """Columns of the table that the source lacks, of rows given by address."""
+    """Reads columns that the source lacks from the table, for rows given by address."""
 
     def __init__(self, state: DatasetState, fit: SourceFit, limit_bytes: int) -> None:
-        wanted = {field.id for field in (*fit.missing, *fit.cut_structs)}
+        wanted = {field.id for field in (*fit.missing, *fit.partial_structs)}
         names = [field.name for field in state.schema.fields if field.id in wanted]
         projection = project(state.schema, names).with_system(ROW_ADDRESS)
         self._state = state
@@ -251,14 +252,14 @@ class _TargetColumns:
         self.payloads = BlobPayloads(state, projection, limit_bytes // 8)
         types = projection.arrow_schema.types
         fitting = int(limit_bytes / 16 / row_bytes(state, types))
-        # Where no request has to be waited for, what the columns take is found by reading one row first.
+        # On a local disk, where requests are quick, the size of rows is measured by reading a single row first.
         is_unknown = state.is_local and not all(map(has_width, types))
         self.at_once = RowsAtOnce(limit_bytes // 16, 1 if is_unknown else fitting)
 
     def take(self, addresses: npt.NDArray[np.uint64]) -> Plan[pa.Table]:
-        """Rows, with their addresses; blobs as descriptions, of which `payloads` makes bytes."""
+        """Rows with their addresses; blobs are descriptions, which `payloads` replaces by bytes."""
         signed = addresses.astype(np.int64)
-        places = self._state.places_of(signed >> OFFSET_BITS)
-        taken = yield from take_grouped(self._state, group_rows(places, signed & OFFSET_MASK), self._take)
-        self.at_once.saw(taken.num_rows, taken.nbytes)
+        indexes = self._state.find_fragment_indexes(signed >> OFFSET_BITS)
+        taken = yield from take_grouped(self._state, group_rows(indexes, signed & OFFSET_MASK), self._take)
+        self.at_once.record(taken.num_rows, taken.nbytes)
         return taken

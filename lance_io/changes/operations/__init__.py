@@ -1,6 +1,6 @@
-"""OPERATIONS as values: those of users in pylance's form, and those of `table/`.
+"""OPERATIONS as values: the public ones in pylance's form, and those of `table/`.
 
-lance_operation, convert   pylance's classes, to and from the table's
+lance_operation, convert   pylance's classes, and their conversion to and from the table's
 transaction_history        transactions of past versions
-schema_fit                 a schema of input against the table's
+schema_fit                 checks of input schemas against the table's
 """

@@ -1,9 +1,9 @@
-"""Transactions between their public form and that which commits work with.
+"""Conversion of transactions between their public form and the stored form, which commits use.
 
-The public one is plain values with pylance's names, which jobs send around and may change; that of the table room is
-checked, bound to a table's field ids, and keeps what other writers put into fragments. Classes and fields have the same
-names in both, so that a field is converted by its name (`_FIELDS`), and an operation by its fields. Decision 006 says
-why there are two.
+The public form has plain values with pylance's names; jobs exchange and may change them. The stored form, in `table/`,
+is checked, refers to a table's field ids, and keeps unknown data of other writers in fragments. Classes and fields have
+the same names in both, so a field is converted by its name (`_FIELDS`), and an operation by its fields. Decision 006
+explains why there are two.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ _SHOWN: Final = frozenset({*_COMMITTED, "Clone"})
 
 
 def to_stored(transaction: Transaction | StoredTransaction, table: Manifest | None) -> StoredTransaction:
-    """The form that is committed; what has it already stays as it is.
+    """Convert a transaction to the stored form; returns a stored one unchanged.
 
-    table  a version whose field ids a schema without ids keeps by name; None when there is no table
-    Raises `UsageError` for values that make no sense, `UnsupportedError` for operations that are not committed.
+    table  a schema without ids takes the field ids of this version, by name; None if there is no table
+    Raises `UsageError` for invalid values, `UnsupportedError` for operations that this release does not commit.
     """
     if isinstance(transaction, StoredTransaction):
         return transaction
@@ -80,9 +80,9 @@ def _operation(operation: LanceOperation.BaseOperation, table: Manifest | None) 
 
 
 def to_public(transaction: StoredTransaction) -> Transaction:
-    """What users see of a transaction; operations that have no public form are a plain `BaseOperation`."""
-    found, name = transaction.operation, transaction.name
-    operation = _public(getattr(LanceOperation, name), found) if name in _SHOWN else LanceOperation.BaseOperation()
+    """Convert a transaction to the public form; operations without one become a plain `BaseOperation`."""
+    stored, name = transaction.operation, transaction.name
+    operation = _public(getattr(LanceOperation, name), stored) if name in _SHOWN else LanceOperation.BaseOperation()
     return Transaction(transaction.read_version, operation, transaction.uuid, dict(transaction.properties))
 
 
@@ -90,7 +90,7 @@ def to_public(transaction: StoredTransaction) -> Transaction:
 
 
 def _to_stored_part(kind: type[Any], public: Any, **bound: Any) -> Any:
-    """The table's form of an operation, or of a part of one. What is None, or not there, has its default.
+    """The stored form of an operation, or of a part of one. Fields that are None, or missing, get their default.
 
     bound  fields that depend on the table
     """
@@ -104,7 +104,7 @@ def _to_stored_part(kind: type[Any], public: Any, **bound: Any) -> Any:
 def _public(kind: type[Any], stored: Any, **added: Any) -> Any:
     """The public form of an operation, or of a part of one.
 
-    added  fields that the table's form does not have
+    added  fields that the stored form does not have
     """
     for each in fields(kind):
         if each.name not in added:
@@ -114,13 +114,13 @@ def _public(kind: type[Any], stored: Any, **added: Any) -> Any:
 
 
 def _all(convert: Callable[[Any], Any], values: Iterable[Any]) -> tuple[Any, ...]:
-    return tuple([convert(one) for one in values])
+    return tuple([convert(value) for value in values])
 
 
 def _schema(schema: LanceSchema | pa.Schema, table: Manifest | None = None) -> Schema:
     """A schema with ids: its own, or the table's for fields of the same name and type, or new ones.
 
-    New ones follow those that the table ever used, also in fields that it dropped: their values are still in files.
+    New ids follow all ids that the table ever used, also in dropped fields, whose values are still in files.
     """
     if isinstance(schema, LanceSchema):
         return schema._schema
@@ -133,28 +133,28 @@ def _schema(schema: LanceSchema | pa.Schema, table: Manifest | None = None) -> S
 
 
 def _schema_of_files(schema: Schema, fragments: Iterable[Fragment], table: Manifest | None) -> Schema:
-    """The schema of an Overwrite, with blobs of the kind that its files hold.
+    """The schema of an Overwrite, with blobs of the kind in its files.
 
-    Blobs of the second kind have members. Files count their ids in where they stand, but those that pylance writes to
-    replace a table count them behind all others: of the two, that is taken which has the columns of the files.
+    Blobs of the second kind have members. Their ids are usually numbered in pre-order; in files that pylance writes to
+    replace a table they follow all other ids. The numbering that matches the columns of the files is used.
     """
     files = [file for fragment in fragments for file in fragment.files]
     version: FileVersion = DEFAULT_VERSION if table is None else table.data_version
     version = max((file.version for file in files), default=version)
     numbered = of_version(schema, version)
     columns = {field.id for field in numbered.leaves()}
-    if numbered is schema or all(one in columns for file in files for one in file.fields):
+    if numbered is schema or all(field_id in columns for file in files for field_id in file.fields):
         return numbered
     return of_version(schema, version, keeps_ids=True)
 
 
 def _with_ids(given: Iterable[Field], known: Iterable[Field], ids: Iterator[int]) -> tuple[Field, ...]:
-    """Fields with the ids of those that are known; what encloses a new field may be known."""
+    """Fields with the ids of known fields; a known field may contain new ones."""
     by_name = number_names(known)
     fields = []
     for key, field in number_names(given).items():
         old = by_name.get(key)
-        if old is not None and old.holds_blobs and field.holds_blobs:  # however its values are handed over
+        if old is not None and old.holds_blobs and field.holds_blobs:  # the form of the values does not matter
             fields.append(replace(old, nullable=field.nullable))
             continue
         if old is not None and old.logical_type != field.logical_type:
@@ -176,7 +176,7 @@ def _to_stored_index(index: Index) -> IndexMetadata:
         index_version=index.index_version,
         created_at=created,
         base_id=index.base_id,
-        files=[table_pb2.IndexFile(path=one.path, size_bytes=one.size_bytes) for one in index.files or ()],
+        files=[table_pb2.IndexFile(path=file.path, size_bytes=file.size_bytes) for file in index.files or ()],
         covering_fields=list(index.covering_fields),
     )
     if index.index_details is not None:
@@ -196,15 +196,15 @@ def _public_index(index: IndexMetadata) -> Index:
         index_version=message.index_version,
         created_at=EPOCH + message.created_at * _MILLISECOND if message.HasField("created_at") else None,
         base_id=index.base_id,
-        files=[IndexFile(one.path, one.size_bytes) for one in message.files] or None,
+        files=[IndexFile(file.path, file.size_bytes) for file in message.files] or None,
         index_details=(details.type_url, details.value) if message.HasField("index_details") else None,
         covering_fields=list(index.covering_fields),
     )
 
 
-# -- what is of one name ----------------------------------------------------------------------------------------------
+# -- converters by the name of a field --------------------------------------------------------------------------------
 
-_Pair: TypeAlias = "tuple[Callable[[Any], Any], Callable[[Any], Any]]"  # to the table's form, and to the public one
+_Pair: TypeAlias = "tuple[Callable[[Any], Any], Callable[[Any], Any]]"  # to the stored form, and to the public one
 
 
 def _same(value: Any) -> Any:
@@ -216,7 +216,7 @@ def _each(stored: Callable[[Any], Any], public: Callable[[Any], Any]) -> _Pair:
 
 
 def stored_base(base: DatasetBasePath, base_id: int | None = None) -> BasePath:
-    """The table's form of a base path; without an id of its own it gets `base_id`, or 0, which a commit replaces."""
+    """The stored form of a base path; without an id it gets `base_id`, or 0, which a commit replaces."""
     return BasePath(base.id or base_id or 0, base.path, base.is_dataset_root, base.name)
 
 
@@ -263,8 +263,10 @@ _FIELDS: Final[dict[str, _Pair]] = {
     "table_metadata_updates": _UPDATES,
     "schema_metadata_updates": _UPDATES,
     "field_metadata_updates": (
-        lambda updates: {field_id: _to_stored_part(ops.UpdateMap, one) for field_id, one in updates.items()},
-        lambda updates: {field_id: _public(LanceOperation.UpdateMap, one) for field_id, one in updates.items()} or None,
+        lambda updates: {field_id: _to_stored_part(ops.UpdateMap, update) for field_id, update in updates.items()},
+        lambda updates: (
+            {field_id: _public(LanceOperation.UpdateMap, update) for field_id, update in updates.items()} or None
+        ),
     ),
 }
-"""How a field of each name is converted; those of other names are the same in both forms."""
+"""Converters by the name of a field; other fields are the same in both forms."""

@@ -1,7 +1,7 @@
 """`LanceOperation` and `Transaction`: changes of a table as values, with pylance's names (spec: commit, section 2).
 
-A writer makes one, `LanceDataset.commit` makes it true. Distributed jobs make fragments in many places and commit one
-operation that lists them all.
+`LanceDataset.commit` commits them. The tasks of a distributed job write fragments; the job then commits one operation
+that lists all of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from lance_io.errors import UsageError
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.not_offered import OperationsNotOffered
 from lance_io.records import dataclass
 from lance_io.table.transaction.transaction import COMMIT_MESSAGE_KEY
@@ -28,19 +28,20 @@ if TYPE_CHECKING:
     from lance_io.reads.metadata.fragment_metadata import DataFile, FragmentMetadata
     from lance_io.reads.metadata.lance_schema import LanceSchema
 else:
-    fragment_metadata = later("lance_io.reads.metadata.fragment_metadata")
+    fragment_metadata = lazy_module("lance_io.reads.metadata.fragment_metadata")
 
 LANCE_COMMIT_MESSAGE_KEY: Final = COMMIT_MESSAGE_KEY
 
 
 @dataclass(frozen=True)
 class DatasetBasePath:
-    """A folder, other than the table's own, that files of a table lie below.
+    """A base path: a folder other than the table's own that contains files of the table.
 
-    path             URI
-    name             unique in the table, None for none
-    is_dataset_root  whether it is a table's folder (files lie below its `data/`)
-    id               None until it is committed
+    Args:
+        path: URI of the folder.
+        name: Unique name in the table, None for no name.
+        is_dataset_root: Whether the folder is that of a table, with data files in its subfolder `data`.
+        id: Id in the table, None until it is committed.
     """
 
     path: str
@@ -51,7 +52,12 @@ class DatasetBasePath:
 
 @dataclass()
 class IndexFile:
-    """One file of an index. path: relative to the index; size_bytes: whole file."""
+    """One file of an index.
+
+    Args:
+        path: Path relative to the index.
+        size_bytes: Size of the file in bytes.
+    """
 
     path: str
     size_bytes: int
@@ -59,18 +65,20 @@ class IndexFile:
 
 @dataclass()
 class Index:
-    """What a manifest says about an index (spec: table, section 10).
+    """The entry of an index in a manifest (spec: table, section 10).
 
-    uuid             names its folder
-    fields           ids of the indexed fields
-    dataset_version  version that it was built on
-    fragment_ids     fragments that it covers
-    index_version    of its format
-    created_at       None when not recorded
-    base_id          entry of the base paths, None for the table's own folder
-    files            its files, None when not recorded
-    index_details    type URL and bytes of its details message, None for none
-    covering_fields  ids of fields whose values it stores
+    Args:
+        uuid: UUID, the name of its folder.
+        name: Name of the index.
+        fields: Ids of the indexed fields.
+        dataset_version: Version that the index was built on.
+        fragment_ids: Ids of the fragments that it covers.
+        index_version: Version of its format.
+        created_at: Time of creation, None if not recorded.
+        base_id: Id of the base path that contains it, None for the table's own folder.
+        files: Its files, None if not recorded.
+        index_details: Type URL and bytes of its details message, None for none.
+        covering_fields: Ids of fields whose values it stores.
     """
 
     uuid: str
@@ -94,7 +102,11 @@ class LanceOperation(OperationsNotOffered):
 
     @dataclass()
     class Append(BaseOperation):
-        """Add fragments. fragments: of id 0, as `write_fragments` returns them."""
+        """Add fragments.
+
+        Args:
+            fragments: New fragments with id 0, from `write_fragments`.
+        """
 
         fragments: Iterable[FragmentMetadata]
 
@@ -105,9 +117,10 @@ class LanceOperation(OperationsNotOffered):
     class Delete(BaseOperation):
         """Delete rows.
 
-        updated_fragments     whole new state of fragments that lost rows
-        deleted_fragment_ids  fragments that lost all
-        predicate             for people
+        Args:
+            updated_fragments: Complete new state of fragments that lose rows.
+            deleted_fragment_ids: Ids of fragments that lose all rows.
+            predicate: Filter of the deleted rows, for information only.
         """
 
         updated_fragments: Iterable[FragmentMetadata]
@@ -120,9 +133,12 @@ class LanceOperation(OperationsNotOffered):
 
     @dataclass()
     class Overwrite(BaseOperation):
-        """Replace schema and rows; also what creates a table.
+        """Replace schema and rows, or create a table.
 
-        initial_bases  base paths, when it creates the table
+        Args:
+            new_schema: New schema.
+            fragments: New fragments with id 0.
+            initial_bases: Base paths of a new table.
         """
 
         new_schema: LanceSchema | pa.Schema
@@ -136,13 +152,17 @@ class LanceOperation(OperationsNotOffered):
     class Update(BaseOperation):
         """Change rows.
 
-        removed_fragment_ids  fragments that lost all rows
-        updated_fragments     whole new state of fragments that changed
-        new_fragments         of id 0, with the rewritten rows
-        fields_modified       ids of fields whose files were replaced; indices over them no longer cover the fragments
-        fields_for_preserving_frag_bitmap  ids of fields whose values changed
-        update_mode           "rewrite_rows" (also when empty) or "rewrite_columns"
-        updated_fragment_offsets  per fragment the changed rows, as Roaring bytes
+        Args:
+            removed_fragment_ids: Ids of fragments that lose all rows.
+            updated_fragments: Complete new state of changed fragments.
+            new_fragments: New fragments with id 0, with the rewritten rows.
+            fields_modified: Ids of fields whose files are replaced. Indices over them no longer cover the fragments.
+            fields_for_preserving_frag_bitmap: Ids of fields whose values change.
+            update_mode: "rewrite_rows" (also if empty) or "rewrite_columns".
+            updated_fragment_offsets: Offsets of the changed rows by fragment id, as Roaring bitmaps.
+
+        Raises:
+            ValueError: `update_mode` is unknown.
         """
 
         removed_fragment_ids: list[int] = field(default_factory=list)
@@ -162,9 +182,13 @@ class LanceOperation(OperationsNotOffered):
 
     @dataclass()
     class Merge(BaseOperation):
-        """Add or change columns. fragments: all of the table, whole; schema: the whole new one, with its field ids.
+        """Add or change columns.
 
-        A schema of pyarrow is taken with a `DeprecationWarning`: its fields are known by their names.
+        Args:
+            fragments: Complete new state of all fragments of the table.
+            schema: Complete new schema with field ids. A pyarrow schema, whose fields are matched by name, is
+                deprecated.
+            preserves_nullability: Whether no column becomes non-nullable.
         """
 
         fragments: Iterable[FragmentMetadata]
@@ -182,13 +206,22 @@ class LanceOperation(OperationsNotOffered):
 
     @dataclass()
     class Restore(BaseOperation):
-        """Make an old version the newest. version: its number."""
+        """Make an old version the newest.
+
+        Args:
+            version: Number of the old version.
+        """
 
         version: int
 
     @dataclass()
     class RewriteGroup:
-        """Fragments and those that hold the same rows instead."""
+        """Fragments, and new ones with the same rows.
+
+        Args:
+            old_fragments: Replaced fragments.
+            new_fragments: New fragments.
+        """
 
         old_fragments: Iterable[FragmentMetadata]
         new_fragments: Iterable[FragmentMetadata]
@@ -199,7 +232,15 @@ class LanceOperation(OperationsNotOffered):
 
     @dataclass()
     class RewrittenIndex:
-        """An index that was remapped to rewritten fragments. Ids are UUID texts."""
+        """An index that was remapped to rewritten fragments.
+
+        Args:
+            old_id: UUID of the replaced index.
+            new_id: UUID of the new index.
+            new_details_type_url: Type URL of the new details message.
+            new_details_value: Bytes of the new details message.
+            new_index_version: Version of the new format.
+        """
 
         old_id: str
         new_id: str
@@ -209,7 +250,12 @@ class LanceOperation(OperationsNotOffered):
 
     @dataclass()
     class Rewrite(BaseOperation):
-        """Replace fragments by others with the same rows (compaction)."""
+        """Replace fragments by others with the same rows (compaction).
+
+        Args:
+            groups: Old and new fragments.
+            rewritten_indices: Remapped indices.
+        """
 
         groups: Iterable[LanceOperation.RewriteGroup]
         rewritten_indices: Iterable[LanceOperation.RewrittenIndex]
@@ -220,21 +266,35 @@ class LanceOperation(OperationsNotOffered):
 
     @dataclass()
     class CreateIndex(BaseOperation):
-        """Add and remove index entries."""
+        """Add and remove index entries.
+
+        Args:
+            new_indices: Added entries.
+            removed_indices: Removed entries.
+        """
 
         new_indices: list[Index]
         removed_indices: list[Index]
 
     @dataclass()
     class DataReplacementGroup:
-        """A data file that takes the place of the one with the same fields."""
+        """A data file that replaces the one with the same fields.
+
+        Args:
+            fragment_id: Id of the fragment.
+            new_file: The new data file.
+        """
 
         fragment_id: int
         new_file: DataFile
 
     @dataclass()
     class DataReplacement(BaseOperation):
-        """Replace data files."""
+        """Replace data files.
+
+        Args:
+            replacements: New data files.
+        """
 
         replacements: list[LanceOperation.DataReplacementGroup]
 
@@ -243,21 +303,38 @@ class LanceOperation(OperationsNotOffered):
 
     @dataclass()
     class Project(BaseOperation):
-        """Change the schema only: drop, rename, reorder. schema: with the field ids of the table."""
+        """Change only the schema: drop, rename, reorder.
+
+        Args:
+            schema: New schema with the field ids of the table.
+            preserves_nullability: Whether no column becomes non-nullable.
+        """
 
         schema: LanceSchema
         preserves_nullability: bool = False
 
     @dataclass()
     class UpdateMap:
-        """Changes of a map: a value of None removes the key. replace: start from an empty map."""
+        """Changes of a map.
+
+        Args:
+            updates: New values by key; None removes the key.
+            replace: Start from an empty map.
+        """
 
         updates: dict[str, str | None]
         replace: bool = False
 
     @dataclass()
     class UpdateConfig(BaseOperation):
-        """Change configuration and metadata; field metadata by field id."""
+        """Change configuration and metadata.
+
+        Args:
+            config_updates: Changes of the table's configuration.
+            table_metadata_updates: Changes of the table's metadata.
+            schema_metadata_updates: Changes of the schema's metadata.
+            field_metadata_updates: Changes of the metadata of fields, by field id.
+        """
 
         config_updates: LanceOperation.UpdateMap | None = None
         table_metadata_updates: LanceOperation.UpdateMap | None = None
@@ -266,7 +343,15 @@ class LanceOperation(OperationsNotOffered):
 
     @dataclass()
     class Clone(BaseOperation):
-        """The first version of a shallow clone."""
+        """The first version of a clone or branch.
+
+        Args:
+            is_shallow: Whether the files stay in the source table.
+            ref_name: Branch of the source version, None for the main branch.
+            ref_version: Number of the source version.
+            ref_path: Folder of the source table.
+            branch_name: Name of the new branch, None for a table.
+        """
 
         is_shallow: bool
         ref_name: str | None
@@ -276,12 +361,12 @@ class LanceOperation(OperationsNotOffered):
 
 
 def _all_of(given: Iterable[Any], kind: type, name: str) -> list[Any]:
-    """A list of what was given as `name`. Raises `TypeError` for what is no list, and members of another kind."""
-    found = list(given)
-    for one in found:
-        if not isinstance(one, kind):
-            raise TypeError(f"{name} must be list[{kind.__name__}], got {type(one)}")
-    return found
+    """The argument `name` as a list. Raises `TypeError` if it is not iterable, and for members of another type."""
+    items = list(given)
+    for item in items:
+        if not isinstance(item, kind):
+            raise TypeError(f"{name} must be list[{kind.__name__}], got {type(item)}")
+    return items
 
 
 def _fragments(fragments: Iterable[FragmentMetadata]) -> list[FragmentMetadata]:
@@ -290,12 +375,13 @@ def _fragments(fragments: Iterable[FragmentMetadata]) -> list[FragmentMetadata]:
 
 @dataclass()
 class Transaction:
-    """An operation and what it was based on.
+    """An operation, and the version that it is based on.
 
-    read_version            version that the writer had read; 0 when it creates the table
-    operation               one of `LanceOperation`
-    uuid                    names the transaction; committing the same one again is recognised
-    transaction_properties  stored with it
+    Args:
+        read_version: Version that the writer has read, 0 if the operation creates the table.
+        operation: One of the operations of `LanceOperation`.
+        uuid: Id of the transaction. A repeated commit with the same id is recognised.
+        transaction_properties: Properties that are stored with the transaction.
     """
 
     read_version: int
@@ -307,19 +393,19 @@ class Transaction:
 def as_transaction(
     operation: LanceOperation.BaseOperation | Transaction, read_version: int | None, message: str | None = None
 ) -> Transaction:
-    """The transaction of an operation; `ValueError` where an operation needs the version that it was based on."""
+    """The transaction of an operation. Raises `UsageError` if the operation needs a `read_version`."""
     if isinstance(operation, Transaction):
-        made = operation
+        transaction = operation
     elif isinstance(operation, LanceOperation.BaseOperation):
         free = isinstance(operation, (LanceOperation.Overwrite, LanceOperation.Restore))
         if read_version is None and not free:
             name = type(operation).__name__
             raise UsageError(f"read_version is required for all operations except Overwrite and Restore, as for {name}")
-        made = Transaction(read_version or 0, operation)
+        transaction = Transaction(read_version or 0, operation)
     else:
         raise TypeError(f"operation must be a LanceOperation.BaseOperation or Transaction, got {type(operation)}")
     if message is not None:
-        properties: dict[str, Any] = dict(made.transaction_properties or {})
+        properties: dict[str, Any] = dict(transaction.transaction_properties or {})
         properties[LANCE_COMMIT_MESSAGE_KEY] = message
-        made = Transaction(made.read_version, made.operation, made.uuid, properties)
-    return made
+        transaction = Transaction(transaction.read_version, transaction.operation, transaction.uuid, properties)
+    return transaction

@@ -1,8 +1,8 @@
-"""Data against schemas: what may be a column, and whether rows may join a table (spec: table, section 2.5).
+"""Checks of data against schemas: types of columns, and whether rows fit a table (spec: table, section 2.5).
 
-Rows may come with their columns in any order and without nullable ones; a data file keeps the order that they came
-in, under the table's field ids. Types, names (those of list items too) and extension types must be the table's, while
-nullability and other metadata may differ. What differs is told in one message, as pylance tells it.
+Rows may have their columns in any order and lack nullable ones. A data file keeps their order, with the table's field
+ids. Types, names (also of list items) and extension types must be the table's; nullability and other metadata may
+differ. One message lists all differences, in pylance's wording.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from lance_io.format.version import FileVersion
 
 DEFAULT_VERSION: Final = V2_2  # of the files of a new table
-# of the schema of rows: that of the table and the file version that it was last fitted to, and what came of it
+# by schema of rows: table schema, file version and result of the last call of `fit_schema`
 _FITTED: Final[PerSchema[tuple[Schema, FileVersion | None, Schema]]] = PerSchema("fit to a table")
 _BLOB_MEMBERS: Final = (Field(-1, "data", "large_binary"), Field(-1, "uri", "string"))
-_BY_PLACE: Final = ("map", "fixed_size_list")  # Arrow schemas do not tell how their only member is called
+_BY_POSITION: Final = ("map", "fixed_size_list")  # Arrow schemas lack the name of their only member
 _EXTENSION_METADATA: Final = EXTENSION_METADATA.decode()
 
 
 def schema_of(arrow: pa.Schema) -> Schema:
     """The schema of rows, with fresh field ids.
 
-    Raises `UnsupportedDataError` for a type that cannot be stored, `SchemaError` for a name that is reserved, for a
-    primary key that cannot be, and for metadata that is no text, which pylance would damage.
+    Raises `UnsupportedDataError` for a type that cannot be stored, `SchemaError` for a reserved name, for an invalid
+    primary key, and for metadata that is no UTF-8, which pylance would damage.
     """
     for name in arrow.names:
         if name in SYSTEM_COLUMNS:
@@ -58,12 +58,12 @@ def schema_of(arrow: pa.Schema) -> Schema:
 
 
 def of_version(schema: Schema, version: FileVersion, *, keeps_ids: bool = False) -> Schema:
-    """The schema of a new table whose files are of `version`: from 2.2 on blobs are of the second kind.
+    """The schema of a new table with files of `version`: from 2.2 on blobs are of the second kind.
 
-    keeps_ids  fields keep their ids, and the members of blobs get those behind; else all are numbered in pre-order
+    keeps_ids  fields keep their ids, and members of blobs get the next ones; else all are numbered in pre-order
 
-    Raises `SchemaError` for names that siblings share, for blobs that are not laid out as such, and for blobs
-    with members that are part of the primary key.
+    Raises `SchemaError` for equal names of siblings, for blobs with another layout, and for blobs with members that are
+    part of the primary key.
     """
     check_shape(schema)
     if version < V2_2 or not any(map(_is_marked_blob, schema.walk())):
@@ -101,7 +101,7 @@ def check_version(schema: Schema, version: FileVersion) -> None:
 
 
 def check_mixture(version: FileVersion, of_table: FileVersion) -> None:
-    """Raise `OperationError` for files of 0.1 beside those of 2.x: no table has both."""
+    """Raise `OperationError` for mixing files of 0.1 and 2.x: no table has both."""
     if (version == V0_1) != (of_table == V0_1):
         raise OperationError(
             f"Cannot append data files in version {version.name} to a dataset with default version {of_table.name}: V1 "
@@ -110,32 +110,32 @@ def check_mixture(version: FileVersion, of_table: FileVersion) -> None:
 
 
 def fit_schema(given: Schema, table: Schema, version: FileVersion | None = None) -> Schema:
-    """The schema of a data file with columns as in `given`, which joins a table of schema `table`.
+    """The schema of a data file with the columns of `given`, for a table with schema `table`.
 
-    version  of the file, where `given` is what rows came with: it decides of which kind blobs are; None for the
-             schema of files that are written already, whose extension types do not matter, as in pylance
+    version  version of the file if `given` is the schema of rows: it determines the kind of blobs. None if `given` is
+             the schema of written files, whose extension types do not matter, as in pylance
 
-    Field ids, nullability and metadata are the table's, the order is that of `given`. Raises `SchemaError` naming
-    every difference that matters.
+    Field ids, nullability and metadata are the table's, the order is that of `given`. Raises `SchemaError` with all
+    differences that matter.
     """
-    known = _FITTED.get(given)  # rows that join one table mostly do so again
+    known = _FITTED.get(given)  # repeated appends to one table
     if known is not None and known[0] is table and known[1] == version:
         return known[2]
     fit = fit_part(given, table, version)
     if version == V0_1:
-        there = {each.id for each in fit.walk()}
-        for each in table.walk():
-            if each.id not in there:
+        there = {field.id for field in fit.walk()}
+        for field in table.walk():
+            if field.id not in there:
                 raise SchemaError(
-                    f"Fragment 0 does not contain field {each.name!r} ({each.id}): rows that join a table of file "
-                    f"version {V0_1.name} have all of its columns"
+                    f"Fragment 0 does not contain field {field.name!r} ({field.id}): rows for a table of file version "
+                    f"{V0_1.name} need all of its columns"
                 )
     _FITTED.keep(given, (table, version, fit))
     return fit
 
 
 def fit_part(given: Schema, table: Schema, version: FileVersion | None = None) -> Schema:
-    """`fit_schema` for columns that are a part of what is written: of 0.1, too, others may be absent."""
+    """`fit_schema` for some of the written columns: others may be absent, also in 0.1."""
     check_shape(given)
     stored = given if version is None else of_version(given, version)
     problems: list[str] = []
@@ -143,22 +143,22 @@ def fit_part(given: Schema, table: Schema, version: FileVersion | None = None) -
     if problems:
         raise SchemaError(f"Append with different schema: {', '.join(problems)}")
     if version is not None and (marks := list(_other_extensions(stored.fields, fields, ""))):
-        raise SchemaError(f"{', '.join(marks)}. Give these columns the types that the table's schema shows")
+        raise SchemaError(f"{', '.join(marks)}. Use the types of the table's schema for these columns")
     return Schema(fields, dict(table.metadata))
 
 
 def _fit_members(given: Sequence[Field], wanted: Sequence[Field], path: str, problems: list[str]) -> tuple[Field, ...]:
-    found, known = number_names(given), number_names(wanted)
-    missing = [path + key[0] for key, field in known.items() if key not in found and not field.nullable]
-    unexpected = sorted(path + key[0] for key in found if key not in known)
+    by_key, known = number_names(given), number_names(wanted)
+    missing = [path + key[0] for key, field in known.items() if key not in by_key and not field.nullable]
+    unexpected = sorted(path + key[0] for key in by_key if key not in known)
     if missing or unexpected:
         problems.append(f"fields did not match, missing=[{_join(missing)}], unexpected=[{_join(unexpected)}]")
-    done = {key: _fit(found[key], one, path, problems) for key, one in known.items() if key in found}
-    return tuple(done[key] for key in found if key in done)
+    done = {key: _fit(by_key[key], field, path, problems) for key, field in known.items() if key in by_key}
+    return tuple(done[key] for key in by_key if key in done)
 
 
-def _fit(given: Field, wanted: Field, path: str, problems: list[str], *, by_place: bool = False) -> Field:
-    """by_place: of entries of a map, which are a key and its value however the table calls them."""
+def _fit(given: Field, wanted: Field, path: str, problems: list[str], *, by_position: bool = False) -> Field:
+    """by_position: match members by position, for entries of a map: a key and its value, independent of their names."""
     name = path + wanted.name
     if wanted.is_blob_v2 and given.holds_blobs:
         return wanted
@@ -173,14 +173,15 @@ def _fit(given: Field, wanted: Field, path: str, problems: list[str], *, by_plac
         problems.append(problem)
         return wanted
     below: list[str] = []
-    if by_place or wanted.logical_type.startswith(_BY_PLACE):
+    if by_position or wanted.logical_type.startswith(_BY_POSITION):
         pairs, is_map = zip(given.children, wanted.children, strict=True), wanted.logical_type == "map"
         children = tuple(
-            _fit(each, one, f"{name}.", below, by_place=is_map and _has_usual_names(each)) for each, one in pairs
+            _fit(mine, theirs, f"{name}.", below, by_position=is_map and _has_usual_names(mine))
+            for mine, theirs in pairs
         )
     else:
         children = _fit_members(given.children, wanted.children, f"{name}.", below)
-        if not children and not below:  # a struct without members has a column of its own, one with members has none
+        if not children and not below:  # a struct is a column only if it has no members
             missing = _join(f"{name}.{child.name}" for child in wanted.children)
             below.append(f"fields did not match, missing=[{missing}], unexpected=[]")
     if below:
@@ -189,43 +190,43 @@ def _fit(given: Field, wanted: Field, path: str, problems: list[str], *, by_plac
 
 
 def _fixed_members(given: Field, wanted: Field, name: str) -> str | None:
-    """What is wrong with the members of a column that stores them side by side, hence has no place for other ones."""
+    """The problem with members of a column that stores them together and so needs exactly the table's; else None."""
     if wanted.is_packed:
-        found, expected = ([child.name for child in field.children] for field in (given, wanted))
-        if found != expected:
+        names, expected = ([child.name for child in field.children] for field in (given, wanted))
+        if names != expected:
             return (
-                f"`{name}` is a packed struct, whose members must be all those of the table, in its order: "
-                f"expected=[{_join(expected)}], found=[{_join(found)}]"
+                f"`{name}` is a packed struct and needs all members of the table, in its order: "
+                f"expected=[{_join(expected)}], found=[{_join(names)}]"
             )
     elif wanted.logical_type.startswith("fixed_size_list"):
         pairs = zip(given.children, wanted.children, strict=True)
         if not all(_alike(mine.children, theirs.children) for mine, theirs in pairs):
             return (
-                f"`{name}` is a fixed-size list of structs, whose members must be those of the table, in its order "
-                "and with the same types, nullability and metadata"
+                f"`{name}` is a fixed-size list of structs and needs the members of the table, in its order and with "
+                "the same types, nullability and metadata"
             )
     return None
 
 
 def _has_usual_names(entries: Field) -> bool:
-    """Whether the entries of a map are called as Arrow calls them, which may stand for any other names."""
-    return [one.name for one in entries.children] == ["key", "value"]
+    """Whether the entries of a map have Arrow's default names, which fit any other names."""
+    return [member.name for member in entries.children] == ["key", "value"]
 
 
 def stores_alike(given: Field, wanted: Field) -> bool:
-    """Whether arrays of a field are stored as those of another, and mean the same, whatever their types are called."""
+    """Whether arrays of two fields have the same storage and meaning, although their types may have other names."""
     if given.logical_type != wanted.logical_type or _extension(given) != _extension(wanted):
         return False
-    if wanted.logical_type == "struct" and [one.name for one in given.children] != [
-        one.name for one in wanted.children
-    ]:
-        return False
+    if wanted.logical_type == "struct":
+        names, expected = ([child.name for child in field.children] for field in (given, wanted))
+        if names != expected:
+            return False
     pairs = zip(given.children, wanted.children, strict=False)
     return len(given.children) == len(wanted.children) and all(stores_alike(*pair) for pair in pairs)
 
 
 def _alike(given: Sequence[Field], wanted: Sequence[Field]) -> bool:
-    """Whether fields are the same but for their ids."""
+    """Whether fields are equal except for their ids."""
     return len(given) == len(wanted) and all(
         (mine.name, mine.logical_type, mine.nullable) == (theirs.name, theirs.logical_type, theirs.nullable)
         and dict(mine.metadata) == dict(theirs.metadata)
@@ -235,13 +236,13 @@ def _alike(given: Sequence[Field], wanted: Sequence[Field]) -> bool:
 
 
 def _other_extensions(given: Sequence[Field], fit: Sequence[Field], path: str) -> Iterator[str]:
-    """What to say of fields whose extension type is not that of the table's field.
+    """Problems of fields whose extension type differs from that of the table's field.
 
     fit  the table's fields, in the order of `given`
     """
     for mine, theirs in zip(given, fit, strict=True):
         name = path + theirs.name
-        if theirs.is_blob_v2:  # of which rows bring several forms
+        if theirs.is_blob_v2:  # rows may have several forms of blobs
             continue
         if _extension(mine) != _extension(theirs):
             yield (
@@ -251,7 +252,7 @@ def _other_extensions(given: Sequence[Field], fit: Sequence[Field], path: str) -
 
 
 def _extension(field: Field) -> tuple[str | None, bytes]:
-    """Name and parameters of its extension type; Arrow takes missing parameters for empty ones."""
+    """Name and parameters of a field's extension type; missing parameters equal empty ones, as in Arrow."""
     name = "lance.json" if field.is_json_text else field.extension_name
     return name, field.metadata.get(_EXTENSION_METADATA, b"")
 

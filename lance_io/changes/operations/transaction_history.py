@@ -1,4 +1,4 @@
-"""Transactions that made the versions of a table, as values of users (spec: commit, section 2)."""
+"""Transactions of the versions of a table, in their public form (spec: commit, section 2)."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ def read_transaction(state: DatasetState, version: int) -> Plan[Transaction | No
 
 
 def get_transactions(state: DatasetState, count: int) -> Plan[list[Transaction | None]]:
-    """What made the open version and those before it, newest first; see `LanceDataset.get_transactions`."""
-    found = yield from stored_transactions(state, count)
-    return [None if stored is None else to_public(stored) for stored in found]
+    """Transactions of the open version and those before it, newest first; see `LanceDataset.get_transactions`."""
+    transactions = yield from stored_transactions(state, count)
+    return [None if stored is None else to_public(stored) for stored in transactions]
 
 
 def stored_transactions(state: DatasetState, count: int) -> Plan[list[StoredTransaction | None]]:
-    """`get_transactions`, as they are stored.
+    """`get_transactions`, in their stored form.
 
-    Raises `NotFound` where the open version is gone, `TypeError` and `OverflowError` for a count that is none.
+    Raises `NotFound` if the open version is gone, `TypeError` and `OverflowError` for an invalid count.
     """
     location, newest = state.location, state.manifest.version
     listed = {file.version: file for file in (yield from list_versions(location.store, location.path))}
     if newest in listed:
         plans = [transaction_in(location, listed[newest])]
-    else:  # a detached version, or one that only a database knows yet
+    else:  # a detached version, or one that is only in an external commit store yet
         plans = [transaction_of(location, state.session.handler(location), newest)]
     for version in range(newest - 1, newest - _check_count(count), -1):
         if version not in listed:
             break
         plans.append(transaction_in(location, listed[version]))
-    found: list[StoredTransaction | None] = yield Together(plans)
-    return found
+    transactions: list[StoredTransaction | None] = yield Together(plans)
+    return transactions
 
 
 def _check_count(count: Any) -> int:

@@ -1,11 +1,11 @@
-"""Branches: lines of versions that leave another one, created and removed (spec: table, section 1.3).
+"""Branches: lines of versions that fork from another one; created and removed (spec: table, section 1.3).
 
-    create   pin the version; its manifest with all files below a base path, in `tree/<name>`; the branch's file
-    remove   announce it, look who needs it; manifests, then other files; the branch's file
+    create   pin the version; write its manifest to `tree/<name>`, with the source as base path; write the branch file
+    remove   announce it, check references; remove manifests, then other files, then the branch file
 
-The branch's file comes last and goes last. A process that dies in between leaves versions in `tree/<name>` that no
-branch file tells of, which creating the branch again takes over; or a branch file and fewer versions, and removing the
-branch again removes the rest.
+The branch file is written last and removed last. A process that ends in between leaves versions in `tree/<name>`
+without a branch file, which creating the branch again takes over; or a branch file with fewer versions, and removing
+the branch again removes the rest.
 """
 
 from __future__ import annotations
@@ -69,18 +69,18 @@ _KEYS_AT_ONCE: Final = 10_000
 
 
 class BranchInUse(LanceError, OSError):
-    """A branch that is to be removed is needed by others."""
+    """A branch cannot be removed because others refer to it."""
 
 
 def create_branch(state: DatasetState, name: str, reference: Any) -> Plan[DatasetState]:
-    """Let a branch leave a version; gives its first version, see `LanceDataset.create_branch`."""
+    """Create a branch from a version; returns its first version, see `LanceDataset.create_branch`."""
     check_branch_name(name)
-    state.check_decides()
+    state.check_commits()
     key = state.root.key(branch_path(name))
 
     def create(parent: str | None, file: VersionFile) -> Plan[Manifest]:
         if is_detached(file.version):
-            raise UsageError(f"version {file.version} is detached: branches leave versions of a branch")
+            raise UsageError(f"version {file.version} is detached: cannot create a branch from it")
         if (yield from _find_branch(state.root, name)) is not None:
             raise _taken(state, name)
         forks = () if parent is None else (yield from branch_of(state.root, parent)).identifier
@@ -97,7 +97,7 @@ def create_branch(state: DatasetState, name: str, reference: Any) -> Plan[Datase
         try:
             created = yield from create_ref(state, key, encode_branch(branch), file.version)
         except CommitUnknownError as error:
-            text = f"branch {name} may or may not have been created: the answer was lost, and reading it back failed"
+            text = f"branch {name} may or may not have been created: the response was lost, and reading it back failed"
             raise CommitUnknownError(text, path=state.root.uri) from error
         if isinstance(created, Taken):
             raise _taken(state, name)
@@ -105,8 +105,8 @@ def create_branch(state: DatasetState, name: str, reference: Any) -> Plan[Datase
 
     manifest = yield from hold_version(state, reference, create)
     location = branch_location(state.root, name)
-    made = replace(state, location=location, manifest=manifest, given_uri=location.uri)
-    return (yield from with_row_counts(made))
+    opened = replace(state, location=location, manifest=manifest, given_uri=location.uri)
+    return (yield from with_row_counts(opened))
 
 
 def _taken(state: DatasetState, name: str) -> RefConflict:
@@ -116,49 +116,51 @@ def _taken(state: DatasetState, name: str) -> RefConflict:
 def _first_version(
     state: DatasetState, name: str, parent: str | None, source: Location, manifest: Manifest
 ) -> Plan[CommittedVersion]:
-    """Make the first version of a branch, or find the one that an attempt has left that did not end."""
-    place = branch_location(state.root, name)
-    target = CommitTarget(place, state.session.handler(place, state.commit_lock))
+    """Commit the first version of a branch, or find the one of an interrupted attempt."""
+    location = branch_location(state.root, name)
+    target = CommitTarget(location, state.session.handler(location, state.commit_lock))
     operation = Clone(True, parent, manifest.version, base_path_of(source), name)
     try:
         return (yield from create_clone(target, manifest, operation))
     except AlreadyExists as error:
-        left = yield from _find_left(place, operation)
+        left = yield from _find_left(location, operation)
         if left is None:
             raise RefConflict(
-                f"{place.uri} holds versions, but there is no branch {name}: what creating it from another version "
-                "has left, or another process that creates it now. Remove it by branches.delete, or take another name",
+                f"{location.uri} holds versions, but there is no branch {name}: an interrupted creation from another "
+                "version left them, or another process is creating it. Remove it with branches.delete, or use another "
+                "name",
                 path=state.root.uri,
             ) from error
         return left
 
 
 def create_clone(target: CommitTarget, manifest: Manifest, operation: Clone) -> Plan[CommittedVersion]:
-    """Make the first version of a clone or branch; `manifest` is the version that is cloned.
+    """Commit the first version of a clone or branch; `manifest` is the source version.
 
-    Raises `AlreadyExists` where there are versions, `CommitUnknownError` when there is no telling.
+    Raises `AlreadyExists` if there are versions, `CommitUnknownError` if the outcome is unknown.
     """
     request = CommitRequest(Transaction(manifest.version, operation), base=manifest)
     try:
         return (yield from create_table(target, request))
     except CommitUnknownError as error:
-        text = f"{target.place.uri} may or may not have been made: the answer was lost, and reading it back failed"
-        raise CommitUnknownError(text, path=target.place.uri) from error
+        uri = target.location.uri
+        text = f"{uri} may or may not have been created: the response was lost, and reading it back failed"
+        raise CommitUnknownError(text, path=uri) from error
 
 
-def _find_left(place: Location, operation: Clone) -> Plan[CommittedVersion | None]:
-    """The first version of a branch that was made of the same version, if it is the only one."""
-    files = yield from list_versions(place.store, place.path)
-    manifest, data = yield from read_manifest(place, files[0].key, files[0].version)
-    found = yield from recorded_transaction(place, files[0].key, manifest, data)
-    if len(files) > 1 or found is None or found.operation != operation:
+def _find_left(location: Location, operation: Clone) -> Plan[CommittedVersion | None]:
+    """The first version of an interrupted creation with the same operation, if it is the only version."""
+    files = yield from list_versions(location.store, location.path)
+    manifest, data = yield from read_manifest(location, files[0].key, files[0].version)
+    transaction = yield from recorded_transaction(location, files[0].key, manifest, data)
+    if len(files) > 1 or transaction is None or transaction.operation != operation:
         return None
-    return CommittedVersion(files[0], manifest, found, attempts=0)
+    return CommittedVersion(files[0], manifest, transaction, attempts=0)
 
 
 def base_path_of(location: Location) -> str:
-    """What names a folder as a base path of a table in the same store."""
-    is_private = location.uri.startswith("memory:")  # which no other table could open by its URI
+    """The name of a folder as base path of a table in the same store."""
+    is_private = location.uri.startswith("memory:")  # other tables cannot open it by URI
     return f"/{location.path}" if is_private else location.uri
 
 
@@ -168,13 +170,13 @@ def base_path_of(location: Location) -> str:
 def delete_branch(state: DatasetState, name: str) -> Plan[None]:
     """Remove a branch; see `Branches.delete`."""
     check_branch_name(name)
-    root, place = state.root, branch_location(state.root, name)
+    root, location = state.root, branch_location(state.root, name)
     branch = yield from _find_branch(root, name)
-    versions = yield from _versions_of(place)
-    handler = state.session.handler(place, state.commit_lock)
-    if branch is None and not versions and not (yield from handler.forget(place)):
+    versions = yield from _versions_of(location)
+    handler = state.session.handler(location, state.commit_lock)
+    if branch is None and not versions and not (yield from handler.forget(location)):
         raise NotFound(f"Ref not found error: Branch {name} does not exist in {root.uri}", path=root.uri)
-    intent = yield from announce(place, versions, SystemClock())
+    intent = yield from announce(location, versions, SystemClock())
     try:
         if intent.pinned:
             raise BranchInUse(
@@ -185,31 +187,31 @@ def delete_branch(state: DatasetState, name: str) -> Plan[None]:
         branches = yield from _read_branches(root)
         if branch is not None:
             yield from _refuse_if_needed(root, name, branch, branches)
-        nested = [branch_location(root, one) for one in branches if one.startswith(f"{name}/")]
-        yield from _remove_files(place, nested, intent.key)
-        yield from handler.forget(place)
+        nested = [branch_location(root, other) for other in branches if other.startswith(f"{name}/")]
+        yield from _remove_files(location, nested, intent.key)
+        yield from handler.forget(location)
     except Exception:
-        yield from release(place, intent)
+        yield from release(location, intent)
         raise
-    yield from release(place, intent)
+    yield from release(location, intent)
     yield Remove(root.store, (root.key(branch_path(name)),))
     if isinstance(root.store, HoldsFolders):
-        yield RemoveEmptyFolders(root.store, place.path)
+        yield RemoveEmptyFolders(root.store, location.path)
 
 
-def _versions_of(place: Location) -> Plan[list[int]]:
+def _versions_of(location: Location) -> Plan[list[int]]:
     try:
-        return [file.version for file in (yield from list_versions(place.store, place.path))]
+        return [file.version for file in (yield from list_versions(location.store, location.path))]
     except NotFound:
         return []
 
 
 def _refuse_if_needed(root: Location, name: str, branch: Branch, branches: Mapping[str, Branch]) -> Plan[None]:
-    """Raise `BranchInUse` while other branches or tags need a branch."""
+    """Raise `BranchInUse` if other branches or tags refer to a branch."""
     heirs = [
-        (other, one.parent_version)
-        for other, one in branches.items()
-        if other != name and one.descends_from(name, branch)
+        (other_name, other.parent_version)
+        for other_name, other in branches.items()
+        if other_name != name and other.descends_from(name, branch)
     ]
     if heirs:
         text = f"Branch {name} is referenced by {sorted(heirs)} versions, can not delete in {root.uri}"
@@ -218,7 +220,7 @@ def _refuse_if_needed(root: Location, name: str, branch: Branch, branches: Mappi
     named = [(tag, meta.key) for meta in metas if (tag := ref_name(meta.name)) is not None]
     files = yield Together([_read_ref(root, key) for _, key in named])
     decoded = [(tag, decode_tag(data, tag)) for (tag, _), data in zip(named, files, strict=True) if data is not None]
-    tags = [(tag, one.version) for tag, one in decoded if one.branch == name]
+    tags = [(tag_name, tag.version) for tag_name, tag in decoded if tag.branch == name]
     if tags:
         raise BranchInUse(
             f"Ref conflict error: Branch {name} is referenced by tags {sorted(tags)}, can not delete in {root.uri}",
@@ -226,36 +228,36 @@ def _refuse_if_needed(root: Location, name: str, branch: Branch, branches: Mappi
         )
 
 
-def _remove_files(place: Location, nested: Sequence[Location], intent: str) -> Plan[None]:
-    """Remove what is in the folders of a branch, manifests first.
+def _remove_files(location: Location, nested: Sequence[Location], intent: str) -> Plan[None]:
+    """Remove the files in the folders of a branch, manifests first.
 
-    nested  branches whose names begin with its own, whose files stay
-    intent  key of what says that the branch is being removed, which stays until that is done
+    nested  branches whose names begin with its own; their files stay
+    intent  key of the removal's announcement, which stays until the end
     """
-    if isinstance(place.store, HoldsFolders):
-        keys = [*(yield OwnFiles(place.store, place.path))]
+    if isinstance(location.store, HoldsFolders):
+        keys = [*(yield OwnFiles(location.store, location.path))]
     else:
-        metas: list[ObjectMeta] = yield List(place.store, place.key(""))
-        unfinished = yield from unfinished_files(place)
+        metas: list[ObjectMeta] = yield List(location.store, location.key(""))
+        unfinished = yield from unfinished_files(location)
         keys = [meta.key for meta in (*metas, *unfinished.values())]
-    own = tuple(place.key(folder, "") for folder in _FOLDERS)
-    others = tuple(location.key("") for location in nested)
+    own = tuple(location.key(folder, "") for folder in _FOLDERS)
+    others = tuple(branch.key("") for branch in nested)
     keys = [key for key in keys if key.startswith(own) and not key.startswith(others) and key != intent]
-    versions = place.key(VERSIONS, "")
+    versions = location.key(VERSIONS, "")
     keys.sort(key=lambda key: (not key.startswith(versions), key))
     for start in range(0, len(keys), _KEYS_AT_ONCE):
-        yield Remove(place.store, keys[start : start + _KEYS_AT_ONCE])
+        yield Remove(location.store, keys[start : start + _KEYS_AT_ONCE])
 
 
 # -- files of branches -------------------------------------------------------------------------------------------------
 
 
 def replace_branch_metadata(state: DatasetState, name: str, metadata: Mapping[str, str]) -> Plan[None]:
-    """Give a branch other metadata; see `Branches.replace_metadata`. What else its file says stays."""
+    """Replace the metadata of a branch; see `Branches.replace_metadata`. Other members of its file stay."""
     key = state.root.key(branch_path(name))
     wrong = [value for entry in metadata.items() for value in entry if not isinstance(value, str)]
     if wrong:
-        raise TypeError(f"metadata: expected texts, found {wrong[0]!r}")
+        raise TypeError(f"metadata: expected strings, found {wrong[0]!r}")
     data = yield from _read_ref(state.root, key)
     if data is None:
         raise _missing(state.root, name)
@@ -265,11 +267,11 @@ def replace_branch_metadata(state: DatasetState, name: str, metadata: Mapping[st
 
 
 def branch_of(root: Location, name: str) -> Plan[Branch]:
-    """What the file of a branch says. Raises `NotFound` when there is none."""
-    found = yield from _find_branch(root, name)
-    if found is None:
+    """The content of a branch file. Raises `NotFound` if there is none."""
+    branch = yield from _find_branch(root, name)
+    if branch is None:
         raise _missing(root, name)
-    return found
+    return branch
 
 
 def _missing(root: Location, name: str) -> NotFound:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def create_tag(state: DatasetState, name: str, reference: Any) -> Plan[None]:
     """Name a version; see `Tags.create`."""
     check_tag_name(name)
-    state.check_decides()
+    state.check_commits()
 
     def create(branch: str | None, file: VersionFile) -> Plan[None]:
         now = ref_time(time.time_ns())
@@ -33,7 +33,7 @@ def create_tag(state: DatasetState, name: str, reference: Any) -> Plan[None]:
         try:
             created = yield from create_ref(state, key, tag, file.version)
         except CommitUnknownError as error:
-            text = f"tag {name} may or may not have been created: the answer was lost, and reading it back failed"
+            text = f"tag {name} may or may not have been created: the response was lost, and reading it back failed"
             raise CommitUnknownError(text, path=state.root.uri) from error
         if isinstance(created, Taken):
             raise RefConflict(f"Ref conflict error: tag {name} already exists in {state.root.uri}", path=state.root.uri)
@@ -42,7 +42,7 @@ def create_tag(state: DatasetState, name: str, reference: Any) -> Plan[None]:
 
 
 def update_tag(state: DatasetState, name: str, reference: Any) -> Plan[None]:
-    """Let a tag name another version; see `Tags.update`."""
+    """Move a tag to another version; see `Tags.update`."""
     tag = yield from tag_of(state.root, name)
 
     def move(branch: str | None, file: VersionFile) -> Plan[None]:
@@ -53,7 +53,7 @@ def update_tag(state: DatasetState, name: str, reference: Any) -> Plan[None]:
 
 
 def replace_tag_metadata(state: DatasetState, name: str, metadata: Mapping[str, str]) -> Plan[None]:
-    """Give a tag other metadata; see `Tags.replace_metadata`."""
+    """Replace the metadata of a tag; see `Tags.replace_metadata`."""
     tag = yield from tag_of(state.root, name)
     yield from _write(state, name, replace(tag, metadata=dict(metadata), updated_at=ref_time(time.time_ns())))
 

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.store.url import Location
 
-    Place = str | PathLike[str]
+    Uri = str | PathLike[str]
 
 KEYS_AT_ONCE: Final = 10_000
 
 
-def drop(uri: Place, storage_options: Mapping[str, str] | None, ignore_not_found: bool | None) -> None:
+def drop(uri: Uri, storage_options: Mapping[str, str] | None, ignore_not_found: bool | None) -> None:
     """See `LanceDataset.drop`."""
     session = Session()
     location = session.locate(uri, options_of(storage_options))
@@ -37,7 +37,7 @@ def drop(uri: Place, storage_options: Mapping[str, str] | None, ignore_not_found
     run_sync(drop_table(location, handler, ignore_not_found), answers_sync=answers_sync)
 
 
-async def drop_async(uri: Place, storage_options: Mapping[str, str] | None, ignore_not_found: bool | None) -> None:
+async def drop_async(uri: Uri, storage_options: Mapping[str, str] | None, ignore_not_found: bool | None) -> None:
     """See `AsyncDataset.drop`."""
     await load_client(uri, storage_options)
     session = Session()
@@ -46,28 +46,28 @@ async def drop_async(uri: Place, storage_options: Mapping[str, str] | None, igno
 
 
 def drop_table(location: Location, handler: CommitHandler, ignore_not_found: bool | None) -> Plan[None]:
-    """Remove a table. Manifests first: a drop that is interrupted leaves garbage, not versions without their files.
+    """Remove a table. Manifests first: an interrupted drop leaves garbage, not versions without their files.
 
-    Where versions are recorded beside the store, the records go last: until then no table can be made here, and an
-    error says to drop again. Those of branches go before the files that tell of them.
+    If an external commit store records versions, its records are removed last: until then no table can be created here,
+    and an error says to drop again. Records of branches are removed before the branch files.
 
-    What is behind a link in the table's folder is not the table's; the link is.
+    A link in the table's folder is removed, but not its target.
     """
     if isinstance(location.store, HoldsFolders):
         keys = [*(yield OwnFiles(location.store, location.path))]
     else:
-        found = yield List(location.store, location.key("") if location.path else "")
+        listed = yield List(location.store, location.key("") if location.path else "")
         unfinished = yield from unfinished_files(location)
-        keys = [meta.key for meta in (*found, *unfinished.values())]
+        keys = [meta.key for meta in (*listed, *unfinished.values())]
     num_forgotten = 0
     if handler.records_versions:
         branches = location.key(BRANCHES, "")
-        told = [key for key in keys if key.startswith(branches)]
+        branch_files = [key for key in keys if key.startswith(branches)]
         names = _branches_in(location, keys)
         yield from _remove(location, [key for key in keys if not key.startswith(branches)])
         for name in names:
             num_forgotten += yield from handler.forget(location.below(BRANCH_TREES, *name.split("/")))
-        yield from _remove(location, told)
+        yield from _remove(location, branch_files)
         num_forgotten += yield from handler.forget(location)
     else:
         yield from _remove(location, keys)
@@ -78,11 +78,11 @@ def drop_table(location: Location, handler: CommitHandler, ignore_not_found: boo
 
 
 def _branches_in(location: Location, keys: Sequence[str]) -> list[str]:
-    """The branches that files of a table tell of: their own, and those in their folders."""
+    """The branches of a table, by branch files and by versions in branch folders."""
     refs, tree, versions = location.key(BRANCHES, ""), location.key(BRANCH_TREES, ""), f"/{VERSIONS}/"
     named = {ref_name(key.removeprefix(refs)) for key in keys if key.startswith(refs)}
-    made = {key.removeprefix(tree).partition(versions)[0] for key in keys if key.startswith(tree) and versions in key}
-    return sorted(made.union(name for name in named if name is not None))
+    trees = {key.removeprefix(tree).partition(versions)[0] for key in keys if key.startswith(tree) and versions in key}
+    return sorted(trees.union(name for name in named if name is not None))
 
 
 def _remove(location: Location, keys: Sequence[str]) -> Plan[None]:

@@ -1,6 +1,6 @@
-"""Versions that tags, branches and clones are made of: which one a reference means, held until that is done.
+"""Versions that tags, branches and clones refer to: resolves references, and pins the version during the change.
 
-Tags and branches are small files that are created as the store lets one of many do it.
+Tags and branches are small files, created with the store's conditional put.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io.commit.handler import Taken
 from lance_io.commit.latest import missing_version
-from lance_io.commit.pins import holding
+from lance_io.commit.pins import while_pinned
 from lance_io.commit.put_absent import create_once
 from lance_io.commit.target import SystemClock
 from lance_io.errors import AlreadyExists, NotFound, UsageError
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.plans.store_requests import Put, Read
 from lance_io.reads.open_version import check_number, tag_of
 from lance_io.reads.version.object_keys import branch_location
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from lance_io.store.api import ObjectMeta
     from lance_io.store.url import Location
 else:
-    locks = later("lance_io.commit.lock")
+    locks = lazy_module("lance_io.commit.lock")
 
 T = TypeVar("T")
 
 
 class RefConflict(AlreadyExists, UsageError):
-    """A tag or branch of that name is there already; pylance raises `ValueError`, and for branches `OSError`."""
+    """A tag or branch of this name exists already; pylance raises `ValueError`, and for branches `OSError`."""
 
 
 def create_ref(state: DatasetState, key: str, content: bytes, version: int) -> Plan[ObjectMeta | Taken]:
-    """Create a tag's or branch's file unless there is one: as the store lets one of many do it, else under the lock.
+    """Create the file of a tag or branch unless it exists: with a conditional put, else under the user's lock.
 
-    version  number of a version, which the user's lock is given
+    version  number of a version, the argument of the user's lock
 
-    Raises `CommitHandlerError` for what the lock raises; where it does so when it is left, the file stays.
+    Raises `CommitHandlerError` for an error of the lock; if the lock fails on exit, the file stays.
     """
     store = state.root.store
     if store.capabilities.conditional_create or state.commit_lock is None:
@@ -56,18 +56,18 @@ def create_ref(state: DatasetState, key: str, content: bytes, version: int) -> P
             created: ObjectMeta = yield Put(store, key, content)
             return created
 
-    outcome, failure = yield from locks.hold_lock(state.commit_lock, version, look_and_put(), state.root.uri)
+    outcome, failure = yield from locks.run_under_lock(state.commit_lock, version, look_and_put(), state.root.uri)
     if failure is not None:
         raise failure
     return outcome
 
 
 def hold_version(state: DatasetState, reference: Any, use: Callable[[str | None, VersionFile], Plan[T]]) -> Plan[T]:
-    """Let `use` do something with the version that a reference means, which no cleanup removes meanwhile.
+    """Resolve a reference and call `use` while the version is pinned against cleanups.
 
-    use  is given its branch, None for the main one, and its manifest file
+    use  called with the branch, None for the main one, and the manifest file
     """
-    branch, version = yield from _meant(state, reference)
+    branch, version = yield from _resolve(state, reference)
     location = branch_location(state.root, branch)
     if version is None:
         version = (yield from _file(state, branch, location, None)).version
@@ -75,17 +75,20 @@ def hold_version(state: DatasetState, reference: Any, use: Callable[[str | None,
     def work() -> Plan[T]:
         return (yield from use(branch, (yield from _file(state, branch, location, version))))
 
-    return (yield from holding(location, version, SystemClock(), work()))
+    return (yield from while_pinned(location, version, SystemClock(), work()))
 
 
 def find_version(state: DatasetState, reference: Any) -> Plan[tuple[str | None, VersionFile]]:
-    """Branch, None for the main one, and manifest file of the version that a reference means. Raises `NotFound`."""
-    branch, version = yield from _meant(state, reference)
+    """Branch, None for the main one, and manifest file of a referenced version. Raises `NotFound`."""
+    branch, version = yield from _resolve(state, reference)
     return branch, (yield from _file(state, branch, branch_location(state.root, branch), version))
 
 
-def _meant(state: DatasetState, reference: Any) -> Plan[tuple[str | None, int | None]]:
-    """Branch and version, None for its newest: of a version, tag, `(branch, version)`, None for the open version."""
+def _resolve(state: DatasetState, reference: Any) -> Plan[tuple[str | None, int | None]]:
+    """Branch and version, None for its newest.
+
+    reference  version, tag, `(branch, version)`, or None for the open version
+    """
     branch: str | None
     version: int | None
     if reference is None:

@@ -1,4 +1,4 @@
-"""Cleaning up: removing old versions and files that nobody refers to (spec: commit, section 9)."""
+"""Cleanup: removes old versions and unreferenced files (spec: commit, section 9)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lance_io.commit.cleanups.cleanup import auto_cleanup, plan_cleanup, run_cleanup
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import BindError
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.limits import CLEANUP_FILES_SHOWN
 from lance_io.records import dataclass
 from lance_io.table.manifest.flags import MANAGED_BLOBS
@@ -25,19 +25,21 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.manifest import Manifest
 else:
-    managed_blobs = later("lance_io.reads.blobs.managed_blobs")
+    managed_blobs = lazy_module("lance_io.reads.blobs.managed_blobs")
 
 
 @dataclass(frozen=True)
 class CleanupExplanation:
-    """What a cleanup would remove.
+    """The files that a cleanup would remove.
 
-    read_version          the version that was asked, which stays with all newer ones
-    stats                 sums
-    candidate_files       paths of the files, if they were asked for
-    candidate_files_truncated, candidate_file_limit  whether there are more than are shown, and how many are
-    referenced_branches   always empty; branches keep what they refer to
-    warnings              what else should be known
+    Attributes:
+        read_version: The open version, which is kept, like all newer ones.
+        stats: Numbers of versions, files and bytes.
+        candidate_files: Paths of the files, with `include_files`.
+        candidate_files_truncated: Whether there are more files than `candidate_file_limit`.
+        candidate_file_limit: Maximal number of paths.
+        referenced_branches: Always empty: branches keep their files.
+        warnings: Further information.
     """
 
     read_version: int
@@ -57,9 +59,10 @@ def cleanup_policy(
     error_if_tagged: bool,
     versions: list[int] | None,
 ) -> CleanupPolicy:
-    """The rules of one cleanup.
+    """The policy of one cleanup.
 
-    Raises `BindError` for numbers that make no sense, and for no versions at all; `TypeError` for an age that is none.
+    Raises `BindError` for an invalid number, and for an empty list of versions; `TypeError` for an age that is no
+    timedelta.
     """
     if older_than is not None and not isinstance(older_than, timedelta):
         raise TypeError(f"older_than must be a timedelta, got {older_than!r}")
@@ -67,7 +70,7 @@ def cleanup_policy(
         raise BindError(f"retain_versions must be greater than 0, got {retain_versions}")
     if versions is not None and not versions:
         raise BindError(
-            "versions must not be empty when specified: name those to remove, or pass None for all old ones"
+            "versions must not be empty when specified: list versions to remove, or pass None for all old ones"
         )
     return CleanupPolicy(
         older_than_s=None if older_than is None else older_than.total_seconds(),
@@ -81,10 +84,10 @@ def cleanup_policy(
 def clean_up(
     state: DatasetState, deletes_per_s: int | None, progress: Progress | None = None, **rules: Any
 ) -> Plan[CleanupStats]:
-    """Remove what the rules say, keywords of `cleanup_policy`.
+    """Remove versions and files by `rules`, the keywords of `cleanup_policy`.
 
-    progress  is told how many versions were looked at, then how many files are gone, and of how many
-    Raises `BindError` for a rate at which nothing would be removed.
+    progress  called with the number of checked versions, then with the number of removed files and the total
+    Raises `BindError` for a rate below 1.
     """
     policy = cleanup_policy(**rules)
     if deletes_per_s is not None and deletes_per_s < 1:
@@ -96,7 +99,7 @@ def clean_up(
 def explain_cleanup(
     state: DatasetState, *, include_files: bool, max_files: int, **rules: Any
 ) -> Plan[CleanupExplanation]:
-    """What they would remove."""
+    """Explain `clean_up` with these rules."""
     plan = yield from _plan(state, cleanup_policy(**rules))
     depth = len(state.location.key("x")) - 1
     paths = [meta.key[depth:] for meta in (*plan.manifests, *(meta for meta, _ in plan.files))] if include_files else []
@@ -114,10 +117,10 @@ def explain_cleanup(
 
 
 def young_versions_note(count: int) -> str:
-    """What a user should know about versions that stay only because they are young."""
+    """A warning about versions that are kept only because they are young."""
     return (
-        f"{count:,} version(s) more would go if they were older than ten minutes: older_than of zero, or naming them, "
-        "removes them now"
+        f"{count:,} more version(s) are kept only because they are younger than ten minutes: pass older_than of zero, "
+        "or their numbers, to remove them now"
     )
 
 
@@ -135,7 +138,7 @@ def _plan(state: DatasetState, policy: CleanupPolicy, progress: Progress | None 
 
 
 def _blobs_of(state: DatasetState) -> Callable[[Manifest], Plan[set[str]]] | None:
-    """What tells which managed blobs versions refer to; None for tables without any, whose cleanups do not ask."""
+    """A function that returns the managed blobs of a version; None for tables without managed blobs."""
     if not state.manifest.reader_flags & MANAGED_BLOBS:
         return None
 
@@ -147,7 +150,7 @@ def _target(state: DatasetState) -> CommitTarget:
 
 
 def after_commit(state: DatasetState) -> Plan[None]:
-    """Clean up, if the table's configuration says so for this version; never fails."""
+    """Clean up if the table's configuration schedules it for this version; never fails."""
     if state.manifest.config:
         root, branch = state.root, state.manifest.branch
         yield from auto_cleanup(_target(state), state.manifest, root=root, branch=branch, blobs_of=_blobs_of(state))

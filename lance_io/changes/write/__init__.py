@@ -5,6 +5,6 @@ write_arguments, run_write         keywords, checked; rows pulled in the caller'
 input_data, pydantic_schema, source_files, blob_arrays   any form of data as record batches
 data_files, write_progress         record batches to data files, one fragment each
 write_rows                         create, append, overwrite
-group_append, append_queues        many appends as one version: rows that wait, and for what
-group_commit, group_version        the versions of one group, and what is written for one
+group_append, append_queues        group commit: many appends become one version; queues of waiting appends
+group_commit, group_version        the commits of one group, and the files of one such version
 """

@@ -1,6 +1,6 @@
-"""Queues of appends that wait for a group, one for each table as callers reach it; see `group_append.py`.
+"""Queues of appends that wait for a group, one for each table and way to reach it; see `group_append.py`.
 
-One group of a queue is under way at a time, and holds up the next one no longer than its lease.
+One group of a queue runs at a time. It delays the next group no longer than its lease.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from lance_io.store.offers import offers_sync_writes
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
-    from lance_io.changes.write.group_version import GroupAppend, MadeVersions
+    from lance_io.changes.write.group_version import GroupAppend, RecentVersions
     from lance_io.plans.plan import Plan
     from lance_io.reads.version.state import DatasetState
     from lance_io.store.api import ObjectStore
 
 GROUP_BYTES_MAX: Final = 64 * MIB  # of rows in one group
 GROUP_APPENDS_MAX: Final = 1024
-PULLED_BYTES_MAX: Final = 64 * MIB  # of rows out of iterators that wait in this process; tables are in memory anyhow
-LEASE_S: Final = 2.0  # a group that takes longer does not hold up the next one
+PULLED_BYTES_MAX: Final = 64 * MIB  # of waiting rows pulled from iterators; tables are in memory anyway
+LEASE_S: Final = 2.0  # after this time the next group starts beside a running one
 
 _logger = get_logger(__name__)
 
@@ -42,9 +42,9 @@ _logger = get_logger(__name__)
 class Group:
     """Appends that become one version.
 
-    appends  none until it has begun
-    until    when the next group need not wait for it any longer, by the monotonic clock
-    over     once nothing of it is under way any more
+    appends  empty until the group starts
+    until    end of its lease, by the monotonic clock: then the next group may start
+    over     resolves when the group has ended
     """
 
     def __init__(self, queue: AppendQueue) -> None:
@@ -59,74 +59,74 @@ class Group:
 class AppendQueue:
     """Appends to one table that may become one version.
 
-    store    as the first of them reaches it
-    waiting  for a group
-    group    that is under way and has not outlived its lease
-    made     what groups have made, while there is always another one
+    store    store client of the first append
+    waiting  appends without a group
+    group    the running group
+    recent   versions that groups of this queue have committed; lost when the queue is empty
     """
 
     key: Hashable
     store: ObjectStore
     waiting: deque[GroupAppend] = field(default_factory=deque)
     group: Group | None = None
-    made: MadeVersions | None = None
+    recent: RecentVersions | None = None
 
 
 class Groups:
-    """The groups of all tables. Any thread, any loop; a forked child starts anew."""
+    """The groups of all tables. Safe to use from any thread and loop; a forked child starts empty."""
 
     def __init__(self) -> None:
         self.start_over()
         survive_fork(self)
 
     def start_over(self) -> None:
-        """Nobody waits (after a fork)."""
-        self._lock = threading.RLock()  # not a plain one: the collector may end a caller's plan wherever it runs
+        """Drop all queues (after a fork)."""
+        self._lock = threading.RLock()  # reentrant: the garbage collector may close a caller's plan inside the lock
         self._queues: dict[Hashable, list[AppendQueue]] = {}
         self._pulled_bytes = 0
 
     def reserve(self, num_bytes: int) -> bool:
-        """Make room for rows out of an iterator; whether there was any."""
+        """Reserve memory for rows of an iterator; returns whether it was available."""
         with self._lock:
             is_room = self._pulled_bytes + num_bytes <= PULLED_BYTES_MAX
             self._pulled_bytes += num_bytes * is_room
             return is_room
 
     def release(self, num_bytes: int) -> None:
-        """Give room back."""
+        """Release reserved memory."""
         with self._lock:
             self._pulled_bytes = max(0, self._pulled_bytes - num_bytes)
 
     def num_waiting(self) -> int:
-        """Appends that are in no group yet."""
+        """Number of appends that are in no group yet."""
         with self._lock:
             return sum(len(queue.waiting) for queues in self._queues.values() for queue in queues)
 
     def wait(self, append: GroupAppend) -> Plan[DatasetState]:
-        """Join a queue and wait for what becomes of the rows."""
+        """Join a queue and wait until the rows are in a version."""
         with self._lock:
             queue = self._queue(append)
             queue.waiting.append(append)
-            self._go_on(queue)
+            self._begin_group(queue)
         while not append.done.done():
             try:
                 yield Wait(append.done, LEASE_S)
-            except TimeoutError:  # or one that the append has failed with
+            except TimeoutError:  # of the wait, or the error of the append itself
                 with self._lock:
-                    self._go_on(queue)
+                    self._begin_group(queue)
         return append.done.result()
 
     def leave(self, append: GroupAppend) -> Plan[None]:
-        """The caller was cancelled: it comes back when its rows are sure to be in a version or in none."""
+        """Cancel an append; returns when it is certain whether a version holds its rows."""
         with self._lock:
-            append.has_left = True
+            append.is_cancelled = True
             for queue in self._queues.get(_key(append), ()):
                 if append in queue.waiting:
                     queue.waiting.remove(append)
-                    self._forget(queue)
+                    self._remove_if_idle(queue)
                     return
             group = append.group
-            if group is not None and group.cancel is not None and all(one.has_left for one in group.appends):
+            if group is not None and group.cancel is not None and all(member.is_cancelled for member in group.appends):
                 group.cancel()
         if group is not None:
             yield Wait(group.over)
@@ -140,8 +140,8 @@ class Groups:
         queues.append(AppendQueue(key, store))
         return queues[-1]
 
-    def _forget(self, queue: AppendQueue) -> None:
-        """Nobody waits there: a queue is made anew when somebody comes."""
+    def _remove_if_idle(self, queue: AppendQueue) -> None:
+        """Remove a queue without appends and groups; the next append creates a new one."""
         queues = self._queues.get(queue.key)
         if queues is None or queue.waiting or queue.group is not None or queue not in queues:
             return
@@ -149,10 +149,10 @@ class Groups:
         if not queues:
             del self._queues[queue.key]
 
-    def _go_on(self, queue: AppendQueue) -> None:
-        """Begin a group, if somebody waits and none is under way, or for too long."""
+    def _begin_group(self, queue: AppendQueue) -> None:
+        """Start a group if appends wait and no group runs within its lease."""
         if not queue.waiting:
-            self._forget(queue)
+            self._remove_if_idle(queue)
             return
         if queue.group is not None and time.monotonic() < queue.group.until:
             return
@@ -162,14 +162,17 @@ class Groups:
             group.cancel = begin_plan(self._serve(group), partial(self._end, group), answers_sync=answers_sync)
         except BaseException as error:
             queue.group = None
-            if isinstance(error, Exception):  # threads and loops that have ended take nothing
+            if isinstance(error, Exception):  # threads and loops have shut down
                 while queue.waiting:
                     queue.waiting.popleft().fail(error, is_shared=True)
-            self._forget(queue)
+            self._remove_if_idle(queue)
             raise
 
     def _take(self, group: Group) -> None:
-        """Those that wait are the group's, up to its bounds; who opened a version far from that of the first waits."""
+        """Move waiting appends into the group, up to its limits.
+
+        An append whose open version is more than `VERSIONS_NEAR` from the first one's stays in the queue.
+        """
         queue = group.queue
         with self._lock:
             others: deque[GroupAppend] = deque()
@@ -191,19 +194,19 @@ class Groups:
             queue.waiting.extendleft(reversed(others))
 
     def _put_back(self, appends: Sequence[GroupAppend]) -> None:
-        """Let appends of a group wait for the next one."""
+        """Return appends of a group to the queue."""
         with self._lock:
             for append in reversed(appends):
                 group = append.group
                 assert group is not None
                 group.appends.remove(append)
-                if not append.has_left:
+                if not append.is_cancelled:
                     append.group = None
                     group.queue.waiting.appendleft(append)
 
     def _serve(self, group: Group) -> Plan[None]:
         self._take(group)
-        if not group.appends:  # they have left
+        if not group.appends:  # all were cancelled
             return
         absent = yield from commit_group(group.appends, group.queue)
         if absent:
@@ -211,34 +214,35 @@ class Groups:
             yield from create_table(absent[0])
 
     def _end(self, group: Group, error: BaseException | None) -> None:
-        """A group has ended, and whoever waits is told."""
-        if not isinstance(error, Exception):  # it was cancelled, and not because all have left
+        """Called when a group has ended: fails its unfinished appends and starts the next group."""
+        if not isinstance(error, Exception):  # cancelled by a shutdown: cancelled callers do not read their result
             error = RuntimeError("the process is shutting down, or the group of appends was cancelled, before it ended")
-        told = [append for append in group.appends if not append.done.done()]
-        for append in told:
-            append.fail(error, is_shared=len(told) > 1)
+        unfinished = [append for append in group.appends if not append.done.done()]
+        for append in unfinished:
+            append.fail(error, is_shared=len(unfinished) > 1)
         with self._lock:
             queue = group.queue
             if queue.group is group:
                 queue.group = None
             try:
-                self._go_on(queue)
+                self._begin_group(queue)
             except Exception as failure:
-                _logger.warning("no group can begin any more: %s", failure)
+                _logger.warning("cannot start the next group of appends: %s", failure)
         group.over.set_result(None)
 
 
 def _key(append: GroupAppend) -> Hashable:
-    """What appends of one version have in common, but for how they reach the store."""
+    """Properties that appends of one queue share, except for the store client (`_is_same`)."""
     target, options = append.target, append.options
-    place, handler = target.location, target.handler
-    lock = getattr(handler, "lock", None)  # a user's, which may have no hash
+    location, handler = target.location, target.handler
+    lock = getattr(handler, "lock", None)  # a user's lock may not be hashable
     decides = handler if lock is None else (type(handler), id(lock))
-    return place.store.identity, place.path, decides, options.durability, tuple(sorted(options.properties.items()))
+    properties = tuple(sorted(options.properties.items()))
+    return location.store.identity, location.path, decides, options.durability, properties
 
 
 def _is_same(store: ObjectStore, other: ObjectStore) -> bool:
-    """Whether what one caller writes may be written by another: the same store, reached in the same way."""
+    """Whether one caller may write for another: the same store, reached with the same credentials and options."""
     if store is other:
         return True
     if type(store) is not type(other) or store.identity != other.identity:
@@ -250,4 +254,4 @@ def _is_same(store: ObjectStore, other: ObjectStore) -> bool:
 
 
 GROUPS: Final = Groups()
-"""Those of this process."""
+"""The groups of this process."""

@@ -1,4 +1,4 @@
-"""Blobs to be written: fields and arrays of blob columns of the second kind (spec: structural encodings, 10.8)."""
+"""Fields and arrays of blob columns of the second kind, for writes (spec: structural encodings, 10.8)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,16 @@ _THRESHOLD: Final = "lance-encoding:blob-{}-threshold"
 
 @dataclass(frozen=True)
 class Blob:
-    """One blob: bytes to be stored, or where they are.
+    """One blob to write: its bytes, or a reference to an object outside of the table.
 
-    data            bytes
-    uri             an object outside of the table; position and size name a part of it
-    position, size  bytes; both or none
+    Args:
+        data: The bytes.
+        uri: URI of an object outside of the table. Give either `data` or `uri`.
+        position: First byte of the blob in the object. None for the whole object.
+        size: Number of bytes. `position` and `size` belong together.
+
+    Raises:
+        ValueError: The arguments contradict each other, or `uri` is empty.
     """
 
     data: bytes | None = None
@@ -42,18 +47,31 @@ class Blob:
         if self.data is not None and self.uri is not None:
             raise UsageError("a blob has either data or a uri")
         if (self.position is None) != (self.size is None) or (self.position is not None and self.uri is None):
-            raise UsageError("position and size of a blob belong together, and to a uri")
+            raise UsageError("a blob has both position and size, or neither; both need a uri")
         if self.uri == "":
             raise UsageError("the uri of a blob cannot be empty")
 
     @staticmethod
     def from_bytes(data: bytes | bytearray | memoryview) -> Blob:
-        """A blob of these bytes."""
+        """A blob of these bytes.
+
+        Args:
+            data: The bytes; they are copied unless they are `bytes`.
+        """
         return Blob(data=bytes(data))
 
     @staticmethod
     def from_uri(uri: str, position: int | None = None, size: int | None = None) -> Blob:
-        """A blob that lies in another object."""
+        """A reference to a blob in another object.
+
+        Args:
+            uri: URI of the object.
+            position: First byte of the blob in the object. None for the whole object.
+            size: Number of bytes. Give both `position` and `size`, or neither.
+
+        Raises:
+            ValueError: `uri` is empty, or only one of `position` and `size` is given.
+        """
         return Blob(uri=uri, position=position, size=size)
 
     @staticmethod
@@ -72,9 +90,16 @@ def blob_field(
 ) -> pa.Field:
     """The Arrow field of a blob column, for files of version 2.2.
 
-    inline_size_threshold      blobs of at most so many bytes lie in the data file (65,536)
-    dedicated_size_threshold   larger ones have a file of their own (4 MiB); those between share files
-    pack_file_size_threshold   bytes at which such a shared file ends (1 GiB)
+    Args:
+        name: Name of the column.
+        nullable: Whether values may be null.
+        inline_size_threshold: Largest size of a blob in the data file itself, in bytes. 65,536 by default.
+        dedicated_size_threshold: A larger blob gets a file of its own, in bytes. 4 MiB by default. Blobs between both
+            thresholds share pack files.
+        pack_file_size_threshold: Size at which a pack file ends, in bytes. 1 GiB by default.
+
+    Returns:
+        The field.
     """
     metadata: dict[str | bytes, str | bytes] = {"ARROW:extension:name": BLOB_V2_EXTENSION}
     for what, value in (
@@ -90,8 +115,15 @@ def blob_field(
 def blob_array(values: Iterable[Any]) -> pa.StructArray:
     """The array of a blob column.
 
-    values  bytes, URIs as text, `Blob`s, or None for null
-    Raises `TypeError` for anything else.
+    Args:
+        values: Bytes, URIs as strings, `Blob`s, or None for null.
+
+    Returns:
+        An array of the type of `blob_field`.
+
+    Raises:
+        TypeError: A value is of another type.
+        ValueError: A URI is empty.
     """
     rows: list[dict[str, Any] | None] = []
     for value in values:

@@ -1,6 +1,6 @@
-"""How columns are to be encoded, as an argument of a write: `write_dataset(..., encodings={"x": Encoding(...)})`.
+"""Encodings of columns as an argument of a write: `write_dataset(..., encodings={"x": Encoding(...)})`.
 
-It becomes metadata of the table's fields (`lance_io.encodings.options`), so that later writes keep to it.
+They become metadata of the table's fields (`lance_io.encodings.options`), which later writes follow.
 """
 
 from __future__ import annotations
@@ -34,22 +34,24 @@ _SHARES: Final = ("rle_threshold", "dict_size_ratio")
 
 @dataclass(frozen=True)
 class Encoding:
-    """How a column is encoded; None leaves a choice to the writer.
+    """Encoding of a column; None leaves a choice to the writer.
 
-    compression              "lz4", "zstd", "fsst" or "none"
-    level                    of zstd
-    rle_threshold            runs only when they are fewer than this share of the values
-    bss                      byte stream split below lz4 and zstd: "off", "on", "auto", or a sensitivity from 0 to 1
-    dict_divisor             a dictionary has at most one value per so many values of a page
-    dict_size_ratio          a dictionary only where it takes less than this share of the page
-    dict_max_size            bytes of the values of a dictionary at most
-    dict_values_compression  "lz4", "zstd" or "none", with dict_values_level: of dictionaries, in file version 2.2
-    minichunk_size           bytes that chunks of variable-width values aim at
-    structural_encoding      "miniblock" or "fullzip", of the whole top-level column
-    packed                   members of a struct are stored together
+    Args:
+        compression: "lz4", "zstd", "fsst" or "none".
+        level: Compression level of zstd.
+        rle_threshold: Largest number of runs for run-length encoding, as a share of the number of values.
+        bss: Byte stream split below lz4 and zstd: "off", "on", "auto", or a sensitivity from 0 to 1.
+        dict_divisor: A dictionary has at most 1/`dict_divisor` as many values as its page.
+        dict_size_ratio: Largest size of a dictionary encoding, as a share of the plain page.
+        dict_max_size: Largest size of a dictionary's values, in bytes.
+        dict_values_compression: Compression of dictionaries in file version 2.2: "lz4", "zstd" or "none".
+        dict_values_level: Compression level of dictionaries in file version 2.2.
+        minichunk_size: Target size of chunks of variable-width values, in bytes.
+        structural_encoding: "miniblock" or "fullzip", for the whole top-level column.
+        packed: Whether the members of a struct are stored together.
 
-    Raises `UsageError` for what is no number where one is wanted. Unknown names of codecs are a `SchemaError` of the
-    write.
+    Raises:
+        ValueError: An argument that must be a number is none. An unknown codec raises `SchemaError` on write.
     """
 
     compression: Literal["lz4", "zstd", "fsst", "none"] | None = None
@@ -76,32 +78,32 @@ class Encoding:
 
     @property
     def metadata(self) -> dict[str, bytes]:
-        """What it is as metadata of the fields that own columns."""
+        """The metadata that this encoding adds to fields that own columns."""
         given = ((key, getattr(self, name)) for name, key in _KEYS.items())
         return {PREFIX + key: str(value).encode() for key, value in given if value is not None}
 
 
 def with_encodings(schema: Schema, encodings: Mapping[str, Encoding]) -> Schema:
-    """The schema with these encodings as metadata, those of a struct or list on all columns below it.
+    """The schema with these encodings as metadata; the encoding of a struct or list applies to all columns below it.
 
-    encodings  by column or member, `st.x`; items of lists are members of their own names
+    encodings  by column or member, such as `st.x`; items of lists count as members with their own names
 
-    Raises `BindError` for a column that is not there, `UsageError` for what is no encoding.
+    Raises `BindError` for a missing column, `UsageError` for a value that is no `Encoding`.
     """
-    found = list(schema.fields)
+    fields = list(schema.fields)
     for path, encoding in encodings.items():
         if not isinstance(encoding, Encoding):
             raise UsageError(f"encodings: expected an Encoding for {path}, found {type(encoding).__name__}")
         first, *steps = split_path(path)
-        at = next((at for at, field in enumerate(found) if field.name == first), None)
+        at = next((at for at, field in enumerate(fields) if field.name == first), None)
         if at is None:
             raise BindError(f"No field named {path}. Valid fields are {', '.join(schema.names)}.")
-        field = _encoded(found[at], steps, encoding, path)
+        field = _encoded(fields[at], steps, encoding, path)
         if encoding.structural_encoding is not None:
             layout = {f"{PREFIX}structural-encoding": str(encoding.structural_encoding).encode()}
             field = replace(field, metadata={**field.metadata, **layout})
-        found[at] = field
-    return Schema(tuple(found), dict(schema.metadata)) if encodings else schema
+        fields[at] = field
+    return Schema(tuple(fields), dict(schema.metadata)) if encodings else schema
 
 
 def _encoded(field: Field, steps: list[str], encoding: Encoding, path: str) -> Field:
@@ -130,12 +132,12 @@ def _names(field: Field) -> str:
 
 
 def check_encodings(encodings: Any, mode: str) -> dict[str, Encoding]:
-    """The argument of a write. Raises `UsageError` for an append: a table has its encodings."""
+    """The argument `encodings` of a write. Raises `UsageError` for an append: an existing table has its encodings."""
     if not encodings:
         return {}
     if mode == "append":
         raise UsageError(
-            "encodings are given where a table is created or overwritten; those of a table are changed by "
-            "update_field_metadata, and count for rows that are written from then on"
+            "mode='append' takes no encodings: they are set when a table is created or overwritten. Change those of a "
+            "table with update_field_metadata; later writes follow them"
         )
     return dict(encodings)

@@ -2,8 +2,8 @@
 
     batches --cut at max_rows_per_file and max_bytes_per_file--> one `FileWriter` at a time --> fragments of id 0
 
-The rows come from the caller's thread or loop; encoding and uploading run beside that. A write that fails or is
-cancelled removes what it has written.
+The rows come from the caller's thread or loop; encoding and uploading run concurrently. A write that fails or is
+cancelled removes its files.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from lance_io.errors import LanceError, OperationError, SchemaError, Unsupported
 from lance_io.file.write.blob_pages import managed_blob_name
 from lance_io.file.write.dictionary_room import DictionaryRoom, has_narrow_dictionaries
 from lance_io.file.write.file_bytes import NEARLY, PAGE_BYTES, FileWriter
+from lance_io.file.write.file_writing import FileWriting
 from lance_io.file.write.uploads import key_beside
-from lance_io.file.write.writers import FileWriting
 from lance_io.format.version import V0_1
 from lance_io.io import trace_events
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.limits import ROWS_PER_BATCH, VALUE_BYTES_MAX
 from lance_io.plans.store_requests import Remove
 from lance_io.records import dataclass
@@ -53,17 +53,17 @@ if TYPE_CHECKING:
     from lance_io.store.api import Durability
     from lance_io.store.url import Location
 else:
-    describe = later("lance_io.reads.metadata.describe")  # for those who watch the progress
-    descriptions = later("lance_io.reads.metadata.fragment_metadata")
-    batched_writer = later("lance_io.file.write.batched_writer")  # with all that writes 0.1, which few tables need
+    describe = lazy_module("lance_io.reads.metadata.describe")  # only needed with `progress=`
+    descriptions = lazy_module("lance_io.reads.metadata.fragment_metadata")
+    batched_writer = lazy_module("lance_io.file.write.batched_writer")  # imports the writer of 0.1, rarely needed
 
 T = TypeVar("T")
 
 ROWS_PER_FILE: Final = 1 << 20
 BYTES_PER_FILE: Final = 90 << 30
-PIECES_PER_FILE: Final = 16  # how finely batches are cut where the size of files is bounded
-ROWS_PER_FILE_MIN: Final = 1024  # a limit of bytes makes no file of fewer rows,
-BYTES_PER_FILE_MIN: Final = PAGE_BYTES // 2  # unless it has these bytes: any full page of a column that is stored plain
+PIECES_PER_FILE: Final = 16  # if the size of files is limited, batches are cut into pieces of 1/16 of a file
+ROWS_PER_FILE_MIN: Final = 1024  # a byte limit ends no file with fewer rows,
+BYTES_PER_FILE_MIN: Final = PAGE_BYTES // 2  # unless it has these bytes: any full page of a plain column
 
 
 def data_file_name() -> str:
@@ -74,12 +74,12 @@ def data_file_name() -> str:
 
 @dataclass(frozen=True, slots=True)
 class FileLimits:
-    """When a data file ends: at `rows`, or about `num_bytes` as they are stored; and what may be in it.
+    """Limits of a data file: it ends at `rows`, or at about `num_bytes` stored bytes.
 
-    page_bytes   leaf data at which a page closes, None for the default
-    cache_bytes  leaf data that may wait for its page, None for that of full pages
-    blob_references  whether blobs may lie outside of the table, by a URI
-    value_bytes_max  that a value may have, None for the default
+    page_bytes   bytes of leaf data at which a page closes, None for the default
+    cache_bytes  bytes of leaf data that may wait for their page, None for those of full pages
+    blob_references  whether blobs may be URIs of objects outside of the table
+    value_bytes_max  largest size of a value, None for the default
     group_rows, allow_null_loss, unnamed  of file version 0.1, see `BatchOptions`
     """
 
@@ -109,21 +109,21 @@ class FileLimits:
             raise UsageError(f"data_cache_bytes must not be negative, got {self.cache_bytes}")
 
     def of_version(self, version: FileVersion) -> FileLimits:
-        """The same for files of a version: those of 0.1 end where a batch does."""
+        """These limits for files of a version: files of 0.1 end at the end of a batch."""
         if version != V0_1:
             return self
         group_rows = min(self.group_rows, self.rows)
         return replace(self, group_rows=group_rows, rows=-(-self.rows // group_rows) * group_rows)
 
     def rows_per_piece(self, batch: pa.RecordBatch) -> int:
-        """How finely a batch is cut, so that pieces are small beside a file."""
+        """Rows of a piece of a batch: pieces are small in comparison to a file."""
         row_bytes: int = max(1, batch.nbytes // max(1, batch.num_rows))
         file_bytes = max(self.num_bytes, min(ROWS_PER_FILE_MIN * row_bytes, PAGE_BYTES))
         return max(1, file_bytes // PIECES_PER_FILE // row_bytes)
 
     @property
     def options(self) -> dict[str, Any]:
-        """What of them concerns the inside of a file."""
+        """The limits that apply inside of a file, as keywords of its writer."""
         page_bytes = min(PAGE_BYTES, self.page_bytes or PAGE_BYTES)
         return {
             "page_bytes": page_bytes,
@@ -137,47 +137,48 @@ _DEFAULT_LIMITS: Final = FileLimits()
 
 
 def may_end(num_rows: int, num_bytes: int) -> bool:
-    """Whether a file of these rows, which take so many bytes, is large enough for a limit of bytes to end it."""
+    """Whether a file with these rows and bytes is large enough for a byte limit to end it."""
     return num_rows >= ROWS_PER_FILE_MIN or num_bytes >= BYTES_PER_FILE_MIN
 
 
 def is_full_sized(num_rows: int, num_bytes: int, limit_bytes: int) -> bool:
-    """Whether a file of a table is as large as this limit of bytes makes files."""
+    """Whether a file is about as large as a byte limit allows."""
     return num_bytes >= limit_bytes * NEARLY and may_end(num_rows, num_bytes)
 
 
 @dataclass(frozen=True, slots=True)
-class FilePlace:
-    """Where data files go.
+class DataFolder:
+    """A folder that receives data files.
 
-    folder   that they lie in directly
-    base_id  base path that it is, None for the table's own folder
+    location  folder that directly contains the files
+    base_id   id of the base path, None for the table's own folder
     """
 
-    folder: Location
+    location: Location
     base_id: int | None = None
 
     @classmethod
-    def of_table(cls, location: Location) -> FilePlace:
-        """The own folder of a table or branch."""
+    def of_table(cls, location: Location) -> DataFolder:
+        """The data folder of a table or branch."""
         return cls(location.below(DATA))
 
 
 class NewFiles:
-    """The data files of one write, and what becomes of them.
+    """The data files of one write.
 
-    The last file is complete but not visible when `write` ends: `publish` makes it so, in the same round as other
-    requests that precede the commit.
+    When `write` ends the last file is complete but not visible. `publish` makes it visible, in the same round as
+    other requests that precede the commit.
 
-    location    the folder of the table (or branch)
-    schema      of the files, in the order of the batches' columns; its metadata say whether the table manages blobs
-    new_name    makes the name of a file, new_blob_name of one of managed blobs
-    places      where they go, one after the other in turn; None for the table's own folder
-    payloads    reads blobs that batches name in other files
-    checks_rows whether what the rows add up to is compared with what goes into pages
-    checks_texts whether texts that are not UTF-8 are refused: not those that are in the table already
+    location    folder of the table (or branch)
+    schema      schema of the files, in the order of the batches' columns; its metadata say whether the table manages
+                blobs
+    new_name    returns a new file name; new_blob_name returns one for a file of managed blobs
+    folders     folders that receive the files in turn; None for the table's own
+    payloads    reads blobs that batches reference in other files
+    checks_rows whether checksums of the rows are compared with those of the pages
+    checks_texts whether strings that are not UTF-8 are refused; off for strings that are in the table already
     splits      whether a file may end before `end_file` is called
-    fragments   what was written, of id 0; none for no rows
+    fragments   written fragments, of id 0; empty if there are no rows
     """
 
     def __init__(
@@ -191,16 +192,16 @@ class NewFiles:
         durability: Durability | None = None,
         new_name: Callable[[], str] = data_file_name,
         new_blob_name: Callable[[], str] = managed_blob_name,
-        places: Sequence[FilePlace] | None = None,
+        folders: Sequence[DataFolder] | None = None,
         payloads: PayloadReader | None = None,
         checks_rows: bool = False,
         checks_texts: bool = True,
         splits: bool = True,
     ) -> None:
         self.location = location
-        self._places = places or (FilePlace.of_table(location),)
-        self._turn = cycle(self._places)
-        self._place = self._places[0]
+        self._folders = folders or (DataFolder.of_table(location),)
+        self._next_folders = cycle(self._folders)
+        self._folder = self._folders[0]
         self.fragments: list[Fragment] = []
         self._new_name = new_name
         self._schema = schema
@@ -208,7 +209,7 @@ class NewFiles:
         self._limits = limits.of_version(version)
         self._progress = progress
         self._blob_table = location if manages_blobs(schema.metadata) else None
-        if self._blob_table is not None and any(place.base_id is not None for place in self._places):
+        if self._blob_table is not None and any(folder.base_id is not None for folder in self._folders):
             raise UnsupportedError("a table that manages its blobs takes rows into its own folder only")
         self._options = {
             "durability": durability,
@@ -239,7 +240,7 @@ class NewFiles:
         yield from self.finish()
 
     def add(self, batch: pa.RecordBatch, *, held: bool = False) -> Plan[None]:
-        """Write some rows. held: as for `FileWriter.add`."""
+        """Write a batch. held: as for `FileWriter.add`."""
         for piece in self._pieces(batch):
             yield from self._make_room(piece)
             file = self._file or self._open()
@@ -247,14 +248,14 @@ class NewFiles:
             yield from self._end_if_full()
 
     def _make_room(self, piece: pa.RecordBatch) -> Plan[None]:
-        """End the file before rows with which it would have too many values for a dictionary column.
+        """End the file if these rows would exceed the index type of a dictionary column.
 
-        Raises `OperationError` where it must not end.
+        Raises `OperationError` if the file must not end.
         """
         if self._room is None or (problem := self._room.add(piece)) is None:
             return
         if not self._splits:
-            raise OperationError(f"{problem}: give it a wider index type, such as int32")
+            raise OperationError(f"{problem}: use a wider index type, such as int32")
         if self._file is not None:
             yield from self._finish()
             yield from self._close()
@@ -262,13 +263,13 @@ class NewFiles:
         self._room.add(piece)
 
     def copy(self, pages: Callable[[FileWriter], Plan[None]]) -> Plan[None]:
-        """Write some rows by what writes their pages as they are; all of them go into one file."""
+        """Copy encoded pages into the file: `pages` writes them. All of their rows go into one file."""
         file = self._file or self._open()
         yield from file.copy(pages)
         yield from self._end_if_full()
 
     def finish(self) -> Plan[None]:
-        """Complete the last file, when all rows are written, or those of a fragment."""
+        """Complete the last file after all rows, or all rows of a fragment."""
         if self._file is not None:
             yield from self._finish()
         self._warn_of_lost_nulls()
@@ -277,52 +278,52 @@ class NewFiles:
         if self._batches is not None and (lost := self._batches.lost.keys() - self._warned_of):
             names = ", ".join(name for name in self._batches.lost if name in lost)
             self._warned_of |= lost
-            text = f"files of version 0.1 hold no nulls but of strings; those of {names} are lost"
+            text = f"files of version 0.1 hold no nulls except those of strings; the nulls of {names} are lost"
             warnings.warn(f"{text} (write_dataset refuses them with allow_null_loss=False)", UserWarning, stacklevel=3)
 
     @property
     def schema(self) -> Schema:
-        """Of the files; in version 0.1 with the values of its dictionaries, when all rows are written."""
+        """Schema of the files; in version 0.1, after all rows, with the values of its dictionaries."""
         if self._batches is None:
             return self._schema
         schema = self._batches.with_dictionaries(self._schema)
         for field in schema.walk():
             if field.logical_type.startswith("dict:") and field.dictionary is None:
                 raise SchemaError(
-                    f"v1 dictionary field '{field.name}' is missing dictionary metadata: a table of file version 0.1 "
-                    "with dictionaries is created with rows"
+                    f"v1 dictionary field '{field.name}' is missing dictionary metadata: to create a table of file "
+                    "version 0.1 with dictionaries, write at least one row"
                 )
         return schema
 
     def end_file(self) -> Plan[None]:
-        """Complete a file before it is full; what follows goes into another one."""
+        """Complete a file before it is full; later rows go into another one."""
         yield from self.finish()
         if self._file is not None:
             yield from self._close()
 
     def keep(self) -> None:
-        """Do not remove what is written so far, should the write fail."""
+        """Keep the files written so far even if the write fails."""
         self._written.clear()
 
     def close_last(self) -> Plan[None]:
-        """Make the last file visible, which is complete; no commit names it yet."""
+        """Make the last, complete file visible; no commit names it yet."""
         if self._file is not None:
             yield from self._close()
 
     def publish(self, commit: CommitFiles) -> Plan[None]:
-        """Make the last file visible, for a commit: from here on its outcome says whether the files may be removed."""
+        """Make the last file visible for a commit, whose outcome decides whether the files may be removed."""
         self._commit = commit
         commit.add_data(self._own_keys)
         yield from self.close_last()
 
     def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Slices that end where a file must, and are small beside a file."""
+        """Slices that end where a file must end, and are small in comparison to a file."""
         start = 0
         if not batch.num_rows:
             return
         piece_bytes = self._limits.num_bytes // PIECES_PER_FILE
         rows_max = batch.num_rows
-        if batch.get_total_buffer_size() * batch.num_columns > piece_bytes:  # a bound that costs less than `nbytes`
+        if batch.get_total_buffer_size() * batch.num_columns > piece_bytes:  # a bound, cheaper than `nbytes`
             rows_max = self._limits.rows_per_piece(batch)
         while start < batch.num_rows:
             room = self._limits.rows - (0 if self._file is None else self._writer.num_rows)
@@ -336,13 +337,13 @@ class NewFiles:
         return self._file.writer
 
     def _end_if_full(self) -> Plan[None]:
-        yield from self._look_if_full()
+        yield from self._check_if_full()
         if self._is_full:
             yield from self._finish()
             yield from self._close()
 
-    def _look_if_full(self) -> Plan[None]:
-        """Whether the open file has reached a limit."""
+    def _check_if_full(self) -> Plan[None]:
+        """Set `_is_full` if the open file has reached a limit."""
         assert self._file is not None
         writer, limits = self._writer, self._limits
         self._is_full = writer.num_rows >= limits.rows
@@ -350,13 +351,13 @@ class NewFiles:
             self._is_full = yield from self._file.reaches(limits.num_bytes)
 
     def _open(self) -> FileWriting:
-        self._name, self._place, self._is_full = self._new_name(), next(self._turn), False
-        folder = self._place.folder
-        key = folder.key(self._name)
+        self._name, self._folder, self._is_full = self._new_name(), next(self._next_folders), False
+        location = self._folder.location
+        key = location.key(self._name)
         options = {**self._options, "first_row": self._first_row, "page_sizes": self._page_sizes}
-        self._file = FileWriting(folder.store, key, self._schema, self._version, batches=self._batches, **options)
+        self._file = FileWriting(location.store, key, self._schema, self._version, batches=self._batches, **options)
         if isinstance(self._file.writer, FileWriter):
-            self._page_sizes = self._file.writer.page_sizes  # of all files of this write
+            self._page_sizes = self._file.writer.page_sizes  # shared by all files of this write
         if self._progress is not None:
             self._progress.begin(descriptions.FragmentMetadata(0, [], 0))
         return self._file
@@ -365,13 +366,13 @@ class NewFiles:
         assert self._file is not None
         written = yield from self._file.finish()
         beside = [key_beside(written.path, name, self._blob_table) for name in written.sidecars]
-        self._written.setdefault(self._place.base_id, []).extend([written.path, *beside])
-        remember_written(self._place.folder.store, written, self._schema)
-        self.fragments.append(new_fragment(self._name, written, self._place.base_id))
+        self._written.setdefault(self._folder.base_id, []).extend([written.path, *beside])
+        remember_written(self._folder.location.store, written, self._schema)
+        self.fragments.append(new_fragment(self._name, written, self._folder.base_id))
         if self._first_row is not None:
             self._first_row += written.num_rows
         if trace_events.listeners:
-            trace_events.tell_files("create", "data", [self._name])
+            trace_events.emit_files("create", "data", [self._name])
         if self._progress is not None:
             self._progress.complete(describe.fragment_metadata(self.fragments[-1]))
 
@@ -382,15 +383,15 @@ class NewFiles:
         if self._room is not None:
             self._room.clear()
 
-    # -- and removing what a failed write has left --------------------------------------------------------------------
+    # -- rolling back a failed write ----------------------------------------------------------------------------------
 
     @property
     def _own_keys(self) -> Sequence[str]:
-        """Of what was written into the table's own folder."""
+        """Keys of the files in the table's own folder."""
         return self._written.get(None, ())
 
     def roll_back(self, cause: BaseException) -> Plan[None]:
-        """Remove the files, if no version can refer to them; for `RollBackOnError`."""
+        """Remove the files unless a version may refer to them; for `RollBackOnError`."""
         if self._commit is not None:
             if not self._commit.may_remove:
                 return
@@ -398,11 +399,11 @@ class NewFiles:
         try:
             if self._file is not None:
                 yield from self._file.abort()
-            stores = {place.base_id: place.folder.store for place in self._places}
+            stores = {folder.base_id: folder.location.store for folder in self._folders}
             for base_id, keys in self._written.items():
                 yield Remove(stores[base_id], keys)
         except LanceError as error:
-            cause.add_note(f"also: what was written could not be removed: {error}")
+            cause.add_note(f"also: the written files could not be removed: {error}")
 
 
 def _batches(limits: FileLimits) -> batched_writer.BatchOptions:
@@ -410,7 +411,7 @@ def _batches(limits: FileLimits) -> batched_writer.BatchOptions:
 
 
 def new_fragment(name: str, written: WrittenFile, base_id: int | None = None) -> Fragment:
-    """The fragment of one new data file; a commit numbers it. base_id: base path that the file lies below."""
+    """The fragment of a new data file; a commit numbers it. base_id: base path that contains the file."""
     file = DataFile(
         path=name,
         fields=written.field_ids,

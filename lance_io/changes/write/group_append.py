@@ -1,28 +1,30 @@
-"""Group commit: appends of one process to one table that wait together become one version.
+"""Group commit: appends of one process that wait for the same table become one version.
 
-    caller    its rows, pulled and checked where it is  ->  joins the queue of the table, waits
-    group     takes all that wait: rows of one schema into one data file, all files into one Append, one commit
-    caller    the version that holds its rows, or what became of them
+    caller    pulls and checks its rows in its thread or loop  ->  joins the queue of the table, waits
+    group     takes all waiting appends: rows of one schema share a data file, all files share one Append, one commit
+    caller    gets the version that holds its rows, or its error
 
-One group of a queue is under way at a time; whoever comes meanwhile is in the next one. So nothing waits for a clock,
-and the slower the store, the larger the groups. A group is driven beside its callers (`begin_plan`), none of which it
-belongs to: who is cancelled leaves it. Before the group has begun that is all. Afterwards the rows of others are with
-its own; then it comes back when the group has ended, and only a group that all have left is cancelled.
+One group of a queue runs at a time; appends that arrive meanwhile form the next group. So no append waits for a timer,
+and slower stores get larger groups. A group runs independently of its callers (`begin_plan`):
 
-What fails for one does not fail for others:
+    an append is cancelled before its group starts     it leaves the queue and writes nothing
+    an append is cancelled while its group runs        the caller returns when the group has ended
+    all appends of a running group are cancelled       the group is cancelled
 
-    rows that do not fit the table      their caller is told, before anything is written
-    rows that cannot be encoded         halves are tried until it is known whose they are
-    a conflict, callers having opened different versions    the callers of each version are committed by themselves
-    what the store says                 it says to all
+Errors are isolated:
 
-A queue is that of a table, as a caller reaches it (`_key`): what a transaction says, credentials, what makes versions
-visible. `docs/writing.md` has what is promised.
+    rows that do not fit the table      only their append fails, before anything is written
+    rows that cannot be encoded         the group is bisected; only the failing append fails
+    a conflict, with different base versions    the appends of each base version are committed separately
+    an error of the store               all appends of the group fail
 
-    group_append   from rows that a caller gives to the version that holds them
-    append_queues  who waits for which table, and when a group begins
-    group_commit   one group: a version of its rows, or several where they do not go together
-    group_version  what is written for one version
+Appends share a queue if they agree in everything of `_key`: table, credentials, commit handler, durability and
+transaction properties. `docs/commits.md` documents the guarantees.
+
+    group_append   one append: from the caller's rows to the version that holds them
+    append_queues  queues of waiting appends; starts groups
+    group_commit   one group: one version, or several if the base versions are incompatible
+    group_version  files and commit of one version
 """
 
 from __future__ import annotations
@@ -43,14 +45,11 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.reads.version.state import DatasetState
 
-APPEND_BYTES_MAX: Final = 8 * MIB  # of rows that may share a file; more fill pages, and gain nothing by sharing one
+APPEND_BYTES_MAX: Final = 8 * MIB  # of rows that may share a file; more rows fill pages by themselves
 
 
 def append_in_group(append: GroupAppend) -> Plan[DatasetState]:
-    """Append rows together with whatever else waits; gives the version that holds them.
-
-    Errors are those of `write_rows`.
-    """
+    """Append rows in a group commit; returns the version that holds them. Raises as `write_rows` does."""
     append.target.handler.check(append.target.location)
 
     def leave(_: BaseException) -> Plan[None]:
@@ -61,31 +60,31 @@ def append_in_group(append: GroupAppend) -> Plan[DatasetState]:
 
 
 class PulledRows:
-    """Rows that were pulled out of what a caller has given.
+    """Batches pulled from the caller's data.
 
-    batches    so far
-    num_bytes  of them, about
-    is_all     whether that is all of them; otherwise they are too many to wait in memory, and not for a group
+    batches    batches pulled so far
+    num_bytes  their approximate size
+    is_complete     whether the data ended; otherwise it is too large to wait in memory and joins no group
     """
 
     def __init__(self) -> None:
         self.batches: list[pa.RecordBatch] = []
         self.num_bytes = 0
-        self.is_all = False
+        self.is_complete = False
         self._reserved_bytes = 0
 
     def pull(self, rows: Rows | AsyncRows) -> Plan[None]:
-        """Pull batches, until these are all or too many."""
+        """Pull batches until the data ends or reaches `APPEND_BYTES_MAX`."""
         is_held = isinstance(rows, Rows) and rows.is_held
         while (batch := (yield NextBatch(rows))) is not None:
             num_bytes = batch.get_total_buffer_size()
-            if num_bytes > APPEND_BYTES_MAX:  # or a slice of something large
+            if num_bytes > APPEND_BYTES_MAX:  # it may be a slice of a larger buffer
                 num_bytes = batch.nbytes
             self.batches.append(batch)
             self.num_bytes += num_bytes
             if self.num_bytes > APPEND_BYTES_MAX or not (is_held or self._reserve(num_bytes)):
                 return
-        self.is_all = True
+        self.is_complete = True
 
     def _reserve(self, num_bytes: int) -> bool:
         is_room = GROUPS.reserve(num_bytes)
@@ -93,6 +92,6 @@ class PulledRows:
         return is_room
 
     def release(self) -> None:
-        """They no longer wait."""
+        """Release the reserved memory."""
         num_bytes, self._reserved_bytes = self._reserved_bytes, 0
         GROUPS.release(num_bytes)

@@ -1,15 +1,15 @@
-"""One group of appends: a version of all rows, or several where callers opened versions that do not go together."""
+"""One group of appends: one version with all rows, or several if the appends have incompatible base versions."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lance_io.changes.write.group_version import GroupVersion, MadeVersions, count_rows
+from lance_io.changes.write.group_version import GroupVersion, RecentVersions, count_rows
 from lance_io.changes.write.input_data import Rows
 from lance_io.changes.write.write_rows import write_rows
 from lance_io.commit.commit_counts import COMMITS
 from lance_io.errors import CommitConflictError, LanceError, NotFound
-from lance_io.plans.lazy_module import later_plans
+from lance_io.plans.lazy_module import lazy_plans
 from lance_io.plans.plan import RollBackOnError
 from lance_io.redaction import get_logger
 
@@ -22,31 +22,31 @@ if TYPE_CHECKING:
     from lance_io.commit.target import CommittedVersion
     from lance_io.plans.plan import Plan
 else:
-    cleanups = later_plans("lance_io.changes.upkeep.remove_versions")
+    cleanups = lazy_plans("lance_io.changes.upkeep.remove_versions")
 
 _logger = get_logger(__name__)
 
 
 def commit_group(appends: Sequence[GroupAppend], queue: AppendQueue) -> Plan[Sequence[GroupAppend]]:
-    """Commit the rows of all appends, and tell each what became of its own.
+    """Commit the rows of all appends and resolve each append's `done`.
 
-    Gives those by URI for which there is no table yet. Raises what concerns all that have not been told.
+    Returns the appends by URI for which there is no table yet. Raises the error of all appends that are not done.
     """
-    version = GroupVersion(appends, queue.made)
+    version = GroupVersion(appends, queue.recent)
     try:
         committed: CommittedVersion | None = yield RollBackOnError(version.write(), version.roll_back)
     except (CommitConflictError, NotFound) as error:
-        if len(version.opened) < 2 or not version.made.may_remove:
+        if len(version.opened) < 2 or not version.commit_files.may_remove:
             raise
         return (yield from _commit_apart(version, queue, error))
     if committed is not None:
         COMMITS.add_group(len(version.written))
-        if queue.made is None or queue.made.last.manifest.version < committed.manifest.version:
+        if queue.recent is None or queue.recent.last.manifest.version < committed.manifest.version:
             assert version.base is not None
-            queue.made = MadeVersions.of(committed, version.base, queue.made)
+            queue.recent = RecentVersions.of(committed, version.base, queue.recent)
         states = [append.target.state(committed) for append in version.written]
-        is_asked_for = not all(append.options.skip_auto_cleanup for append in version.written)
-        if is_asked_for and states[0].manifest.config:
+        cleans_up = not all(append.options.skip_auto_cleanup for append in version.written)
+        if cleans_up and states[0].manifest.config:
             yield from cleanups.after_commit(states[0])
         for append, state in zip(version.written, states, strict=True):
             append.done.set_result(state)
@@ -54,7 +54,7 @@ def commit_group(appends: Sequence[GroupAppend], queue: AppendQueue) -> Plan[Seq
 
 
 def _commit_apart(version: GroupVersion, queue: AppendQueue, error: LanceError) -> Plan[Sequence[GroupAppend]]:
-    """The callers of each version by themselves: some of them may be too old for what came since."""
+    """Commit the appends of each base version separately: only the older ones may conflict."""
     _logger.info("a group of appends to several versions is split: %s", error)
     absent: list[GroupAppend] = []
     for opened in version.opened:
@@ -70,6 +70,6 @@ def _commit_apart(version: GroupVersion, queue: AppendQueue, error: LanceError) 
 
 
 def create_table(append: GroupAppend) -> Plan[None]:
-    """Append to a table that is not there: that makes it."""
+    """Create the table with the rows of an append to a missing table."""
     rows = Rows(append.schema, iter(append.batches), count_rows([append]), is_held=True)
     append.done.set_result((yield from write_rows(append.target, rows, append.options)))

@@ -1,7 +1,7 @@
-"""One version that holds the rows of many appends: files by schema, one commit (`group_append.py` says when).
+"""One version with the rows of many appends: files by schema, one commit (`group_append.py` describes the groups).
 
-Rows that do not fit the table are told to their caller before anything is written. Of rows that cannot be encoded
-halves are tried, until it is known whose they are.
+An append whose rows do not fit the table fails before anything is written. If rows cannot be encoded, the appends are
+bisected until the failing one is known.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.manifest import Manifest
 
-VERSIONS_NEAR: Final = 64  # between those that callers of one group have open: others have to be read for the oldest
+VERSIONS_NEAR: Final = 64  # largest distance of open versions in a group: a commit reads all versions since the oldest
 
 
 @dataclass(eq=False)
 class GroupAppend:
-    """The rows of one caller.
+    """One append of a group: the rows of one caller.
 
-    schema     of the batches
-    num_bytes  of the batches, about
-    done       the version that holds them
-    group      that they are in, once one has taken them
-    has_left   whether the caller was cancelled
+    schema     schema of the batches
+    num_bytes  approximate size of the batches
+    done       resolves to the version that holds the rows
+    group      the group that has taken the append
+    is_cancelled  whether the caller was cancelled
     """
 
     target: WriteTarget
@@ -65,42 +65,42 @@ class GroupAppend:
     options: WriteOptions
     done: Future[DatasetState] = field(default_factory=Future)
     group: Group | None = None
-    has_left: bool = False
+    is_cancelled: bool = False
 
     def __post_init__(self) -> None:
         self.given: Schema = schema_of(self.schema)
         self.schema_bytes: bytes = self.schema.serialize().to_pybytes()
 
     def fail(self, error: Exception, *, is_shared: bool = False) -> None:
-        """Tell the caller, unless it knows already.
+        """Fail the append, unless it is done already.
 
-        is_shared  the error is told to others too: each gets one of its own, whose cause this one is
+        is_shared  other appends fail with this error too: each raises a copy whose cause is the error
         """
         if self.done.done():
             return
         own = error
         if is_shared:
-            with suppress(Exception):  # one of somebody else's that cannot be made anew
+            with suppress(Exception):  # exceptions of other libraries may not be copyable
                 own = copy(error)
                 own.__cause__ = error
         self.done.set_exception(own)
 
 
 @dataclass(frozen=True)
-class MadeVersions:
-    """Versions that groups of one queue have made, one after the other and with no other between them.
+class RecentVersions:
+    """Consecutive versions that groups of one queue have committed, without versions of other writers between them.
 
-    An append that was made for one of them may as well have been made for the last: nothing but rows has come.
+    An append based on one of them may be rebased on the last without checks: each of them only added rows.
 
-    names  of the transactions that made them, and the version before the first, by version
+    names  transaction files by version, of these versions and of the one before the first
     """
 
     last: CommittedVersion
     names: Mapping[int, str]
 
     @classmethod
-    def of(cls, last: CommittedVersion, base: Manifest, before: MadeVersions | None) -> MadeVersions:
-        """With one more, which was made for `base`; without those before it, if it does not follow them."""
+    def of(cls, last: CommittedVersion, base: Manifest, before: RecentVersions | None) -> RecentVersions:
+        """Add a version, committed on `base`. Starts over if `last` does not directly follow `before`."""
         version = last.manifest.version
         names: dict[int, str] = {}
         if before is not None and before.last.manifest.version + 1 == version:
@@ -110,63 +110,63 @@ class MadeVersions:
         return cls(last, {**names, version: last.manifest.transaction_file})
 
     def newest_for(self, base: Manifest) -> Manifest:
-        """What an append may be made for that was made for `base`."""
+        """The newest version on which an append based on `base` may be rebased without checks."""
         return self.last.manifest if self.names.get(base.version) == base.transaction_file else base
 
 
 def count_rows(appends: Sequence[GroupAppend]) -> int:
-    """Of all appends."""
+    """Number of rows of all appends."""
     return sum(batch.num_rows for append in appends for batch in append.batches)
 
 
 @dataclass(eq=False)
 class _Unit:
-    """Appends whose rows go into one data file, or as many as its bounds make of it."""
+    """Appends whose rows share data files: one, or more if its limits are reached."""
 
     schema: Schema
     file_version: FileVersion
     appends: list[GroupAppend]
 
     def halves(self) -> Iterator[_Unit]:
-        """Two of half as many appends each."""
+        """Two units with half of the appends each."""
         middle = len(self.appends) // 2
         for part in (self.appends[:middle], self.appends[middle:]):
             yield _Unit(self.schema, self.file_version, part)
 
 
 class GroupVersion:
-    """One version that is to hold the rows of appends.
+    """The commit of one version with the rows of appends.
 
-    opened   appends by the version that they were made for: one that a caller has open, or the newest
+    opened   appends by their base version: the one that the caller has open, or the newest
     written  appends whose rows are in files
-    absent   appends by URI, where there is no table
-    base     the newest version that an append was made for
-    made     what was written for the commit, and its outcome
+    absent   appends by URI, if there is no table
+    base     the newest base version of the appends
+    commit_files  files of the commit, and its outcome
     """
 
-    def __init__(self, appends: Sequence[GroupAppend], made: MadeVersions | None) -> None:
+    def __init__(self, appends: Sequence[GroupAppend], recent: RecentVersions | None) -> None:
         self.appends = appends
-        self._made = made
+        self._recent = recent
         self.opened: list[list[GroupAppend]] = []
         self.written: list[GroupAppend] = []
         self.absent: list[GroupAppend] = []
         self.base: Manifest | None = None
-        self.made = CommitFiles()
+        self.commit_files = CommitFiles()
         self._target = appends[0].target
         self._options = appends[0].options
         self._files: list[NewFiles] = []
 
     def write(self) -> Plan[CommittedVersion | None]:
-        """Write the rows and commit them; None where no append is left."""
+        """Write the rows and commit them; None if no append is left."""
         listing, newest = yield from self._find_newest()
         bases = self._find_bases(newest)
         for unit in self._units(bases):
             yield from self._write_unit(unit)
         if not self.written:
             return None
-        base = max((bases[id(append)] for append in self.written), key=lambda one: one.version)
+        base = max((bases[id(append)] for append in self.written), key=lambda manifest: manifest.version)
         self.base = base
-        if 0 in base.fragments.physical_rows:  # of an old release: from here on manifests say it
+        if 0 in base.fragments.physical_rows:  # an old release wrote no row counts; the new manifest will have them
             base = (yield from with_row_counts(self._target.opened(base))).manifest
         read_version = min(bases[id(append)].version for append in self.written)
         fragments = tuple(fragment for files in self._files for fragment in files.fragments)
@@ -174,50 +174,49 @@ class GroupVersion:
             Transaction(read_version, Append(fragments), properties=self._options.properties),
             base=base,
             listing=listing,
-            files=self.made,
-            alongside=[files.publish(self.made) for files in self._files],
+            files=self.commit_files,
+            alongside=[files.publish(self.commit_files) for files in self._files],
         )
         return (yield from commit(self._target.commit_target(durability=self._options.durability), request))
 
     def roll_back(self, cause: BaseException) -> Plan[None]:
-        """Remove the files, if no version can refer to them."""
+        """Remove the files unless a version may refer to them."""
         for files in self._files:
             yield from files.roll_back(cause)
 
     def _find_newest(self) -> Plan[tuple[Listing | None, Manifest | None]]:
-        """The newest version, if somebody has none open."""
+        """The newest version, if an append was given a URI and not an open dataset."""
         if all(append.target.manifest is not None for append in self.appends):
             return None, None
         taken_at = self._target.commit_target().clock.monotonic()
         try:
-            found = yield from self._target.handler.find_latest_and(self._target.location, self._manifest_in)
+            newest, manifest = yield from self._target.handler.find_latest_and(self._target.location, self._manifest_in)
         except NotFound:
             self.absent = [append for append in self.appends if append.target.manifest is None]
             return None, None
-        newest, manifest = found
         return Listing([newest], newest.version, taken_at), manifest
 
     def _manifest_in(self, newest: VersionFile) -> Plan[Manifest]:
-        """What is in the newest version, which may be the last one that was made here."""
-        if self._made is not None and self._made.last.file == newest and newest.etag is not None:
-            return self._made.last.manifest
+        """The manifest of the newest version; reads nothing if this queue committed it."""
+        if self._recent is not None and self._recent.last.file == newest and newest.etag is not None:
+            return self._recent.last.manifest
         return (yield from self._target.manifest_in(newest))
 
     def _find_bases(self, newest: Manifest | None) -> dict[int, Manifest]:
-        """The version that each append is made for, by its `id`."""
+        """The base version of each append, by its `id()`."""
         bases: dict[int, Manifest] = {}
         opened: dict[Hashable, list[GroupAppend]] = {}
         for append in self.appends:
             base = append.target.manifest or newest
             if base is not None:
-                base = base if self._made is None else self._made.newest_for(base)
+                base = base if self._recent is None else self._recent.newest_for(base)
                 bases[id(append)] = base
                 opened.setdefault((base.version, base.transaction_file), []).append(append)
         self.opened = list(opened.values())
         return bases
 
     def _units(self, bases: dict[int, Manifest]) -> list[_Unit]:
-        """Appends by the file that they go into; those that do not fit the table are told."""
+        """Appends by the file that they share; appends that do not fit the table fail here."""
         units: dict[Hashable, list[_Unit]] = {}
         for append in self.appends:
             base = bases.get(id(append))
@@ -231,14 +230,15 @@ class GroupVersion:
             except Exception as error:
                 append.fail(error)
                 continue
-            alone = id(append) if version == V0_1 else None  # its dictionaries and lost nulls are those of one write
+            alone = id(append) if version == V0_1 else None  # its dictionaries and lost nulls belong to one write
             key = (append.schema_bytes, version, options.limits, id(options.progress), alone)
             alike = units.setdefault(key, [])
-            unit = next((one for one in alike if one.schema is schema or one.schema == schema), None)
-            if unit is None:
-                alike.append(_Unit(schema, version, [append]))
+            for unit in alike:
+                if unit.schema is schema or unit.schema == schema:
+                    unit.appends.append(append)
+                    break
             else:
-                unit.appends.append(append)
+                alike.append(_Unit(schema, version, [append]))
         return [unit for alike in units.values() for unit in alike]
 
     def _write_unit(self, unit: _Unit) -> Plan[None]:
@@ -249,7 +249,7 @@ class GroupVersion:
             files = new_files(self._target, unit.schema, unit.file_version, appends[0].options)
             yield RollBackOnError(files.write(rows), files.roll_back)
         except Exception as error:
-            if _is_of_store(error):
+            if _is_store_error(error):
                 raise
             if len(appends) == 1:
                 appends[0].fail(error)
@@ -261,8 +261,8 @@ class GroupVersion:
             self.written += appends
 
 
-def _is_of_store(error: Exception) -> bool:
-    """Whether a failure to write concerns whatever is written there, and not just these rows."""
+def _is_store_error(error: Exception) -> bool:
+    """Whether any write to the store may fail with this error, not only a write of these rows."""
     if isinstance(error, LanceError):
         return not isinstance(error, (SchemaError, UnsupportedError, UsageError))
     return isinstance(error, (OSError, MemoryError))

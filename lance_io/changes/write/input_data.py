@@ -1,9 +1,9 @@
-"""Whatever users hand over, as record batches of one schema.
+"""User data of any supported form as record batches of one schema.
 
 tables, batches, readers, datasets, scanners    of Arrow, pylance, lance_io, or anything with `__arrow_c_stream__`
 data frames                                     of pandas and polars, lazy ones too, which are collected in batches
 arrays of numpy                                 of two dimensions or more, as a column of fixed-size lists
-names of local files                            with the ending of CSV, Parquet or Arrow; a `pathlib.Path` to one
+paths of local files                            text or `pathlib.Path`; the ending says CSV, Parquet or Arrow
 datasets of Hugging Face, streamed ones too
 dict of lists, list of dicts, list of pydantic models
 iterables of record batches                     with a schema, to which they are cast
@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from lance_io.changes.write.source_files import open_file
 from lance_io.errors import SchemaError, UsageError
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.levels.plain_types import plain_batch, plain_schema
 from lance_io.levels.retype import as_type
 from lance_io.records import dataclass
@@ -31,17 +31,17 @@ from lance_io.runtime import in_thread
 if TYPE_CHECKING:
     from lance_io.changes.write import pydantic_schema
 else:
-    pydantic_schema = later("lance_io.changes.write.pydantic_schema")
+    pydantic_schema = lazy_module("lance_io.changes.write.pydantic_schema")
 
-HUGGING_FACE_ROWS: Final = 8192  # of a batch
+HUGGING_FACE_ROWS: Final = 8192  # rows per batch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Record batches, all of `schema`; they are pulled once.
+    """Record batches, all of `schema`; they can be iterated only once.
 
-    num_rows  how many rows there will be in all, where the form tells
-    is_held   whether all of them are in memory that stays as it is
+    num_rows  total number of rows, if known
+    is_held   whether the caller holds all batches in memory and does not change them
     """
 
     schema: pa.Schema
@@ -52,7 +52,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AsyncRows:
-    """The same from an asynchronous source."""
+    """Record batches from an asynchronous source, all of `schema`."""
 
     schema: pa.Schema
     batches: AsyncIterator[pa.RecordBatch]
@@ -63,8 +63,8 @@ def rows_of(data: Any, schema: pa.Schema | None = None) -> Rows:
     """The rows of `data` in any of the forms above.
 
     schema  for forms that carry none; pandas frames, dicts and iterables of batches are converted to it. As in
-            pylance, forms that have a schema of their own keep it
-    Raises `ValueError` for iterables without a schema, `TypeError` for anything that is no table.
+            pylance, forms with a schema of their own keep it
+    Raises `ValueError` for iterables without a schema, `TypeError` for data that is no table.
     """
     if isinstance(data, pa.Table):
         return Rows(data.schema, iter(data.to_batches()), data.num_rows, is_held=True)
@@ -81,8 +81,10 @@ def rows_of(data: Any, schema: pa.Schema | None = None) -> Rows:
     if isinstance(data, np.ndarray):
         return rows_of(_as_lists(data, schema))
     if isinstance(data, (str, PathLike)):
-        found, batches, num_rows = open_file(data, schema)
-        return Rows(found, batches, num_rows) if schema is None else Rows(schema, _cast(batches, schema), num_rows)
+        file_schema, batches, num_rows = open_file(data, schema)
+        if schema is None:
+            return Rows(file_schema, batches, num_rows)
+        return Rows(schema, _cast(batches, schema), num_rows)
     if any(_is_from(data, "datasets", name) for name in ("Dataset", "IterableDataset")):
         return _hugging_face(data, schema)
     if any(_is_from(data, "datasets", name) for name in ("DatasetDict", "IterableDatasetDict")):
@@ -98,7 +100,7 @@ def rows_of(data: Any, schema: pa.Schema | None = None) -> Rows:
 
 
 async def async_rows_of(data: Any, schema: pa.Schema | None = None) -> AsyncRows | Rows:
-    """`rows_of`, for asynchronous iterables of record batches too; these need a schema. Converts in a thread."""
+    """`rows_of`, also for asynchronous iterables of record batches, which need a schema. Converts in a thread."""
     if isinstance(data, (pa.Table, pa.RecordBatch)):
         return rows_of(data, schema)
     if not isinstance(data, AsyncIterable):
@@ -113,7 +115,7 @@ def in_plain_types(rows: Rows) -> Rows: ...
 @overload
 def in_plain_types(rows: Rows | AsyncRows) -> Rows | AsyncRows: ...
 def in_plain_types(rows: Rows | AsyncRows) -> Rows | AsyncRows:
-    """The same rows in layouts that rows can be taken from, see `plain_types.py`."""
+    """The rows in layouts that support selecting rows, see `plain_types.py`."""
     schema = plain_schema(rows.schema)
     if schema is rows.schema:
         return rows
@@ -128,7 +130,7 @@ async def _plain_async(batches: AsyncIterator[pa.RecordBatch], schema: pa.Schema
 
 
 def _collected(frame: Any) -> Rows:
-    """A lazy frame of polars, computed while it is read."""
+    """A lazy frame of polars, computed in batches while it is read."""
     import polars
 
     schema = polars.DataFrame(schema=frame.collect_schema()).to_arrow().schema
@@ -137,7 +139,7 @@ def _collected(frame: Any) -> Rows:
 
 
 def _as_lists(values: Any, schema: pa.Schema | None) -> pa.Table:
-    """An array as one column of fixed-size lists, called "vector" unless the schema has another name."""
+    """An array as one column of fixed-size lists, named "vector" or as in the schema."""
     if values.ndim < 2 or not _has_vectors(values) or (schema is not None and len(schema) != 1):
         wanted = "" if schema is None else f" and a schema of one column, found {len(schema)}"
         raise UsageError(
@@ -149,12 +151,12 @@ def _as_lists(values: Any, schema: pa.Schema | None) -> pa.Table:
 
 
 def _has_vectors(values: Any) -> bool:
-    """Whether all but the first dimension of an array can be those of fixed-size lists."""
+    """Whether an array can become fixed-size lists: it has numbers, and only its first dimension may be 0."""
     return values.dtype.kind in "biuf" and 0 not in values.shape[1:]
 
 
 def _column(values: Any, schema: pa.Schema | None, name: str) -> Any:
-    """What a dict has for a column; an array of several dimensions as fixed-size lists."""
+    """The values of a dict's column; an array of several dimensions becomes fixed-size lists."""
     if not isinstance(values, np.ndarray) or values.ndim < 2:
         return values
     if not _has_vectors(values):
@@ -177,17 +179,17 @@ def _vectors(values: Any) -> pa.Array:
 
 
 def _hugging_face(data: Any, schema: pa.Schema | None) -> Rows:
-    """Its rows as they are seen: what was selected or filtered, in the order that they were put into."""
+    """The rows of a dataset after its selections, filters and shuffles, in its order."""
     schema = schema if data.features is None else data.features.arrow_schema
     tables = data.with_format("arrow").iter(HUGGING_FACE_ROWS)
     return _stream((batch for table in tables for batch in table.to_batches()), schema)
 
 
 def _stream(data: Any, schema: pa.Schema | None) -> Rows:
-    scanner = getattr(data, "scanner", None)  # datasets of pyarrow, pylance and ours
+    scanner = getattr(data, "scanner", None)  # datasets of pyarrow, pylance and lance_io
     if callable(scanner):
         return rows_of(scanner())
-    to_reader = getattr(data, "to_reader", None)  # their scanners
+    to_reader = getattr(data, "to_reader", None)  # scanners of these datasets
     if callable(to_reader):
         return rows_of(to_reader())
     if hasattr(data, "__arrow_c_stream__"):
@@ -209,21 +211,21 @@ def _stream(data: Any, schema: pa.Schema | None) -> Rows:
 
 def _cast(batches: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        yield _as(batch, schema)
+        yield _cast_batch(batch, schema)
 
 
 async def _cast_async(batches: AsyncIterable[Any], schema: pa.Schema) -> AsyncIterator[pa.RecordBatch]:
     async for batch in batches:
-        yield _as(batch, schema)
+        yield _cast_batch(batch, schema)
 
 
-def _as(batch: Any, schema: pa.Schema) -> pa.RecordBatch:
+def _cast_batch(batch: Any, schema: pa.Schema) -> pa.RecordBatch:
     if not isinstance(batch, pa.RecordBatch):
         raise SchemaError(f"expected record batches, found {type(batch).__name__}")
     if batch.schema == schema:
         return batch
     if unexpected := set(batch.schema.names) - set(schema.names):
-        raise SchemaError(f"a record batch has columns that the given schema has not: {', '.join(sorted(unexpected))}")
+        raise SchemaError(f"a record batch has columns that the given schema lacks: {', '.join(sorted(unexpected))}")
     try:
         arrays = [as_type(batch.column(field.name), field.type) for field in schema]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -232,10 +234,10 @@ def _as(batch: Any, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _is_from(data: object, package: str, name: str) -> bool:
-    """Whether `data` is of a class of a package that may not be installed, and is then not loaded for the question."""
+    """Whether `data` is an instance of a class of an optional package. Imports nothing."""
     loaded = sys.modules.get(package)
-    kind = getattr(loaded, name, None)
-    return kind is not None and isinstance(data, kind)
+    optional_class = getattr(loaded, name, None)
+    return optional_class is not None and isinstance(data, optional_class)
 
 
 def _is_model(data: object) -> bool:

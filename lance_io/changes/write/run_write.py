@@ -1,6 +1,6 @@
-"""Running writes: rows that somebody hands over become files, and perhaps a version.
+"""Drivers of writes: pull the caller's rows and run the plan that writes them.
 
-Rows are pulled where the caller is: in its thread, or on its loop; plain iterators, for a loop, in a thread.
+Rows are pulled in the caller's thread, or on its loop. For callers on a loop, plain iterators are pulled in a thread.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lance_io.changes.write.input_data import AsyncRows, Rows, async_rows_of, in
 from lance_io.changes.write.write_arguments import TABLE_KEYWORDS, Write, check_known
 from lance_io.changes.write.write_rows import write_rows
 from lance_io.io import call_metrics
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.plans.plan import drive_async, drive_in_thread, drive_sync
 from lance_io.runtime import check_not_on_engine, in_thread, load_modules
 from lance_io.runtime.feeding import run_fed, wrap_fed
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.reads.version.state import DatasetState
 else:
-    groups = later("lance_io.changes.write.group_append")
+    groups = lazy_module("lance_io.changes.write.group_append")
 
 T = TypeVar("T")
 
@@ -40,14 +40,14 @@ T = TypeVar("T")
 def write_table(
     data_obj: Any, uri: Destination | None = None, schema: pa.Schema | None = None, mode: str = "create", **options: Any
 ) -> DatasetState:
-    """Write rows to a table; gives the version that holds them. Keywords as for `write_dataset`."""
+    """Write rows to a table; returns the version that holds them. Keywords as for `write_dataset`."""
     return run_table_write(_table_write(uri, mode, options), data_obj, schema)
 
 
 async def write_table_async(
     data_obj: Any, uri: Destination | None = None, schema: pa.Schema | None = None, mode: str = "create", **options: Any
 ) -> DatasetState:
-    """`write_table` on any loop; `data_obj` may also be an asynchronous iterable of record batches."""
+    """`write_table`, awaitable; `data_obj` may also be an asynchronous iterable of record batches."""
     options = gather_provider(options)
     await load_client(uri, options.get("storage_options"))
     write = _table_write(uri, mode, options)
@@ -66,7 +66,7 @@ async def _append_grouped_async(write: Write, data: Any, schema: pa.Schema | Non
     pulled = groups.PulledRows()
     try:
         await drive_async(pulled.pull(source))
-        if pulled.is_all:
+        if pulled.is_complete:
             return await drive_async(groups.append_in_group(_grouped(write, rows, pulled)))
     finally:
         pulled.release()
@@ -74,7 +74,7 @@ async def _append_grouped_async(write: Write, data: Any, schema: pa.Schema | Non
 
 
 def run_table_write(write: Write, data: Any, schema: pa.Schema | None) -> DatasetState:
-    """Write rows to a table, alone or together with others; gives the version that holds them."""
+    """Write rows to a table, alone or in a group commit; returns the version that holds them."""
     if not write.options.group_commit:
         return run_write(write, data, schema, write_rows)
     if not write.target.answers_sync:
@@ -89,7 +89,7 @@ def _append_grouped(write: Write, data: Any, schema: pa.Schema | None) -> Datase
     pulled = groups.PulledRows()
     try:
         drive_sync(pulled.pull(rows))
-        if pulled.is_all:
+        if pulled.is_complete:
             return drive_sync(groups.append_in_group(_grouped(write, rows, pulled)))
     finally:
         pulled.release()
@@ -102,7 +102,7 @@ def _grouped(write: Write, rows: Rows | AsyncRows, pulled: PulledRows) -> GroupA
 
 
 def _chain(pulled: PulledRows, rows: Rows | AsyncRows) -> Rows | AsyncRows:
-    """What was pulled, and the rest."""
+    """The pulled batches, followed by the rest."""
     if isinstance(rows, Rows):
         return Rows(rows.schema, chain(pulled.batches, rows.batches), rows.num_rows, rows.is_held)
     rest = rows.batches
@@ -122,7 +122,7 @@ def _table_write(uri: Destination | None, mode: str, options: dict[str, Any]) ->
 
 
 def run_write(write: Write, data: Any, schema: pa.Schema | None, make: Callable[..., Plan[T]]) -> T:
-    """Run the plan that `make` gives for target, rows and options."""
+    """Run the plan `make(target, rows, options)`."""
     if call_metrics.watchers:
         return call_metrics.watch_call(make, partial(_run_write, write, data, schema, make))
     return _run_write(write, data, schema, make)
@@ -139,7 +139,7 @@ def _run_rows(write: Write, rows: Rows, make: Callable[..., Plan[T]]) -> T:
 
 
 def run_change_with_rows(rows: Rows, make: Callable[[Rows | AsyncRows], Plan[T]], *, answers_sync: bool) -> T:
-    """`run_with_rows` for a plan that takes some of the rows."""
+    """`run_with_rows` for a plan that selects some of the rows, which needs plain layouts."""
     return run_with_rows(in_plain_types(rows), make, answers_sync=answers_sync)
 
 
@@ -151,9 +151,9 @@ async def run_change_with_rows_async(
 
 
 def run_with_rows(rows: Rows, make: Callable[[Rows | AsyncRows], Plan[T]], *, answers_sync: bool) -> T:
-    """Run the plan that `make` gives for rows, which are pulled in this thread.
+    """Run the plan `make(rows)`; the rows are pulled in this thread.
 
-    answers_sync  whether the store answers in the caller's thread
+    answers_sync  whether the store runs requests in the caller's thread
     """
     if answers_sync:
         return drive_sync(make(rows))
@@ -182,8 +182,8 @@ async def _run_rows_async(write: Write, rows: Rows | AsyncRows, make: Callable[.
 async def run_with_rows_async(
     rows: Rows | AsyncRows, make: Callable[[Rows | AsyncRows], Plan[T]], *, answers_sync: bool
 ) -> T:
-    """`run_with_rows` on any loop, on which asynchronous rows are pulled."""
-    if isinstance(rows, Rows) and rows.is_held and answers_sync:  # others may wait for anybody
+    """`run_with_rows` on any loop; asynchronous rows are pulled on it."""
+    if isinstance(rows, Rows) and rows.is_held and answers_sync:  # other sources may block for any time
         return await drive_in_thread(partial(drive_sync, make(rows)))
     source = _pull_on_this_loop(rows) if isinstance(rows, Rows) else rows
     return await wrap_fed(source.batches, lambda feed: drive_async(make(_feed_rows(rows, feed))))
@@ -194,7 +194,7 @@ def _feed_rows(rows: Rows | AsyncRows, feed: AsyncIterator[pa.RecordBatch]) -> A
 
 
 def _pull_on_this_loop(rows: Rows) -> AsyncRows:
-    """Batches of plain iterators, made in a thread: they may read files or wait for databases."""
+    """Batches of a plain iterator, pulled in a thread: it may read files or wait for a database."""
 
     async def batches() -> AsyncIterator[pa.RecordBatch]:
         while (batch := await in_thread(next, rows.batches, None)) is not None:

@@ -1,7 +1,7 @@
-"""Files of other formats as rows: what `write_dataset("rows.csv", uri)` and a `pathlib.Path` mean.
+"""Local files of other formats as rows: `write_dataset("rows.csv", uri)`, or a `pathlib.Path`.
 
-A text names a file only by its ending, and only on the local disk; any other text is refused, never opened by guess. A
-path may have any name: then the first bytes say what it is. pyarrow reads them, batch by batch.
+A string needs one of the `ENDINGS` and names a local file; any other string is refused, never opened by guess. A path
+may have any name: its first bytes identify the format. pyarrow reads the files, batch by batch.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ _KNOWN: Final = "CSV (.csv, .csv.gz), Parquet (.parquet) or Arrow (.arrow, .feat
 def open_file(
     name: str | PathLike[str], schema: pa.Schema | None
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch], int | None]:
-    """The schema of a file, its rows, and how many there are where the format tells.
+    """The schema of a file, its batches, and the number of rows if the format stores it.
 
-    name    a text with one of the `ENDINGS`, or a path
-    schema  for CSV, which has no types: that of its columns, by name
+    name    a string with one of the `ENDINGS`, or a path
+    schema  types of the columns of a CSV file, by name
 
-    Raises `UsageError` for a text that is no such name and for a file that is in none of the formats, `NotFound` where
-    there is none, `pyarrow.ArrowInvalid` for one that is damaged.
+    Raises `UsageError` for any other string and for a file in none of the formats, `NotFound` for a missing file,
+    `pyarrow.ArrowInvalid` for a damaged one.
     """
     ending = next((kind for end, kind in ENDINGS.items() if str(name).lower().endswith(end)), None)
     if isinstance(name, str) and (ending is None or "://" in name):
         raise UsageError(
             "expected rows (a table, a data frame, a reader, a dataset, batches ...) or the name of a local file "
             f"in {_KNOWN}, found the text {name[:200]!r}, which is not opened by guess. Give "
-            "lance_io.dataset(...) for a table, and what pyarrow or polars open for anything else"
+            "lance_io.dataset(...) for a table; open anything else with pyarrow or polars"
         )
     path = Path(name)
     if path.is_dir():
@@ -54,7 +54,7 @@ def open_file(
             "pyarrow.dataset.dataset(...) for a folder of files"
         )
     if not path.exists():
-        raise NotFound(f"there is no file {path} whose rows could be written", path=str(path))
+        raise NotFound(f"file not found: {path}", path=str(path))
     kind = ending or _kind_by_content(path)
     if kind == "csv":
         return _open_csv(path, schema)
@@ -64,10 +64,10 @@ def open_file(
 def _kind_by_content(path: Path) -> str:
     with path.open("rb") as file:
         first = file.read(6)
-    found = next((kind for magic, kind in _MAGIC.items() if first.startswith(magic)), None)
-    if found is None:
+    kind = next((kind for magic, kind in _MAGIC.items() if first.startswith(magic)), None)
+    if kind is None:
         raise UsageError(f"expected a file in {_KNOWN}, found {path}, whose name and first bytes are of none of these")
-    return found
+    return kind
 
 
 def _open_csv(path: Path, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[pa.RecordBatch], None]:
@@ -89,7 +89,7 @@ def _open_arrow(path: Path) -> tuple[pa.Schema, Iterator[pa.RecordBatch], None]:
     source: Any = pa.OSFile(str(path))
     is_file = source.read(6) == b"ARROW1"
     source.seek(0)
-    if not is_file:  # batches one after another, without a list of them at the end
+    if not is_file:  # a stream has no footer that lists its batches
         reader = pa.ipc.open_stream(source)
         return reader.schema, iter(reader), None
     file = pa.ipc.open_file(source)

@@ -1,4 +1,4 @@
-"""The keywords of writes and commits, checked. What pylance has and this release has not is refused by name."""
+"""Checked keywords of writes and commits. Refuses, by name, keywords of pylance that this release does not support."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lance_io.changes.write.target_bases import TargetBases
 from lance_io.changes.write.write_rows import WriteOptions, WriteTarget
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.file.write.writers import version_for_tables
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.limits import ROWS_PER_BATCH
 from lance_io.reads.properties import DatasetProperties
 from lance_io.reads.version.object_keys import branch_uri
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
     Destination = str | PathLike[str] | DatasetProperties
 else:
-    column_encodings = later("lance_io.changes.write.column_encodings")
-    auto_cleanup = later("lance_io.table.transaction.auto_cleanup")
+    column_encodings = lazy_module("lance_io.changes.write.column_encodings")
+    auto_cleanup = lazy_module("lance_io.table.transaction.auto_cleanup")
 
-# keywords of pylance that name what this release does not have, with the values that ask for nothing
-_NOT_HERE: Final[dict[str, tuple[Any, ...]]] = {
+# keywords of pylance that this release does not support, with the values that leave the feature off
+_UNSUPPORTED: Final[dict[str, tuple[Any, ...]]] = {
     "external_blob_mode": ("reference",),
     "blob_pack_file_size_threshold": (None,),
     "namespace_client": (None,),
@@ -43,7 +43,7 @@ _NOT_HERE: Final[dict[str, tuple[Any, ...]]] = {
     "namespace_client_managed_versioning": (False,),
 }
 
-# those of `write_dataset`, for the functions that hand them on
+# keywords of `write_dataset`, for functions that pass them on
 TABLE_KEYWORDS: Final = frozenset(
     (
         *("max_rows_per_file", "max_rows_per_group", "max_bytes_per_file", "data_cache_bytes", "max_page_bytes"),
@@ -61,10 +61,10 @@ CLEANUP_AGE: Final = "14days"
 
 
 class AutoCleanupConfig(TypedDict, total=False):
-    """When a table cleans itself up: at every `interval`-th version, of what is older than so many seconds.
+    """Schedule of automatic cleanups: every `interval`-th version removes versions older than `older_than_seconds`.
 
-    By default at every 20th, of what is older than two weeks. Versions younger than ten minutes stay unless
-    `older_than_seconds` is 0. The newest version and the one before it stay in any case.
+    Defaults: every 20th version removes versions older than two weeks. Versions younger than ten minutes stay unless
+    `older_than_seconds` is 0. The newest version and the one before it always stay.
     """
 
     interval: int
@@ -73,18 +73,18 @@ class AutoCleanupConfig(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Write:
-    """Where and how rows are to be written."""
+    """Destination and options of a write."""
 
     target: WriteTarget
     options: WriteOptions
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Write:
-        """From the keywords of `write_dataset`, those that are not given at their defaults.
+        """From the keywords of `write_dataset`; missing keywords have their defaults.
 
-        Raises `UnsupportedError` for what this release does not have, `UsageError` for what makes no sense.
+        Raises `UnsupportedError` for keywords that this release does not support, `UsageError` for invalid values.
         """
-        check_not_here(given)
+        check_supported(given)
         given = gather_provider(given)
         version = given.get("data_storage_version")
         if given.get("use_legacy_format") is not None:
@@ -101,7 +101,7 @@ class Write:
             given.get("base_store_params"),
         )
         bases = TargetBases.of(*(given.get(f"{name}_bases") for name in ("initial", "target", "target_all")))
-        target = replace(target, writes_bases=bases.are_asked_for)
+        target = replace(target, writes_bases=bases.are_given)
         limits = FileLimits(
             rows=_get_given(given, "max_rows_per_file", ROWS_PER_FILE),
             num_bytes=_get_given(given, "max_bytes_per_file", BYTES_PER_FILE),
@@ -132,15 +132,15 @@ class Write:
 
 
 def check_known(given: Mapping[str, Any], known: Container[str], function: str) -> None:
-    """Raise `TypeError`, as Python would, for a keyword that the function of this name does not have."""
+    """Raise `TypeError`, as Python does, for a keyword that the function `function` does not have."""
     unknown = [name for name in given if name not in known]
     if unknown:
         raise TypeError(f"{function}() got an unexpected keyword argument {min(unknown)!r}")
 
 
-def check_not_here(given: Mapping[str, Any]) -> None:
-    """Raise `UnsupportedError` for keywords that ask for what is not part of this release."""
-    for name, nothing in _NOT_HERE.items():
+def check_supported(given: Mapping[str, Any]) -> None:
+    """Raise `UnsupportedError` for keywords that use a feature which this release does not support."""
+    for name, nothing in _UNSUPPORTED.items():
         if name in given and given[name] not in nothing:
             raise UnsupportedError(f"{name} is not part of this release")
 
@@ -160,7 +160,7 @@ def _cleanup_config(options: AutoCleanupConfig | None) -> dict[str, str]:
     unknown = options.keys() - AutoCleanupConfig.__annotations__.keys()
     if unknown:
         raise UsageError(f"auto_cleanup_options: expected interval and older_than_seconds, found {sorted(options)}")
-    for name, value in options.items():  # a config that cannot be read would silently stop all cleanups
+    for name, value in options.items():  # an unreadable config would silently stop all cleanups
         if value is not None and not (isinstance(value, int) and value >= 0):
             raise UsageError(f"auto_cleanup_options: expected a whole number for {name}, found {value!r}")
     seconds = options.get("older_than_seconds")
@@ -177,12 +177,12 @@ def write_target(
     commit_lock: Any = None,
     base_store_params: Mapping[str, Mapping[str, str]] | None = None,
 ) -> WriteTarget:
-    """Where to write: a place, or an open version.
+    """The destination of a write, from a URI or an open dataset.
 
-    Raises `ValueError` for no place, `RuntimeError` for an `AsyncDataset` that is closed.
+    Raises `ValueError` if `uri` is None, `RuntimeError` for a closed `AsyncDataset`.
     """
     if uri is None:
-        raise UsageError("Must specify 'uri': where the table is, or is to be")
+        raise UsageError("Must specify 'uri': the location of the table")
     if isinstance(uri, DatasetProperties):
         state = uri._state
         state.check_open()

@@ -1,4 +1,4 @@
-"""`write_fragments`, in plain code and awaitable: rows become data files that no version refers to yet.
+"""`write_fragments`, synchronous and asynchronous: writes data files that no version refers to yet.
 
 Keywords are pylance's.
 """
@@ -15,11 +15,11 @@ from lance_io.changes.write.data_files import BYTES_PER_FILE, ROWS_PER_FILE
 from lance_io.changes.write.run_write import run_write, run_write_async
 from lance_io.changes.write.write_arguments import Write, check_known
 from lance_io.changes.write.write_progress import FragmentWriteProgress
-from lance_io.changes.write.write_rows import expect_nothing, given_schema, new_files
+from lance_io.changes.write.write_rows import check_no_table, given_schema, new_files
 from lance_io.errors import NotFound, OperationError
 from lance_io.file.open.data_file import FileSchema, OpenedFile
 from lance_io.file.open.file_source import FileRef
-from lance_io.file.row_indices import count
+from lance_io.file.row_indices import checked_count
 from lance_io.io import trace_events
 from lance_io.plans.plan import RollBackOnError
 from lance_io.reads.checks.validation import open_file
@@ -85,10 +85,49 @@ def write_fragments(
     storage_options_provider: Any = None,
     encodings: Mapping[str, Encoding] | None = None,
 ) -> list[FragmentMetadata] | Transaction:
-    """Write data files that no version refers to yet: what the tasks of a distributed write do.
+    """Write data files that no version refers to yet, as a task of a distributed write.
 
-    Keywords as for `write_dataset`. Gives the fragments, of id 0, to be committed with `LanceOperation.Append` or
-    `Overwrite`; with `return_transaction` the transaction that would commit them.
+    Commit the fragments with `LanceOperation.Append` or `LanceOperation.Overwrite`. A failed call removes its files.
+
+    Args:
+        data: Rows in any form that `write_dataset` takes.
+        dataset_uri: URI of the table, or an open dataset.
+        schema: Schema for data that carries none.
+        return_transaction: Return the transaction that would commit the fragments instead of the fragments.
+        mode: "create", "append" or "overwrite". "append" uses the table's field ids and file version.
+        max_rows_per_file: Rows after which the next data file (a fragment) begins.
+        max_rows_per_group: Rows of a batch in files of version 0.1.
+        max_bytes_per_file: Stored bytes after which, approximately, the next data file begins.
+        data_cache_bytes: Bytes of leaf data that may wait for their page.
+        max_page_bytes: Bytes of leaf data at which a page closes.
+        max_decoded_bytes: Largest size of one value in bytes, 2 GiB by default. Blobs have no limit.
+        progress: Receives `begin` and `complete` for each fragment.
+        data_storage_version: File version: "0.1" ("legacy"), "2.1" or "2.2" ("stable"). Defaults to the table's.
+        use_legacy_format: Deprecated: True stands for `data_storage_version="legacy"`.
+        storage_options: Options of the object store.
+        enable_stable_row_ids: Accepted as in pylance; fragments do not depend on it.
+        target_bases: Names or paths of base paths that receive the files in turn. None uses the table's own folder.
+        target_all_bases: Use the table's own folder and all base paths in turn.
+        initial_bases: `DatasetBasePath`s that a new table declares.
+        base_store_params: Storage options of base paths, by their path.
+        external_blob_mode: Only "reference" is supported.
+        allow_external_blob_outside_bases: Store blobs that are URIs as references instead of refusing them.
+        allow_null_loss: Files of version 0.1 store only the nulls of strings. False refuses other nulls, True warns.
+        namespace_client: Not supported.
+        table_id: Not supported.
+        session: Session whose caches and stores the write uses.
+        durability: "full" flushes files on the local disk, "none" does not. None takes the storage option.
+        filesystem: An fsspec or pyarrow filesystem, or an obstore store, on which `dataset_uri` is a path.
+        storage_options_provider: Has a method `fetch_storage_options()` that returns options which expire.
+        encodings: An `Encoding` by column or member of a new schema.
+
+    Returns:
+        The fragments, all with id 0, or with `return_transaction` the transaction.
+
+    Raises:
+        OSError: The rows do not fit the table, `mode` is "create" and the table exists, or the store failed.
+        ValueError: Keywords contradict each other.
+        NotImplementedError: A keyword asks for something that this release does not have.
     """
     write = Write.of({**locals(), "uri": dataset_uri})
     written = run_write(write, data, schema, write_new_fragments)
@@ -104,7 +143,7 @@ async def write_fragments_async(
     mode: str = "append",
     **options: Any,
 ) -> list[FragmentMetadata] | Transaction:
-    """`write_fragments`, awaitable; `data` may also be an asynchronous iterable of record batches."""
+    """See `write_fragments`; `data` may also be an asynchronous iterable of record batches."""
     check_known(options, signature(write_fragments).parameters, "write_fragments")
     options = gather_provider(options)
     await load_client(dataset_uri, options.get("storage_options"))
@@ -117,9 +156,9 @@ def write_fragment(
     dataset_uri: Destination, data: Any, fragment_id: int | None, schema: pa.Schema | None, **options: Any
 ) -> FragmentMetadata:
     """See `LanceFragment.create`."""
-    number = _fragment_number(fragment_id)
-    write = _one_file(dataset_uri, number, options)
-    return _only(run_write(write, data, schema, _write_one), number)
+    fragment_number = _fragment_number(fragment_id)
+    write = _single_file_write(dataset_uri, fragment_number, options)
+    return _single_fragment(run_write(write, data, schema, _write_single_fragment), fragment_number)
 
 
 async def write_fragment_async(
@@ -128,31 +167,31 @@ async def write_fragment_async(
     """See `AsyncFragment.create`."""
     options = gather_provider(options)
     await load_client(dataset_uri, options.get("storage_options"))
-    number = _fragment_number(fragment_id)
-    write = _one_file(dataset_uri, number, options)
-    return _only(await run_write_async(write, data, schema, _write_one), number)
+    fragment_number = _fragment_number(fragment_id)
+    write = _single_file_write(dataset_uri, fragment_number, options)
+    return _single_fragment(await run_write_async(write, data, schema, _write_single_fragment), fragment_number)
 
 
-def _one_file(dataset_uri: Destination, fragment_id: int, options: dict[str, Any]) -> Write:
+def _single_file_write(dataset_uri: Destination, fragment_id: int, options: dict[str, Any]) -> Write:
     check_known(options, signature(write_fragments).parameters, "write_fragments")
     if options.get("progress") is not None:
         options["progress"] = _NumberedProgress(options["progress"], fragment_id)
-    if options.get("mode") == "create":  # of the fragment: a table may be there, with whatever schema
+    if options.get("mode") == "create":  # creates the fragment: a table of any schema may exist
         options["mode"] = "overwrite"
     unbounded = {"max_rows_per_file": FRAGMENT_ROWS_MAX, "max_bytes_per_file": 1 << 62}
     return Write.of({**options, "uri": dataset_uri, **unbounded})
 
 
 def _fragment_number(fragment_id: int | None) -> int:
-    """The id of a new fragment. Raises `TypeError` and `OverflowError` for what is none."""
-    number = 0 if fragment_id is None else count(fragment_id)
+    """The id of a new fragment. Raises `TypeError` and `OverflowError` for an invalid one."""
+    number = 0 if fragment_id is None else checked_count(fragment_id)
     if number >= 1 << 64:
         raise OverflowError("int too big to convert")
     return number
 
 
 class _NumberedProgress(FragmentWriteProgress):
-    """Tells of a fragment by the id that its caller gave it; writers know of none."""
+    """Reports a fragment with the id that the caller chose; data file writers number no fragments."""
 
     def __init__(self, listener: FragmentWriteProgress, fragment_id: int) -> None:
         self._listener = listener
@@ -163,17 +202,17 @@ class _NumberedProgress(FragmentWriteProgress):
         self._listener.begin(replace(fragment, id=self._fragment_id), **kwargs)
 
     def complete(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
-        """It has been written."""
+        """A fragment has been written."""
         self._listener.complete(replace(fragment, id=self._fragment_id), **kwargs)
 
 
-def _write_one(target: WriteTarget, rows: Rows | AsyncRows, options: WriteOptions) -> Plan[NewFragments]:
-    if not len(rows.schema):  # a version would refuse the file
+def _write_single_fragment(target: WriteTarget, rows: Rows | AsyncRows, options: WriteOptions) -> Plan[NewFragments]:
+    if not len(rows.schema):  # a commit would refuse the file
         raise OperationError("Invalid user input: Cannot write with an empty schema: a fragment has columns")
     return (yield from write_new_fragments(target, rows, options))
 
 
-def _only(written: NewFragments, fragment_id: int) -> FragmentMetadata:
+def _single_fragment(written: NewFragments, fragment_id: int) -> FragmentMetadata:
     fragments = fragments_of(written)
     if not fragments:
         raise OperationError("Invalid user input: Input data was empty: a fragment has at least one row")
@@ -182,7 +221,7 @@ def _only(written: NewFragments, fragment_id: int) -> FragmentMetadata:
 
 @dataclass(frozen=True)
 class NewFragments:
-    """Fragments of id 0, with what they were written for."""
+    """Fragments of id 0, and the write that they belong to."""
 
     fragments: tuple[Fragment, ...]
     schema: Schema
@@ -192,7 +231,7 @@ class NewFragments:
 
     @property
     def transaction(self) -> Transaction:
-        """What would commit them."""
+        """The transaction that commits the fragments."""
         operation: Append | Overwrite = Append(self.fragments)
         if self.mode != "append":
             operation = Overwrite(self.fragments, self.schema, initial_bases=self.initial_bases)
@@ -200,21 +239,21 @@ class NewFragments:
 
 
 def fragments_of(written: NewFragments) -> list[FragmentMetadata]:
-    """The fragments as users see them."""
-    return [fragment_metadata(one) for one in written.fragments]
+    """The fragments in their public form."""
+    return [fragment_metadata(fragment) for fragment in written.fragments]
 
 
 def write_new_fragments(target: WriteTarget, rows: Rows | AsyncRows, options: WriteOptions) -> Plan[NewFragments]:
-    """Write data files; for a table that is there with its field ids and in its file version.
+    """Write data files; appends use the table's field ids and file version.
 
-    Raises `AlreadyExists` for `create` where there is a table, `SchemaError` for rows that do not fit.
+    Raises `AlreadyExists` if `mode` is "create" and the table exists, `SchemaError` for rows that do not fit.
     """
     if trace_events.listeners:
-        trace_events.tell_dataset("writing", target.location.uri, mode=options.mode.capitalize())
+        trace_events.emit_dataset("writing", target.location.uri, mode=options.mode.capitalize())
     given = given_schema(rows.schema, options)
     base = None
     if options.mode == "create":
-        yield from expect_nothing(target)
+        yield from check_no_table(target)
     else:
         base = yield from _base(target)
     appends = base is not None and options.mode == "append"
@@ -237,7 +276,7 @@ def _write(files: NewFiles, rows: Rows | AsyncRows) -> Plan[None]:
 
 
 def _base(target: WriteTarget) -> Plan[Manifest | None]:
-    """The version that the fragments are for, None where there is no table yet."""
+    """The newest version, or the one that the caller has open; None if there is no table yet."""
     if target.manifest is not None:
         return target.manifest
     try:
@@ -249,11 +288,11 @@ def _base(target: WriteTarget) -> Plan[Manifest | None]:
     return newest
 
 
-# -- files that somebody else wrote ------------------------------------------------------------------------------------
+# -- files of other writers --------------------------------------------------------------------------------------------
 
 
 def fragment_of_file(state: DatasetState, name: str, fragment_id: int) -> Plan[Fragment]:
-    """The fragment of a data file in the table's `data` folder, whose columns are the schema's of the same names.
+    """The fragment of a data file in the table's `data` folder; matches its columns to the schema by name.
 
     Raises `SchemaError` for a file with other columns.
     """

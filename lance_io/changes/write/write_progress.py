@@ -1,4 +1,4 @@
-"""What a write tells while it runs."""
+"""Progress of a write, fragment by fragment."""
 
 from __future__ import annotations
 
@@ -10,25 +10,35 @@ if TYPE_CHECKING:
 
 
 class FragmentWriteProgress(ABC):
-    """Base of what `progress=` takes: it is told of every fragment when it begins and when it is complete.
+    """Base class for the argument `progress` of writes.
 
-    Both are called in the thread that runs the write, in the order of the fragments.
+    A write calls both methods for each fragment, in the thread that runs the write and in the order of the fragments.
     """
 
     @abstractmethod
     def begin(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
-        """A fragment is about to be written; its id may not be known yet."""
+        """Called before a fragment is written.
+
+        Args:
+            fragment: The fragment, without files; its id may not be known yet.
+            kwargs: Reserved.
+        """
 
     @abstractmethod
     def complete(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
-        """A fragment has been written."""
+        """Called when a fragment has been written.
+
+        Args:
+            fragment: The fragment with its files.
+            kwargs: Reserved.
+        """
 
 
 class NoopFragmentWriteProgress(FragmentWriteProgress):
-    """Hears everything and does nothing."""
+    """A progress that does nothing."""
 
     def begin(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
-        """Nothing."""
+        """Do nothing. See `FragmentWriteProgress.begin`."""
 
     def complete(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
-        """Nothing."""
+        """Do nothing. See `FragmentWriteProgress.complete`."""

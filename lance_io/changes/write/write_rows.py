@@ -1,13 +1,13 @@
 """Rows into tables: create, append, overwrite.
 
-What depends on nothing is asked for at once (|| = in the same round):
+Independent requests are sent at once (|| = in the same round):
 
     create                 LIST || data || transaction file; create the manifest
     append, table open     LIST || data || transaction file; GET of newer versions, if any; create the manifest
     append, by URI         LIST; GET; data || transaction file; create the manifest
     overwrite, by URI      as append; with an explicit file version LIST; GET || data || transaction file; create ...
 
-Data files may be there before the schema has been checked; a write that fails removes them, unless the answer to the
+Data files may be uploaded before the schema has been checked. A failed write removes them, unless the response to the
 deciding write was lost: then a version may refer to them.
 """
 
@@ -28,20 +28,20 @@ from lance_io.changes.operations.schema_fit import (
 from lance_io.changes.write.data_files import FileLimits, NewFiles
 from lance_io.changes.write.target_bases import TargetBases
 from lance_io.commit.commit_files import CommitFiles
-from lance_io.commit.commit_queue import TURNS
+from lance_io.commit.commit_queue import COMMIT_QUEUES
 from lance_io.commit.commit_request import CommitRequest
 from lance_io.commit.first_version import create_table
 from lance_io.commit.loop import commit
 from lance_io.commit.target import LISTING_AGE_MAX_S, CommitTarget, Listing
 from lance_io.errors import AlreadyExists, NotFound, OperationError, UsageError
 from lance_io.io import trace_events
-from lance_io.lazy_names import later
-from lance_io.plans.lazy_module import later_plans
+from lance_io.lazy_names import lazy_module
+from lance_io.plans.lazy_module import lazy_plans
 from lance_io.plans.plan import RollBackOnError, beside
 from lance_io.reads.version.object_keys import table_root
 from lance_io.reads.version.row_counts import with_row_counts
 from lance_io.reads.version.state import DatasetState
-from lance_io.reads.version.versions import keep_manifest, manifest_in
+from lance_io.reads.version.versions import cache_manifest, manifest_in
 from lance_io.records import dataclass
 from lance_io.redaction import get_logger
 from lance_io.store.offers import offers_sync_writes
@@ -72,8 +72,8 @@ if TYPE_CHECKING:
     from lance_io.table.manifest.paths import NamingScheme
     from lance_io.table.transaction.operations import Operation
 else:
-    cleanups = later_plans("lance_io.changes.upkeep.remove_versions")
-    column_encodings = later("lance_io.changes.write.column_encodings")
+    cleanups = lazy_plans("lance_io.changes.upkeep.remove_versions")
+    column_encodings = lazy_module("lance_io.changes.write.column_encodings")
 
 MODES = ("create", "append", "overwrite")
 _logger = get_logger(__name__)
@@ -81,14 +81,14 @@ _logger = get_logger(__name__)
 
 @dataclass(frozen=True)
 class WriteTarget:
-    """Where rows are written.
+    """Destination of rows.
 
     location  folder of the table, or of the branch
     root      folder of the table
-    handler   what makes versions visible
-    manifest  the version that the caller holds; None when it only knows the place
+    handler   makes versions visible
+    manifest  the version that the caller has open; None when the caller gave only a URI
     base_store_params  storage options of base paths, by their URI
-    writes_bases  whether files may go below base paths, whose stores nobody knows yet
+    writes_bases  whether files may go below base paths, whose stores are not resolved yet
     """
 
     location: Location
@@ -103,25 +103,25 @@ class WriteTarget:
 
     @property
     def answers_sync(self) -> bool:
-        """Whether writes and commits there can run in the caller's thread."""
+        """Whether writes and commits to this store can run in the caller's thread."""
         return not self.writes_bases and self.handler.answers_sync and offers_sync_writes(self.location.store)
 
     def commit_target(self, scheme: NamingScheme = "V2", durability: Durability | None = None) -> CommitTarget:
-        """The same for the commit loop."""
+        """This destination for the commit loop."""
         return CommitTarget(self.location, self.handler, scheme, durability=durability)
 
     def manifest_in(self, file: VersionFile) -> Plan[Manifest]:
-        """What is in the file of a version, read unless another commit of this process has just made it."""
-        made = TURNS.manifest_in(self.location, file)
-        return made if made is not None else (yield from manifest_in(self.location, file, self.session.cache))
+        """The manifest of a version; reads nothing if another commit of this process has just written it."""
+        manifest = COMMIT_QUEUES.local_manifest(self.location, file)
+        return manifest if manifest is not None else (yield from manifest_in(self.location, file, self.session.cache))
 
     def state(self, committed: CommittedVersion) -> DatasetState:
-        """The version that was committed, open."""
-        keep_manifest(self.location, committed.file, committed.manifest, self.session.cache)
+        """Open the version that was committed."""
+        cache_manifest(self.location, committed.file, committed.manifest, self.session.cache)
         return self.opened(committed.manifest)
 
     def opened(self, manifest: Manifest) -> DatasetState:
-        """A version of the table, open."""
+        """Open a version of the table."""
         return DatasetState(
             location=self.location,
             root=table_root(self.location, manifest.branch) if self.location is self.root else self.root,
@@ -135,17 +135,17 @@ class WriteTarget:
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """How rows are written.
+    """Options of a write.
 
-    version         of data files; None takes the table's, or the default
-    scheme          how manifests of a new table are named
-    stable_row_ids  of a new table
-    config          entries for the table's config, where a table is created or overwritten
-    properties      of the transaction
+    version         version of data files; None takes the table's, or the default
+    scheme          naming scheme for the manifests of a new table
+    stable_row_ids  whether a new table has stable row ids
+    config          entries for the config of a table that is created or overwritten
+    properties      properties of the transaction
     group_commit    whether an append may share its version with others, see `group_append.py`
-    bases           base paths that a new table declares, and where the files go
-    skip_auto_cleanup  whether no cleanup follows, whatever the table's config says
-    encodings       of columns, which the fields of a new schema keep as metadata
+    bases           base paths that a new table declares, and the folders of the new files
+    skip_auto_cleanup  whether the table's config is ignored and no cleanup follows
+    encodings       encodings of columns, kept as metadata of the fields of a new schema
     """
 
     mode: str = "create"
@@ -166,10 +166,12 @@ class WriteOptions:
         if self.bases.initial and self.mode != "create":
             raise OperationError(
                 f"Cannot register new bases in {self.mode.capitalize()} mode. Only CREATE mode can register new "
-                "bases; LanceDataset.add_bases adds them to a table"
+                "bases; use LanceDataset.add_bases for an existing table"
             )
-        if self.group_commit and self.bases.are_asked_for:
-            raise UsageError("group_commit=True writes into the table's own folder: take target_bases without it")
+        if self.group_commit and self.bases.are_given:
+            raise UsageError(
+                "group_commit=True writes into the table's own folder: do not combine it with target_bases"
+            )
         if self.group_commit and self.mode != "append":
             raise UsageError(f"group_commit=True is for appends: expected mode='append', found {self.mode!r}")
         if self.mode not in MODES:
@@ -179,13 +181,13 @@ class WriteOptions:
 
 
 def write_rows(target: WriteTarget, rows: Rows | AsyncRows, options: WriteOptions) -> Plan[DatasetState]:
-    """Write rows and commit them; gives the new version.
+    """Write rows and commit them; returns the new version.
 
-    Raises `AlreadyExists` for `create` where there is a table, `SchemaError` for rows that do not fit,
+    Raises `AlreadyExists` if `mode` is "create" and the table exists, `SchemaError` for rows that do not fit,
     `CommitConflictError` and `CommitUnknownError` as `commit` does.
     """
     if trace_events.listeners:
-        trace_events.tell_dataset("writing", target.location.uri, mode=options.mode.capitalize())
+        trace_events.emit_dataset("writing", target.location.uri, mode=options.mode.capitalize())
     target.handler.check(target.location)
     given = given_schema(rows.schema, options)
     if options.mode == "create":
@@ -193,7 +195,7 @@ def write_rows(target: WriteTarget, rows: Rows | AsyncRows, options: WriteOption
     if target.manifest is not None:
         return (yield from _add(target, target.manifest, None, rows, given, options))
     taken_at = target.commit_target().clock.monotonic()
-    needs_base = options.mode == "append" or options.version is None or options.bases.are_asked_for
+    needs_base = options.mode == "append" or options.version is None or options.bases.are_given
 
     def find_base(newest: VersionFile) -> Plan[Manifest | None]:
         return (yield from target.manifest_in(newest)) if needs_base else None
@@ -201,7 +203,7 @@ def write_rows(target: WriteTarget, rows: Rows | AsyncRows, options: WriteOption
     try:
         newest, base = yield from target.handler.find_latest_and(target.location, find_base)
     except NotFound:
-        _logger.warning("no table at %s: it is created", target.location.uri)
+        _logger.warning("no table at %s: creating it", target.location.uri)
         return (yield from _create(target, rows, given, options))
     listing = Listing([newest], newest.version, taken_at)
     return (yield from _add(target, base, listing, rows, given, options))
@@ -219,14 +221,14 @@ def given_schema(rows: pa.Schema, options: WriteOptions) -> Schema:
 def new_files(
     target: WriteTarget, schema: Schema, version: FileVersion, options: WriteOptions, base: Manifest | None = None
 ) -> NewFiles:
-    """The files of a write.
+    """The writer of a write's data files.
 
-    base  the version that it builds on, for its base paths; None for a new table
+    base  the version that the write builds on, for its base paths; None for a new table
 
-    Raises `SchemaError` for a schema that they cannot hold, `OperationError` for a base path that is not declared.
+    Raises `SchemaError` for a schema that the file version cannot hold, `OperationError` for an undeclared base path.
     """
     check_version(schema, version)
-    declared = {one.id: one for one in options.bases.initial} if base is None else base.base_paths
+    declared = {path.id: path for path in options.bases.initial} if base is None else base.base_paths
     return NewFiles(
         target.location,
         schema,
@@ -234,7 +236,7 @@ def new_files(
         options.limits,
         progress=options.progress,
         durability=options.durability,
-        places=options.bases.places(target, declared),
+        folders=options.bases.folders(target, declared),
     )
 
 
@@ -246,27 +248,27 @@ def _create(target: WriteTarget, rows: Rows | AsyncRows, given: Schema, options:
 
     def still_empty(listed: Plan[float]) -> Plan[None]:
         if where.clock.monotonic() - (yield from listed) > LISTING_AGE_MAX_S:
-            yield from expect_nothing(target)
+            yield from check_no_table(target)
 
     def write(listed: Plan[float]) -> Plan[CommittedVersion]:
         yield from files.write(rows)
         operation = Overwrite(tuple(files.fragments), files.schema, dict(options.config), options.bases.initial)
-        made = CommitFiles()
+        commit_files = CommitFiles()
         request = CommitRequest(
             Transaction(0, operation, properties=options.properties),
-            listing=Listing([], 0, where.clock.monotonic()),  # nothing, as `still_empty` makes sure in the same round
-            files=made,
-            alongside=[files.publish(made), still_empty(listed)],
+            listing=Listing([], 0, where.clock.monotonic()),  # empty: `still_empty` checks it in the same round
+            files=commit_files,
+            alongside=[files.publish(commit_files), still_empty(listed)],
             creation=Creation(version, options.stable_row_ids),
         )
         return (yield from create_table(where, request))
 
-    committed: CommittedVersion = yield RollBackOnError(beside(expect_nothing(target), write), files.roll_back)
+    committed: CommittedVersion = yield RollBackOnError(beside(check_no_table(target), write), files.roll_back)
     return target.state(committed)
 
 
-def expect_nothing(target: WriteTarget) -> Plan[float]:
-    """Make sure that there is no table; gives the time at which that was asked. Raises `AlreadyExists`."""
+def check_no_table(target: WriteTarget) -> Plan[float]:
+    """Check that no table exists; returns the time of the request. Raises `AlreadyExists`."""
     taken_at = target.commit_target().clock.monotonic()
     try:
         yield from target.handler.find_latest(target.location)
@@ -283,9 +285,9 @@ def _add(
     given: Schema,
     options: WriteOptions,
 ) -> Plan[DatasetState]:
-    """Append to a version that is known, or overwrite one of which at least the listing is."""
+    """Append to the version `base`, or overwrite a version of which at least the listing is known."""
     if base is not None:
-        if 0 in base.fragments.physical_rows:  # of an old release: from here on manifests say it
+        if 0 in base.fragments.physical_rows:  # an old release wrote no row counts; the new manifest will have them
             counted = yield from with_row_counts(target.opened(base))
             counted.check_files()
             base = counted.manifest
@@ -306,13 +308,13 @@ def _add(
         operation: Operation = Append(fragments)
         if options.mode == "overwrite":
             operation = Overwrite(fragments, files.schema, dict(options.config))
-        made = CommitFiles()
+        commit_files = CommitFiles()
         request = CommitRequest(
             Transaction(read_version, operation, properties=options.properties),
             base=base,
             listing=listing,
-            files=made,
-            alongside=[files.publish(made)],
+            files=commit_files,
+            alongside=[files.publish(commit_files)],
             creation=Creation(options.version, options.stable_row_ids),
         )
         return (yield from commit(target.commit_target(durability=options.durability), request))

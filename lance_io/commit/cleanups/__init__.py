@@ -1,7 +1,7 @@
 """Removing old versions, and files that no version names.
 
-cleanup          the plan: what goes; the cleanup that follows a commit
-cleanup_reads    what is read for it
-cleanup_values   what it says of itself
-cleanup_removal  announcing versions and removing them
+cleanup          plans a cleanup; runs the automatic cleanup after a commit
+cleanup_reads    reads for planning: manifests, tags, branches, listings
+cleanup_values   plans and statistics
+cleanup_removal  announces versions and removes them
 """

@@ -1,18 +1,18 @@
-"""Removing old versions and what nobody refers to (rules: `table/transaction/garbage.py`).
+"""Removing old versions and unreferenced files (rules: `table/transaction/garbage.py`).
 
-    plan      tags, branches, listings of versions and files: what may go, and how much it is. A manifest is read only
-              where the listing cannot decide: those that stay, those that may be younger than they look, and, where
-              young files are left that nobody names, those that go
-    announce  which versions go, so that nobody begins to build on them; then look again for tags, pins (`pins.py`) and
-              branches, and how old the versions are by the store's clock, which that writing told: what is held on to
-              or young stays
-    remove    manifests first, so that no version is left whose files are gone; then files, and before each thousand of
-              them a look at versions that came meanwhile: one may have been restored
+    plan      list tags, branches, versions and files, and decide which may be removed. A manifest is read only if the
+              listing cannot decide: those that stay, those that may be younger than they look, and, if there are young
+              unreferenced files, those that are removed
+    announce  announce the versions to remove, so that no writer starts to build on them; then look again for tags, pins
+              (`pins.py`) and branches, and check the ages by the store's clock, which the written note shows: versions
+              that are held or young stay
+    remove    manifests first, so that no version is left whose files are gone; then files, with a look at newer
+              versions before each thousand of them: one may be a restored version
 
-Which blobs a table manages only its data files know, which are not read here: the caller tells, for tables that do.
+Only data files name the managed blobs of a table, and a cleanup does not read them: the caller provides `blobs_of`.
 
-A process that ends in between leaves files that nobody refers to, which a later cleanup removes when they are old. Any
-number of cleanups may run at once: what another one has removed is passed over.
+A process that dies in between leaves unreferenced files, which a later cleanup removes when they are old. Any number of
+cleanups may run concurrently: files that another one has removed are skipped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from lance_io.commit.cleanups.cleanup_reads import (
 from lance_io.commit.cleanups.cleanup_removal import Removal
 from lance_io.commit.cleanups.cleanup_values import CleanupPlan, CleanupStats, OldVersion
 from lance_io.commit.latest import versions_prefix
-from lance_io.commit.other_names import one_name_each
+from lance_io.commit.other_names import without_duplicate_names
 from lance_io.commit.pins import time_ns
 from lance_io.errors import LanceError, UsageError
 from lance_io.format.schema import BLOB_FOLDER
@@ -84,12 +84,13 @@ class CleanupRefused(UsageError, OSError):
 
 
 @dataclass()
-class _SortedOut:
-    """Versions that go and those that stay.
+class _SortedVersions:
+    """Versions sorted into those to remove and those that stay.
 
-    kept           what those refer to that stay
-    old            those that go; tagged: numbers of those that stay only because of a tag
-    num_young      how many stay only because they are young
+    kept           files that the remaining versions refer to
+    old            versions to remove
+    tagged         numbers of versions that stay only because of a tag
+    num_young      number of versions that stay only because they are young
     manages_blobs  whether a version whose manifest was read has managed blobs
     """
 
@@ -100,7 +101,7 @@ class _SortedOut:
     manages_blobs: bool = False
 
     def keep(self, version: int, held: Held, *, asked_for: bool, young: bool) -> None:
-        """Count one that stays."""
+        """Count a version that stays."""
         if asked_for and not young and version in held.tagged:
             self.tagged.add(version)
         self.num_young += asked_for and young and not held.has(version)
@@ -116,45 +117,45 @@ def plan_cleanup(
     blobs_of: BlobsOf | None = None,
     progress: Progress | None = None,
 ) -> Plan[CleanupPlan]:
-    """What a cleanup would remove; changes nothing.
+    """Plan a cleanup; changes nothing.
 
-    current  the version that the caller stands on, which stays with all newer ones; None for the newest
-    root     the table's folder when `target` is one of its branches
+    current  the version that the caller has open; it stays, with all newer ones. None for the newest
+    root     the table's folder if `target` is one of its branches
     branch   the branch's name, None for the main one
-    blobs_of gives the paths of the managed blobs that a version refers to; without, all of them stay
-    progress is told how many versions are decided on, and how many there are
+    blobs_of returns the paths of the managed blobs that a version refers to; without it, all blobs stay
+    progress called with the number of decided versions and the number of versions
 
-    Raises `FormatError` for any manifest, tag or branch that has to be read and cannot: nothing is removed on a guess.
-    Raises `CleanupRefused` for tagged versions that would go, if the policy says so.
+    Raises `FormatError` for any damaged manifest, tag or branch: nothing is removed on a guess. Raises `CleanupRefused`
+    if tagged versions would be removed and the policy forbids that.
     """
-    place = target.place
-    yield from target.handler.find_latest(place)  # finishes what a writer left half done
-    held = yield from find_held(root or place, branch, blobs_of)
-    versions = yield from _Listed.load(place)
+    location = target.location
+    yield from target.handler.find_latest(location)  # completes a commit that its writer left half done
+    held = yield from find_held(root or location, branch, blobs_of)
+    versions = yield from _Listed.load(location)
     now_ns = target.clock.time_ns()
-    sorted_out = yield from _sort_versions(place, policy, versions, held, current, now_ns, blobs_of, progress)
+    sorted_out = yield from _sort_versions(location, policy, versions, held, current, now_ns, blobs_of, progress)
     if sorted_out.tagged and policy.error_if_tagged:
         raise CleanupRefused(
             f"Cleanup error: versions {sorted(sorted_out.tagged)} would be removed, but have tags. Delete the "
             "tags, or pass error_if_tagged_old_versions=False to keep these versions",
-            path=place.uri,
+            path=location.uri,
         )
     old = tuple(sorted(sorted_out.old, key=lambda version: version.version))
     manages_blobs = sorted_out.manages_blobs
-    unfinished = yield from unfinished_files(place, manages_blobs=manages_blobs)
-    depth = len(place.key("x")) - 1
+    unfinished = yield from unfinished_files(location, manages_blobs=manages_blobs)
+    depth = len(location.key("x")) - 1
     files = {meta.key[depth:]: meta for meta, name in versions.parsed if name is None and not meta.is_folder}
-    files |= (yield from table_files(place, manages_blobs=manages_blobs)) | unfinished
+    files |= (yield from table_files(location, manages_blobs=manages_blobs)) | unfinished
     staged = yield from _sort_staged(target, files)
-    there, oldest = {meta.key[depth:] for meta, _ in versions.parsed}, min(versions.attached)
+    paths, oldest = {meta.key[depth:] for meta, _ in versions.parsed}, min(versions.attached)
     written = {
         path: time_ns(meta.last_modified)
         for path, meta in files.items()
-        if not is_unsettled(path, there, oldest) or (staged is not None and meta.key not in staged.named)
+        if not is_unsettled(path, paths, oldest) or (staged is not None and meta.key not in staged.named)
     }
     rules: _Rules = {"unfinished": unfinished, "delete_unverified": policy.delete_unverified, "now_ns": now_ns}
     unsure = unverified(written, sorted_out.kept, **rules)
-    removed = yield from _verify(place, unsure, [version.file for version in old], blobs_of)
+    removed = yield from _verify(location, unsure, [version.file for version in old], blobs_of)
     if staged is not None:
         removed.files |= {key[depth:] for key in staged.dead}
     return CleanupPlan(
@@ -165,7 +166,7 @@ def plan_cleanup(
         files=tuple((files[path], kind) for path, kind in garbage(written, sorted_out.kept, removed, **rules)),
         removed=removed,
         unfinished=frozenset(unfinished),
-        root=root or place,
+        root=root or location,
         branch=branch,
         kept_tags=tuple(sorted(sorted_out.tagged)),
         num_young=sorted_out.num_young,
@@ -178,9 +179,9 @@ def plan_cleanup(
 class _Listed:
     """The files in the folder of versions.
 
-    parsed    each with what its name says, None where that is no manifest's
-    named     manifests, of those of one version one
-    attached  these by version, but for detached ones
+    parsed    all files with their parsed names, None for files that are no manifests
+    named     manifests, one per version
+    attached  these by version, without detached ones
     """
 
     parsed: Sequence[tuple[ObjectMeta, ManifestName | None]]
@@ -188,16 +189,16 @@ class _Listed:
     attached: Mapping[int, ObjectMeta]
 
     @classmethod
-    def load(cls, place: Location) -> Plan[_Listed]:
-        """List them."""
-        metas: list[ObjectMeta] = yield List(place.store, versions_prefix(place.path))
+    def load(cls, location: Location) -> Plan[_Listed]:
+        """List the folder."""
+        metas: list[ObjectMeta] = yield List(location.store, versions_prefix(location.path))
         parsed = [(meta, parse_manifest_name(meta.name)) for meta in metas]
-        named = one_name_each((meta, name) for meta, name in parsed if name is not None)
+        named = without_duplicate_names((meta, name) for meta, name in parsed if name is not None)
         return cls(parsed, named, {name.version: meta for meta, name in named if name.scheme != "detached"})
 
     @property
     def metas(self) -> list[ObjectMeta]:
-        """All of them."""
+        """All files."""
         return [meta for meta, _ in self.parsed]
 
     @property
@@ -207,7 +208,7 @@ class _Listed:
 
 
 def _sort_versions(
-    place: Location,
+    location: Location,
     policy: CleanupPolicy,
     versions: _Listed,
     held: Held,
@@ -215,9 +216,9 @@ def _sort_versions(
     now_ns: int,
     blobs_of: BlobsOf | None,
     progress: Progress | None,
-) -> Plan[_SortedOut]:
-    """Which versions go; manifests are read where the listing cannot decide. Parameters as for `plan_cleanup`."""
-    sorted_out = _SortedOut(kept=held.files)
+) -> Plan[_SortedVersions]:
+    """Sort the versions; reads manifests if the listing cannot decide. Parameters as for `plan_cleanup`."""
+    sorted_out = _SortedVersions(kept=held.files)
     chosen = candidates(versions.attached, policy, current=current)
     undecided: list[ObjectMeta] = []
     for meta, name in versions.named:
@@ -232,7 +233,7 @@ def _sort_versions(
         if progress is not None:
             progress(num_sure + start, num_named)
         metas = undecided[start : start + READS_AT_ONCE]
-        for meta, manifest in (yield from read_manifests(place, metas, decode_manifest)):
+        for meta, manifest in (yield from read_manifests(location, metas, decode_manifest)):
             old = OldVersion(manifest.version, meta, manifest.timestamp_ns)
             asked_for = old.version in chosen and is_old(old.committed_ns, policy, now_ns=now_ns)
             young = is_young(old.newest_ns, policy, now_ns=now_ns)
@@ -248,18 +249,18 @@ def _sort_versions(
 
 
 def _sort_staged(target: CommitTarget, files: Mapping[str, ObjectMeta]) -> Plan[StagedObjects | None]:
-    """What becomes of the staging objects among some files by path; asks nobody where there are none."""
+    """Sort the staging objects among the files (by path). Makes no requests if there are none."""
     staged = []
     for path, meta in files.items():
         final = staged_for(meta.name) if path.startswith(f"{VERSIONS}/") else None
         name = None if final is None else parse_manifest_name(final)
         if name is not None:
             staged.append((name.version, meta.key))
-    return (yield from target.handler.sort_staged(target.place, staged)) if staged else None
+    return (yield from target.handler.sort_staged(target.location, staged)) if staged else None
 
 
 def _is_sure_to_go(meta: ObjectMeta, policy: CleanupPolicy, now_ns: int) -> bool:
-    """Whether a version that may go is old enough by the time of its manifest: it was committed before that."""
+    """Whether a version is old enough by the write time of its manifest, which is not before the commit."""
     written_ns = time_ns(meta.last_modified)
     if written_ns is None:
         return False
@@ -267,13 +268,13 @@ def _is_sure_to_go(meta: ObjectMeta, policy: CleanupPolicy, now_ns: int) -> bool
 
 
 def _verify(
-    place: Location, unsure: Mapping[str, FileKind], manifests: Sequence[ObjectMeta], blobs_of: BlobsOf | None
+    location: Location, unsure: Mapping[str, FileKind], manifests: Sequence[ObjectMeta], blobs_of: BlobsOf | None
 ) -> Plan[References]:
-    """What of some files versions refer to; the newest are read first, and no more than it takes to know.
+    """The references of versions to some files. Reads the newest versions first, and stops as soon as all are known.
 
-    manifests  of the versions, oldest first
+    manifests  manifests of the versions, oldest first
     """
-    named, found = References(), References()
+    named, references = References(), References()
     files, indices = keys_of(unsure)
     asks_blobs = any(path.startswith(f"{BLOB_FOLDER}/") for path in files)
     for end in range(len(manifests), 0, -READS_AT_ONCE):
@@ -281,27 +282,27 @@ def _verify(
             break
         metas = manifests[max(0, end - READS_AT_ONCE) : end]
         if asks_blobs:
-            for _, manifest in (yield from read_manifests(place, metas, decode_manifest)):
-                found.add(manifest, (yield from managed_blobs(blobs_of, manifest)))
+            for _, manifest in (yield from read_manifests(location, metas, decode_manifest)):
+                references.add(manifest, (yield from managed_blobs(blobs_of, manifest)))
         else:
-            for _, names in (yield from read_manifests(place, metas, decode_file_names)):
-                found.add(names)
-        files -= found.files
-        indices -= found.indices
-        named.take(found)
+            for _, names in (yield from read_manifests(location, metas, decode_file_names)):
+                references.add(names)
+        files -= references.files
+        indices -= references.indices
+        named.take(references)
     return named
 
 
 def run_cleanup(
     target: CommitTarget, plan: CleanupPlan, *, deletes_per_s: int | None = None, progress: Progress | None = None
 ) -> Plan[CleanupStats]:
-    """Remove what was planned, but for what somebody holds on to by now.
+    """Run a planned cleanup; keeps versions and files that came into use since.
 
-    deletes_per_s  at most so many files a second; None as fast as the store takes it
-    progress       is told how many files are gone, and how many there are to go
+    deletes_per_s  upper bound of deleted files per second; None for no limit
+    progress       called with the number of removed files and the number of files to remove
     """
     if trace_events.listeners:
-        trace_events.tell_dataset("cleaning", target.place.uri)
+        trace_events.emit_dataset("cleaning", target.location.uri)
     if not plan.versions and not plan.files:
         return plan.stats
     removal = Removal(target, plan, deletes_per_s, progress)
@@ -318,12 +319,12 @@ def auto_cleanup(
     branch: str | None = None,
     blobs_of: BlobsOf | None = None,
 ) -> Plan[CleanupStats | None]:
-    """The cleanup that the table's config asks for after a commit; None when there was none.
+    """Run the cleanup that the table's config requests after a commit; None if it requests none.
 
-    The version before the committed one stays, too, as with pylance: the writer stood on it when it committed.
+    The version before the committed one stays, too, as with pylance: the writer had it open when it committed.
 
-    The commit has succeeded whatever happens here: errors of any class are logged, never raised. A cancellation goes
-    through, as it does between any two steps of a call.
+    The commit has already succeeded: errors of any class are logged, never raised. Only a cancellation is raised, as
+    between any two steps of a call.
     """
     try:
         policy = auto_cleanup_policy(committed.config, committed.version)
@@ -339,6 +340,6 @@ def auto_cleanup(
             committed.version,
             type(error).__name__,
             error,
-            exc_info=not isinstance(error, LanceError),  # nobody foresaw it
+            exc_info=not isinstance(error, LanceError),  # unexpected
         )
         return None

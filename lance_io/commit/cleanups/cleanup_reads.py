@@ -1,4 +1,4 @@
-"""What a cleanup reads: manifests, tags and branches, and the files in a table's folders."""
+"""Reads for a cleanup: manifests, tags and branches, and listings of a table's folders."""
 
 from __future__ import annotations
 
@@ -44,11 +44,12 @@ _WRITTEN_FOLDERS: Final = (VERSIONS, DELETIONS, TRANSACTIONS, TAGS, BRANCHES, DA
 
 @dataclass()
 class Held:
-    """What tags and branches hold on to.
+    """Versions and files that tags and branches keep.
 
-    tagged    versions with a tag; forked: versions that a branch left at
+    tagged    versions with a tag
+    forked    versions at which a branch starts
     branches  names of the other branches
-    files     what these refer to
+    files     files that the other branches refer to
     """
 
     tagged: set[int] = field(default_factory=set)
@@ -62,7 +63,7 @@ class Held:
 
 
 def managed_blobs(blobs_of: BlobsOf | None, manifest: Manifest) -> Plan[set[str]]:
-    """The managed blobs that a version refers to, as far as somebody knows."""
+    """The managed blobs that a version refers to; empty without `blobs_of`."""
     if blobs_of is None or not has_managed_blobs(manifest):
         return set()
     return (yield from blobs_of(manifest))
@@ -73,7 +74,7 @@ def has_managed_blobs(manifest: Manifest) -> bool:
 
 
 def find_held(root: Location, branch: str | None, blobs_of: BlobsOf | None) -> Plan[Held]:
-    """What tags and other branches hold on to."""
+    """Versions and files that tags and other branches keep."""
     held = yield from find_held_versions(root, branch)
     for name in held.branches:
         folder = branch_root(root.path, name)
@@ -86,7 +87,7 @@ def find_held(root: Location, branch: str | None, blobs_of: BlobsOf | None) -> P
 
 
 def find_held_versions(root: Location, branch: str | None) -> Plan[Held]:
-    """The versions of a branch that tags name and other branches left at, and the names of these."""
+    """The versions of a branch that have tags or at which other branches start, and the names of the other branches."""
     held = Held()
     this = None if branch == MAIN else branch
     tags: list[ObjectMeta] = yield List(root.store, root.key(TAGS, ""))
@@ -106,33 +107,33 @@ def find_held_versions(root: Location, branch: str | None) -> Plan[Held]:
 
 def _read_refs(root: Location, metas: Sequence[ObjectMeta]) -> Plan[list[tuple[str, bytes]]]:
     named = [(name, meta.key) for meta in metas if (name := ref_name(meta.name)) is not None]
-    found = []
+    refs = []
     for start in range(0, len(named), READS_AT_ONCE):
         part = named[start : start + READS_AT_ONCE]
-        read: list[bytes | None] = yield Together([_read_if_there(root, key) for _, key in part])
-        found += [(name, data) for (name, _), data in zip(part, read, strict=True) if data is not None]
-    return found
+        contents: list[bytes | None] = yield Together([_read_if_exists(root, key) for _, key in part])
+        refs += [(name, data) for (name, _), data in zip(part, contents, strict=True) if data is not None]
+    return refs
 
 
-def _read_if_there(place: Location, key: str) -> Plan[bytes | None]:
+def _read_if_exists(location: Location, key: str) -> Plan[bytes | None]:
     try:
-        return bytes((yield from read_named(place.store, key)))
+        return bytes((yield from read_named(location.store, key)))
     except NotFound:
         return None  # it was removed since it was listed
 
 
 def read_manifests(
-    place: Location, metas: Sequence[ObjectMeta], decode: Callable[[Buffer], T]
+    location: Location, metas: Sequence[ObjectMeta], decode: Callable[[Buffer], T]
 ) -> Plan[list[tuple[ObjectMeta, T]]]:
-    """Manifests side by side, without those that another cleanup has removed meanwhile."""
+    """Read manifests concurrently; skips those that another cleanup has removed in the meantime."""
     if not metas:
         return []
-    found: list[T | None] = yield Together([_read_manifest(place, meta.key, decode) for meta in metas])
-    return [(meta, manifest) for meta, manifest in zip(metas, found, strict=True) if manifest is not None]
+    manifests: list[T | None] = yield Together([_read_manifest(location, meta.key, decode) for meta in metas])
+    return [(meta, manifest) for meta, manifest in zip(metas, manifests, strict=True) if manifest is not None]
 
 
-def _read_manifest(place: Location, key: str, decode: Callable[[Buffer], T]) -> Plan[T | None]:
-    data = yield from _read_if_there(place, key)
+def _read_manifest(location: Location, key: str, decode: Callable[[Buffer], T]) -> Plan[T | None]:
+    data = yield from _read_if_exists(location, key)
     if data is None:
         return None
     try:
@@ -142,25 +143,25 @@ def _read_manifest(place: Location, key: str, decode: Callable[[Buffer], T]) -> 
         raise
 
 
-def unfinished_files(place: Location, *, manages_blobs: bool = True) -> Plan[dict[str, ObjectMeta]]:
-    """What writers are making in a table's folders, or were when they died, by path; no requests where none can be."""
-    prefix = place.store.capabilities.temporary_prefix
+def unfinished_files(location: Location, *, manages_blobs: bool = True) -> Plan[dict[str, ObjectMeta]]:
+    """Temporary files of live or dead writers in a table's folders, by path. No requests if the store has none."""
+    prefix = location.store.capabilities.temporary_prefix
     if prefix is None:
         return {}
-    entries: list[ObjectMeta] = yield List(place.store, place.key(DATA, ""), NAMES_DIRECTLY_BELOW)
+    entries: list[ObjectMeta] = yield List(location.store, location.key(DATA, ""), NAMES_DIRECTLY_BELOW)
     sidecars = [meta.key for meta in entries if meta.is_folder]
     written = (*_WRITTEN_FOLDERS, *([BLOB_FOLDER] if manages_blobs else []))
-    folders = [place.key(folder, "") for folder in written]
-    return (yield from _below(place, [folder + prefix for folder in (*folders, *sidecars)]))
+    folders = [location.key(folder, "") for folder in written]
+    return (yield from _below(location, [folder + prefix for folder in (*folders, *sidecars)]))
 
 
-def table_files(place: Location, *, manages_blobs: bool) -> Plan[dict[str, ObjectMeta]]:
-    """Everything in the folders of a table but the one of its versions, by path below its own."""
+def table_files(location: Location, *, manages_blobs: bool) -> Plan[dict[str, ObjectMeta]]:
+    """All files in the folders of a table except that of its versions, by path relative to the table's folder."""
     folders = (*_FOLDERS, *([BLOB_FOLDER] if manages_blobs else []))
-    return (yield from _below(place, [place.key(folder, "") for folder in folders]))
+    return (yield from _below(location, [location.key(folder, "") for folder in folders]))
 
 
-def _below(place: Location, prefixes: Sequence[str]) -> Plan[dict[str, ObjectMeta]]:
-    depth = len(place.key("x")) - 1
-    listings: list[list[ObjectMeta]] = yield Together([ask(List(place.store, prefix)) for prefix in prefixes])
+def _below(location: Location, prefixes: Sequence[str]) -> Plan[dict[str, ObjectMeta]]:
+    depth = len(location.key("x")) - 1
+    listings: list[list[ObjectMeta]] = yield Together([ask(List(location.store, prefix)) for prefix in prefixes])
     return {meta.key[depth:]: meta for listing in listings for meta in listing if not meta.is_folder}

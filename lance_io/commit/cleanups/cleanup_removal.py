@@ -1,4 +1,4 @@
-"""Removing what a cleanup has planned, but for what anybody holds on to by now; see `cleanup.py`."""
+"""Runs a planned cleanup; keeps versions and files that came into use since the plan. See `cleanup.py`."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DELETES_AT_ONCE: Final = 1000
-_ANNOUNCED_AT_ONCE: Final = 20_000  # versions: looking who holds on to some takes a listing of all on local disk
-_ANNOUNCED_S: Final = 60  # how long removing what is announced at once may take at a given rate
+_ANNOUNCED_AT_ONCE: Final = 20_000  # versions: on local disk looking for pins lists the whole folder
+_ANNOUNCED_S: Final = 60  # how long the removal of announced versions may take at a given rate
 
 _logger = get_logger(__name__)
 
 
 class Removal:
-    """A cleanup that removes.
+    """Removes the versions and files of a plan.
 
     newest          number of the newest version that was looked at
-    newer           what versions refer to that came since the plan, or that are spared
-    now_ns          the time by the store's clock, when it was asked last
+    newer           files of versions that are newer than the plan, or that are kept
+    now_ns          time by the store's clock, when it was last read
     gone, removed   manifests and other files that are gone
     failed          keys of files that could not be removed
     is_short        whether the store had no room for a note
@@ -56,7 +56,7 @@ class Removal:
     def __init__(
         self, target: CommitTarget, plan: CleanupPlan, deletes_per_s: int | None, progress: Progress | None = None
     ) -> None:
-        self.target, self.place, self.plan = target, target.place, plan
+        self.target, self.location, self.plan = target, target.location, plan
         self.progress = progress
         self.deletes_per_s = deletes_per_s
         self.newest = plan.newest
@@ -69,13 +69,13 @@ class Removal:
 
     @property
     def stats(self) -> CleanupStats:
-        """What was done."""
+        """Statistics of the removal."""
         return count_removed(self.gone, self.removed, failed=len(self.failed), num_young=self.plan.num_young)
 
     # -- versions ----------------------------------------------------------------------------------------------------
 
     def remove_versions(self) -> Plan[None]:
-        """Remove the manifests that nobody holds on to; where there are none, only learn the time from the store."""
+        """Remove the manifests that are not in use. Without any, only read the time of the store."""
         versions, rate = self.plan.versions, self.deletes_per_s
         size = _ANNOUNCED_AT_ONCE if rate is None else min(rate * _ANNOUNCED_S, DELETES_AT_ONCE)
         start, num_unannounced = 0, 1
@@ -93,157 +93,158 @@ class Removal:
                 break
 
     def _announce(self, batch: Sequence[OldVersion]) -> Plan[Intent | None]:
-        """Say which versions go; None where there is no room for that, not even when what no version names is gone."""
-        versions = [one.version for one in batch]
+        """Announce the versions; None if the store has no room for the note, even after removing unnamed files."""
+        versions = [old.version for old in batch]
         try:
-            return (yield from announce(self.place, versions, self.target.clock))
+            return (yield from announce(self.location, versions, self.target.clock))
         except StoreFull as error:
             _logger.info("no room to announce a cleanup: %s", error)
         if not self.is_short:
             self.is_short = True
-            if self.place.store.scheme != "file":  # whose clock is this machine's
+            if self.location.store.scheme != "file":  # local disk uses this machine's clock
                 self.now_ns = min(self.now_ns, self.plan.seen_ns)
             yield from self._remove_files(self._unnamed)
             try:
-                return (yield from announce(self.place, versions, self.target.clock))
+                return (yield from announce(self.location, versions, self.target.clock))
             except StoreFull:
                 pass
         return None
 
     def _remove_under(self, intent: Intent, batch: Sequence[OldVersion]) -> Plan[int]:
-        """Remove versions that were announced, and let go of them; gives how many were done with."""
+        """Remove announced versions, then the note; returns the number of processed versions."""
         try:
             num_done = yield from self._remove_announced(batch, intent)
         except Exception:
-            yield from release(self.place, intent)
+            yield from release(self.location, intent)
             raise
-        yield from release(self.place, intent)
+        yield from release(self.location, intent)
         return num_done
 
     def _remove_unannounced(self, batch: Sequence[OldVersion]) -> Plan[None]:
-        """Remove versions where the store has no room for a note.
+        """Remove versions although the store has no room for a note.
 
-        Who builds on a version pins it, then reads its manifest: once that is gone, nobody begins to. Who began before
-        has a pin, or has ended. So what is held after the removal is put back, and keeps its files.
+        A writer that builds on a version pins it, then reads its manifest: after the manifest is gone, no writer can
+        start to. A writer that started before has a pin, or has ended. So versions that are in use after the removal
+        are put back, and keep their files.
         """
-        versions = [one.version for one in batch]
-        pinned = yield from pinned_versions(self.place, versions)
+        versions = [old.version for old in batch]
+        pinned = yield from pinned_versions(self.location, versions)
         held = yield from find_held_versions(self.plan.root, self.plan.branch)
-        spared = [one for one in batch if self._is_spared(one, held, pinned)]
-        yield from self._keep(one.file for one in spared)
-        going = [one for one in batch if one not in spared]
-        copies = dict((yield from read_manifests(self.place, [one.file for one in going], bytes)))
+        kept = [old for old in batch if self._is_in_use(old, held, pinned)]
+        yield from self._keep(old.file for old in kept)
+        going = [old for old in batch if old not in kept]
+        copies = dict((yield from read_manifests(self.location, [old.file for old in going], bytes)))
         yield Shielded(self._remove_and_look_again(going, copies))
 
     def _remove_and_look_again(self, going: Sequence[OldVersion], copies: Mapping[ObjectMeta, bytes]) -> Plan[None]:
-        """Remove manifests, and put back those that somebody had begun to build on; not to be interrupted."""
-        gone = yield from self._remove([one.file for one in going])
-        pinned = yield from pinned_versions(self.place, [one.version for one in going])
+        """Remove manifests, and put back those that a writer builds on. Must not be interrupted."""
+        gone = yield from self._remove([old.file for old in going])
+        pinned = yield from pinned_versions(self.location, [old.version for old in going])
         held = yield from find_held_versions(self.plan.root, self.plan.branch)
-        wanted = [one for one in going if one.version in pinned or held.has(one.version)]
-        back = {one.file: copies[one.file] for one in wanted if one.file in copies}
-        yield from self._put_back(back)
-        yield from self._keep(back)
-        self._count_gone([meta for meta in gone if meta not in back])
+        in_use = [old for old in going if old.version in pinned or held.has(old.version)]
+        restored = {old.file: copies[old.file] for old in in_use if old.file in copies}
+        yield from self._put_back(restored)
+        yield from self._keep(restored)
+        self._count_gone([meta for meta in gone if meta not in restored])
 
     def _put_back(self, manifests: Mapping[ObjectMeta, bytes]) -> Plan[None]:
         for meta, data in manifests.items():
             try:
-                yield Put(self.place.store, meta.key, data)
+                yield Put(self.location.store, meta.key, data)
             except LanceError as error:
                 raise StoreError(
-                    "a pin or tag names this version, which was removed just then, as no room was left to announce it; "
-                    f"putting it back failed. Its files are there: {error}",
+                    "a pin or tag names this version, which was removed without an announcement, as the store was "
+                    f"full; putting it back failed. Its files still exist: {error}",
                     path=meta.key,
                 ) from error
 
     def _keep(self, manifests: Iterable[ObjectMeta]) -> Plan[None]:
-        """Keep what versions refer to."""
-        for _, manifest in (yield from read_manifests(self.place, [*manifests], decode_manifest)):
+        """Keep the files that some versions refer to."""
+        for _, manifest in (yield from read_manifests(self.location, [*manifests], decode_manifest)):
             self.newer.add(manifest, (yield from managed_blobs(self.plan.blobs_of, manifest)))
 
     def _count_gone(self, gone: Sequence[ObjectMeta]) -> None:
         self.gone += gone
         if trace_events.listeners:
-            trace_events.tell_files("delete", "manifest", [meta.key for meta in gone])
+            trace_events.emit_files("delete", "manifest", [meta.key for meta in gone])
 
     def _remove_announced(self, batch: Sequence[OldVersion], intent: Intent) -> Plan[int]:
-        """Remove versions while it is sure that nobody begins to build on them; gives how many were done with."""
-        if intent.written_ns is not None:  # the store's clock, which all writers share; ours may be ahead of it
+        """Remove versions while the announcement is valid; returns the number of processed versions."""
+        if intent.written_ns is not None:  # all writers share the store's clock; ours may be ahead of it
             self.now_ns = min(self.now_ns, intent.written_ns)
         if not batch:
             return 0
         held = yield from find_held_versions(self.plan.root, self.plan.branch)
-        spared = [one for one in batch if self._is_spared(one, held, intent.pinned)]
-        yield from self._keep(one.file for one in spared)
-        kept = {one.version for one in spared}
-        going = [one for one in batch if one.version not in kept]
+        kept = [old for old in batch if self._is_in_use(old, held, intent.pinned)]
+        yield from self._keep(old.file for old in kept)
+        kept_numbers = {old.version for old in kept}
+        going = [old for old in batch if old.version not in kept_numbers]
         for number, part in enumerate(self._parts(going)):
             if not intent.is_fresh(self.target.clock):
                 if number:
-                    return batch.index(part[0])  # the others are announced anew
-                self.failed.update(one.file.key for one in part)  # too slow to be sure of anything: another time
+                    return batch.index(part[0])  # announce the others again
+                self.failed.update(old.file.key for old in part)  # too slow for a valid announcement: leave them
                 continue
-            self._count_gone((yield from self._remove([one.file for one in part])))
+            self._count_gone((yield from self._remove([old.file for old in part])))
         return len(batch)
 
-    def _is_spared(self, one: OldVersion, held: Held, pinned: Container[int]) -> bool:
-        """Whether somebody holds on to a version, or it is younger than was thought."""
-        if held.has(one.version) or one.version in pinned:
+    def _is_in_use(self, old: OldVersion, held: Held, pinned: Container[int]) -> bool:
+        """Whether a tag, branch or pin names a version, or it is too young by the store's clock."""
+        if held.has(old.version) or old.version in pinned:
             return True
         policy = self.plan.policy
-        is_asked_for = is_old(one.committed_ns, policy, now_ns=self.now_ns)
-        return not is_asked_for or is_young(one.newest_ns, policy, now_ns=self.now_ns)
+        is_asked_for = is_old(old.committed_ns, policy, now_ns=self.now_ns)
+        return not is_asked_for or is_young(old.newest_ns, policy, now_ns=self.now_ns)
 
     # -- files -------------------------------------------------------------------------------------------------------
 
     def remove_files(self) -> Plan[None]:
-        """Remove the other files, unless manifests that refer to them stayed."""
+        """Remove the other files; only those that no version names if some manifests could not be removed."""
         yield from self._remove_files(self._unnamed if self.failed else self.plan.files)
 
     @property
     def _unnamed(self) -> Sequence[tuple[ObjectMeta, FileKind]]:
-        """Files that no version names, whichever are there."""
+        """Files that no version can name."""
         return [(meta, kind) for meta, kind in self.plan.files if kind in ("temporary", "unfinished")]
 
     def _remove_files(self, files: Sequence[tuple[ObjectMeta, FileKind]]) -> Plan[None]:
         done = {meta.key for meta, _ in self.removed}
         files = [(meta, kind) for meta, kind in files if meta.key not in done]
-        # oldest first: a file system has these side by side, where names are in no order
-        files.sort(key=lambda one: time_ns(one[0].last_modified) or 0)
+        # oldest first: names are random, but files of about the same age are adjacent in a file system
+        files.sort(key=lambda file: time_ns(file[0].last_modified) or 0)
         kinds = {meta.key: kind for meta, kind in files}
         for part in self._parts([meta for meta, _ in files]):
-            yield from self._look_for_newer()
+            yield from self._keep_newer()
             gone = yield from self._remove(self._still_garbage(part))
             self.removed += [(meta, kinds[meta.key]) for meta in gone]
             if trace_events.listeners:
-                self._tell((meta.key, kinds[meta.key]) for meta in gone)
+                self._trace((meta.key, kinds[meta.key]) for meta in gone)
 
-    def _tell(self, gone: Iterable[tuple[str, FileKind]]) -> None:
-        """Tell who listens of files that are gone; those of other kinds pylance does not mention."""
-        plan, skipped = self.plan, len(self.place.key("x")) - 1
+    def _trace(self, gone: Iterable[tuple[str, FileKind]]) -> None:
+        """Report removed files to trace listeners; only the kinds that pylance reports."""
+        plan, skipped = self.plan, len(self.location.key("x")) - 1
         for key, kind in gone:
             if kind in ("data", "deletion", "index"):
                 is_known = not plan.policy.delete_unverified and plan.removed.has(key[skipped:], kind)
-                trace_events.tell_files("delete" if is_known else "delete_unverified", kind, [key])
+                trace_events.emit_files("delete" if is_known else "delete_unverified", kind, [key])
 
-    def _look_for_newer(self) -> Plan[None]:
-        """Keep what versions refer to that came since the last look."""
-        came = yield from self.target.handler.list_after(self.place, self.newest)
-        new = [file for file in came if file.version > self.newest]
+    def _keep_newer(self) -> Plan[None]:
+        """Keep the files of versions that are newer than those looked at before."""
+        listed = yield from self.target.handler.list_after(self.location, self.newest)
+        new = [file for file in listed if file.version > self.newest]
         keys = [ObjectMeta(file.key, file.size_bytes) for file in new]
         for start in range(0, len(keys), READS_AT_ONCE):
             for _, manifest in (
-                yield from read_manifests(self.place, keys[start : start + READS_AT_ONCE], decode_manifest)
+                yield from read_manifests(self.location, keys[start : start + READS_AT_ONCE], decode_manifest)
             ):
                 self.newer.add(manifest, (yield from managed_blobs(self.plan.blobs_of, manifest)))
         self.newest = max([self.newest, *(file.version for file in new)])
 
     def _still_garbage(self, metas: Sequence[ObjectMeta]) -> Sequence[ObjectMeta]:
-        """The files that may still go, by what is known now and by the store's clock."""
-        plan, skipped = self.plan, len(self.place.key("x")) - 1
+        """The files that are still garbage, given the newer versions and the store's clock."""
+        plan, skipped = self.plan, len(self.location.key("x")) - 1
         files = {meta.key[skipped:]: meta for meta in metas}
-        found = garbage(
+        unused = garbage(
             {path: time_ns(meta.last_modified) for path, meta in files.items()},
             self.newer,
             plan.removed,
@@ -251,7 +252,7 @@ class Removal:
             delete_unverified=plan.policy.delete_unverified,
             now_ns=self.now_ns,
         )
-        return [files[path] for path, _ in found]
+        return [files[path] for path, _ in unused]
 
     # -- both --------------------------------------------------------------------------------------------------------
 
@@ -260,14 +261,14 @@ class Removal:
         return (items[start : start + size] for start in range(0, len(items), size))
 
     def _remove(self, metas: Sequence[ObjectMeta]) -> Plan[Sequence[ObjectMeta]]:
-        """Remove objects at the rate that was asked for; gives those that are gone."""
+        """Remove objects at the requested rate; returns those that are gone."""
         keys = tuple(meta.key for meta in metas)
         if not keys:
             return ()
         if self.deletes_per_s is not None and (self.gone or self.removed or self.failed):
             yield Pause(len(keys) / self.deletes_per_s)
         try:
-            yield Remove(self.place.store, both_names(metas) if self.plan.has_other_names else keys)
+            yield Remove(self.location.store, both_names(metas) if self.plan.has_other_names else keys)
         except LanceError as error:
             _logger.warning("cleanup: %d files could not be removed: %s", len(keys), error)
             self.failed.update(keys)

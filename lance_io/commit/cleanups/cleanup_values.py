@@ -1,4 +1,4 @@
-"""What a cleanup may remove, and what it has removed: values that planning and removing share."""
+"""The plan and the statistics of a cleanup, which planning and removal share."""
 
 from __future__ import annotations
 
@@ -21,9 +21,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CleanupStats:
-    """What was removed, or would be.
+    """Counts of the files and versions that a cleanup removed, or would remove.
 
-    young_versions_kept  versions that would have gone, too, if they were older than ten minutes; not in pylance
+    Attributes:
+        bytes_removed: Total size of the removed files in bytes.
+        old_versions: Removed versions.
+        data_files_removed: Removed data files.
+        transaction_files_removed: Removed transaction files.
+        index_files_removed: Removed index files.
+        deletion_files_removed: Removed deletion files.
+        failed_deletes: Files that could not be removed.
+        young_versions_kept: Versions kept only because they are younger than ten minutes; not in pylance.
     """
 
     bytes_removed: int = 0
@@ -38,11 +46,11 @@ class CleanupStats:
 
 @dataclass(frozen=True, slots=True)
 class OldVersion:
-    """A version that may go.
+    """A version that may be removed.
 
     file          its manifest file
-    committed_ns  when it was committed at the latest, by its writer's clock, ns since the epoch; by the store's where
-                  the manifest was not read
+    committed_ns  latest possible commit time, ns since the epoch: by its writer's clock, or by the store's if the
+                  manifest was not read
     """
 
     version: int
@@ -51,27 +59,27 @@ class OldVersion:
 
     @property
     def newest_ns(self) -> int:
-        """When it was committed at the latest, by its writer's clock or the store's."""
+        """Latest possible commit time, by its writer's clock or the store's."""
         return max(self.committed_ns, time_ns(self.file.last_modified) or 0)
 
 
 @dataclass(frozen=True)
 class CleanupPlan:
-    """What may go.
+    """A planned cleanup.
 
     policy     the rules
-    newest     number of the newest version when this was planned
-    seen_ns    when the youngest of all files was written that were looked at, by the store's clock, ns since the epoch
-    versions   old versions
-    files      other files, with their kind
-    removed    what the old versions refer to, of what only this tells that it may go; and staging objects of no version
-    unfinished paths of files that have not got their names yet
-    root       the table's folder, where its tags and branches are
-    branch     name of the branch that is cleaned, None for the main one
-    kept_tags  versions that only a tag keeps
-    num_young  how many versions only their age keeps
-    blobs_of   gives the managed blobs that a version refers to
-    has_other_names  whether there were manifests under two names, both of which go then
+    newest     number of the newest version at the time of planning
+    seen_ns    write time of the youngest listed file, by the store's clock, ns since the epoch
+    versions   old versions to remove
+    files      other files to remove, with their kind
+    removed    files that may go only because the old versions name them, and staging objects of no version
+    unfinished paths of files that do not have their final names yet
+    root       the table's folder, which has its tags and branches
+    branch     name of the cleaned branch, None for the main one
+    kept_tags  versions kept only by a tag
+    num_young  number of versions kept only by their age
+    blobs_of   returns the managed blobs that a version refers to
+    has_other_names  whether some manifests have two names; both are removed then
     """
 
     policy: CleanupPolicy
@@ -90,7 +98,7 @@ class CleanupPlan:
 
     @property
     def stats(self) -> CleanupStats:
-        """Sums over everything."""
+        """Statistics of the plan."""
         return count_removed(self.manifests, self.files, failed=0, num_young=self.num_young)
 
     @property
@@ -102,7 +110,11 @@ class CleanupPlan:
 def count_removed(
     manifests: Sequence[ObjectMeta], files: Iterable[tuple[ObjectMeta, FileKind]], *, failed: int, num_young: int
 ) -> CleanupStats:
-    """Sums over manifests and other files; failed: how many could not be removed, num_young: how many were spared."""
+    """Statistics of removed manifests and other files.
+
+    failed     number of files that could not be removed
+    num_young  number of versions kept only by their age
+    """
     files = list(files)
     num = {kind: sum(each == kind for _, each in files) for kind in ("data", "deletion", "transaction", "index")}
     return CleanupStats(

@@ -1,33 +1,36 @@
-"""WHAT A DISTRIBUTED ENGINE NEEDS: reading and writing one table by many processes, none of which may be the user's.
+"""API FOR DISTRIBUTED ENGINES: many processes read and write one table.
 
 Engines (Spark is one, in `lance_io/spark/`) import these names and nothing else of `dataset/`, nothing of `table/`,
-`commit/` and `proto/`. All calls block; they run in the caller's thread where the store answers at once.
+`commit/` and `proto/`. All calls block. They run in the caller's thread if the store answers at once.
 
-    TablePlace       where the table is, as this process reaches it; every process makes its own
-    TableVersion     who plans: one version, opened once. Named by bytes to others who plan; its history, for streams
-    TableScan        travels: what is read. Tasks read its parts
-    ScanPart         travels: what one task reads, with the manifest's entries of its fragments
-    WriteJob         travels: what a write is, decided once, for all tasks and for the commit
-    write_files      a task: its rows to data files that no version refers to
-    WrittenFiles     travels: what one task has written
-    commit_write     who plans: one version of what all tasks have written, whichever others committed meanwhile
-    abort_write      who plans: removes the files of a job that failed, if it has failed
-    remove_job_files  anybody, later: files of tasks that were lost
+The planner is the process that plans (a driver); tasks run in other processes. "Pickled" marks objects that move
+between processes.
 
-    reading          version = TableVersion.open(TablePlace.of_process(uri, options))        who plans
+    TablePlace       the table's location and session in this process; each process creates its own
+    TableVersion     planner: one version, opened once; bytes name it to other planners; its history, for streams
+    TableScan        pickled: a scan; tasks read its parts
+    ScanPart         pickled: the share of one task, with the manifest's entries of its fragments
+    WriteJob         pickled: the parameters of a write, decided once, for all tasks and for the commit
+    write_files      task: writes its rows to data files that no version refers to
+    WrittenFiles     pickled: the files of one task
+    commit_write     planner: commits one version with the files of all tasks, after any concurrent commits
+    abort_write      planner: removes the files of a failed job
+    remove_job_files anywhere, later: removes files of lost tasks
+
+    reading          version = TableVersion.open(TablePlace.of_process(uri, options))        planner
                      scan = version.scan(columns=[("id",)], filter="id > 7")
                      parts = version.parts(scan, part_bytes=128 << 20)
                      scan.read(TablePlace.of_process(uri, options), part, batch_bytes=16 << 20)   each task, its part
 
-    writing          job = WriteJob.plan(place, lambda table: schema, schema.names)           who plans
+    writing          job = WriteJob.plan(place, lambda table: schema, schema.names)           planner
                      written = write_files(place, job, job.arrow_schema, batches, ...)        each task, its rows
-                     commit_write(place, job, [written, ...])                                 who plans
-                     abort_write(place, job, [written, ...])                                  where that failed
+                     commit_write(place, job, [written, ...])                                 planner
+                     abort_write(place, job, [written, ...])                                  after a failure
 
-What travels is pickled. Unpickling reads nothing, opens nothing and starts nothing. No process remembers anything for
-another one, so each may die at any point and be replaced: a commit whose outcome nobody has seen is looked up in the
-table. A caller's `job_id` counts once; a `mark` is an entry of the table's config that is set in the very version that
-holds the rows, so that a batch which comes twice is recognised.
+Unpickling reads nothing, opens nothing and starts nothing. No process keeps state for another one, so each may die at
+any point and be replaced: a commit with an unknown outcome is looked up in the table. A caller's `job_id` is an
+idempotency key. A `mark` is an entry of the table's config, set in the version that holds the rows, so that a repeated
+batch is recognised.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.distributed.task_files import WrittenFiles, write_files
     from lance_io.dataset.distributed.write_job import WriteJob
 
-_HOMES = {  # loaded when first used: a task that reads loads nothing that plans or writes
+_HOMES = {  # loaded on first use: a reading task loads no modules for planning or writing
     "ScanPart": "lance_io.dataset.distributed.scan_request",
     "TablePlace": "lance_io.dataset.distributed.table_place",
     "TableScan": "lance_io.dataset.distributed.table_scan",

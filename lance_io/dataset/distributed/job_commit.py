@@ -1,12 +1,12 @@
-"""From what all tasks have written to one version of the table.
+"""Commit the files of all tasks as one version of the table.
 
-    append      to a table that is there; the first one creates it. No rows: no version
-    overwrite   replaces rows and, if asked for, the schema
-    new columns the columns first (a version of its own), then the rows, whose files take the ids that the columns
-                got; a job that ends in between leaves columns of nulls, which a rerun finds
+    append      to an existing table; the first one creates it. No rows: no version
+    overwrite   replaces rows and, if requested, the schema
+    new columns the columns first (a version of its own), then the rows, whose files take the ids of the new columns.
+                A job that ends in between leaves columns of nulls, which a rerun reuses
 
-Commits are rebased on what others committed meanwhile, as the table's rules allow; an answer that was lost is resolved
-by looking for the transaction (see the commit loop).
+Commits are rebased on concurrent commits, as the table's rules allow. After a lost answer the commit loop looks for the
+transaction in the table.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lance_io.reads.metadata.describe import stored_fragment
 from lance_io.reads.metadata.fragment_metadata import FragmentMetadata
 from lance_io.table.transaction.apply import ConfigMark, Creation
 from lance_io.table.transaction.conflicts import check_conflict
-from lance_io.table.transaction.named_twice import added_files
+from lance_io.table.transaction.duplicate_names import added_files
 from lance_io.table.transaction.operations import Append, Merge, Overwrite
 from lance_io.table.transaction.transaction import COMMIT_MESSAGE_KEY, Transaction
 
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
     from lance_io.table.transaction.operations import Operation
 
 COMMIT_RETRIES: Final = 20
-MERGE_ATTEMPTS: Final = 20  # to add columns while others commit
+MERGE_ATTEMPTS: Final = 20  # of adding columns under concurrent commits
 _AS_IT_IS: Final = Creation()
 
 
 @dataclass(frozen=True)
 class CommitOptions:
-    """How a job is committed; see `commit_write`."""
+    """Options of a commit; see `commit_write`."""
 
     merge_schema: bool = False
     data_storage_version: str | None = None
@@ -62,7 +62,7 @@ class CommitOptions:
 
 
 def commit_write(
-    place: TablePlace,
+    place: TablePlace,  # plain: public parameter
     job: WriteJob,
     written: Sequence[WrittenFiles],
     *,
@@ -73,19 +73,28 @@ def commit_write(
     properties: Mapping[str, str] | None = None,
     mark: tuple[str, str, str | None] | None = None,
 ) -> int | None:
-    """Commit what the tasks have written, in one version; gives its number, None when none was made.
+    """Commit the files of all tasks as one version.
 
-    written       of all tasks, in the order that the rows are to have
-    merge_schema  columns that the table lacks may be added to it, in a version before
-    data_storage_version  of the table after an overwrite; None leaves it
-    retries       attempts after the first, when others commit at the same time
-    message, properties  of the transaction
-    mark          `(key, text, text before)`: an entry of the table's config that the version sets, if nobody has set
-                  it since it was read; None before stands for no entry
+    Args:
+        place: The table.
+        job: The job of the tasks.
+        written: Files of all tasks, in the order of the rows.
+        merge_schema: True adds columns that the table lacks, in a version before.
+        data_storage_version: File version of the table after an overwrite; None leaves it.
+        retries: Maximum number of retries after conflicts with concurrent commits.
+        message: Message stored with the transaction.
+        properties: Properties of the transaction.
+        mark: `(key, text, previous text)`: an entry of the table's config that the version sets, unless it has changed
+            since the previous text was read. A previous text of None stands for no entry.
 
-    Raises `CommitConflictError` when somebody else's change does not go together with this one, `CommitUnknownError`
-    when there is no telling whether the version is there, `SchemaError` when the table's schema has changed meanwhile,
-    `OperationError` for files of one task that are in `written` twice.
+    Returns:
+        Number of the version; None if nothing was committed, because there are no rows or the job is done already.
+
+    Raises:
+        CommitConflictError: A change of another writer conflicts with this one.
+        CommitUnknownError: Reading the table does not tell whether the version exists.
+        SchemaError: The table's schema has changed since the job was planned.
+        OperationError: `written` contains the files of a task twice.
     """
     target = write_target(place)
     options = CommitOptions(
@@ -101,21 +110,23 @@ def commit_write(
 def commit_steps(
     target: WriteTarget, job: WriteJob, written: Sequence[WrittenFiles], options: CommitOptions
 ) -> Plan[int | None]:
-    """The plan of `commit_write`."""
+    """Plan of `commit_write`."""
     if job.is_done:
         return None
     if job.job_id_search is not None:
         done = yield from find_job(target, job.job_id, job.job_id_search, job.read_version)
-        if done is not None:  # a run beside this one was faster
+        if done is not None:  # a concurrent run was faster
             yield from abort_steps(target, job, written)
             return None
-    fragments = tuple(stored_fragment(FragmentMetadata.from_json(text)) for one in written for text in one.fragments)
-    added_files(None, Append(fragments))  # what a task has written is told once; checked before columns are added
+    fragments = tuple(
+        stored_fragment(FragmentMetadata.from_json(text)) for task_files in written for text in task_files.fragments
+    )
+    added_files(None, Append(fragments))  # raises for files named twice, before columns are added
     return (yield from _Change(target, options, job, fragments).commit())
 
 
 class _Change:
-    """One job that is being committed."""
+    """One job while it is committed."""
 
     def __init__(
         self, target: WriteTarget, options: CommitOptions, job: WriteJob, fragments: tuple[Fragment, ...]
@@ -132,7 +143,7 @@ class _Change:
         if base is None:
             try:
                 return (yield from self._create())
-            except AlreadyExists:  # somebody else created it meanwhile
+            except AlreadyExists:  # another writer created it meanwhile
                 base = yield from self._newest()
         if base is None:
             raise NotFound("the table was dropped while it was created", path=self.target.location.uri)
@@ -187,7 +198,7 @@ class _Change:
     # -- columns -----------------------------------------------------------------------------------------------------
 
     def _check_since(self, base: Manifest, append: Transaction) -> Plan[None]:
-        """Raise `CommitConflictError` for an append to a table that has been replaced since: before it gets columns."""
+        """Raise `CommitConflictError` if the table was replaced since, before an append adds columns."""
         if append.read_version == base.version or self._schema_with_new_columns(base) is None:
             return
         for version, other in (yield from transactions_after(self.target, append.read_version)):
@@ -195,7 +206,7 @@ class _Change:
                 check_conflict(append, other, version=version, knows_rows=False)
 
     def _schema_with_new_columns(self, base: Manifest) -> Schema | None:
-        """The table's schema with the columns that only this job has, None when there are none."""
+        """The table's schema plus the columns that only this job has; None if there are none."""
         missing = [name for name in self.job.columns if name not in set(base.schema.names)]
         if not missing:
             return None
@@ -205,7 +216,8 @@ class _Change:
 
     def _add_columns(self, base: Manifest, schema: Schema) -> Plan[Manifest]:
         operation = Merge(tuple(base.fragments), schema, preserves_nullability=True)
-        properties = {key: text for key, text in self.properties.items() if key != JOB_PROPERTY}  # not the job yet
+        # without the job's property: this version is not the job's
+        properties = {key: text for key, text in self.properties.items() if key != JOB_PROPERTY}
         transaction = Transaction(base.version, operation, properties=properties)
         request = CommitRequest(transaction, base=base, max_retries=1)
         committed = yield from commit(self.target.commit_target(), request)
@@ -240,9 +252,9 @@ class _Change:
 
 
 def field_ids(written: Schema, table: Schema) -> dict[int, int]:
-    """Ids of the fields that files were written with, and the table's ids of these fields.
+    """Map the field ids of the written files to the table's ids of the same fields.
 
-    Raises `SchemaError` for a column that the table does not have, or has in another type.
+    Raises `SchemaError` for a column that the table lacks, or has with another type.
     """
     wanted = {field.name: field for field in fit_schema(written, table).fields}
     return {
@@ -256,24 +268,25 @@ def _in_order_of(mine: Field, theirs: Field) -> list[Field]:
     """`theirs` and all below it, in the order in which `mine` walks."""
     if [child.name for child in mine.children] == [child.name for child in theirs.children]:
         children = list(theirs.children)
-    elif len(mine.children) == 1 == len(theirs.children):  # of a list, whose name means nothing
+    elif len(mine.children) == 1 == len(theirs.children):  # the item of a list; its name does not matter
         children = list(theirs.children)
     else:
         by_name = {child.name: child for child in theirs.children}
         children = [by_name[child.name] for child in mine.children]
-    below = [_in_order_of(one, other) for one, other in zip(mine.children, children, strict=True)]
+    below = [_in_order_of(child, other) for child, other in zip(mine.children, children, strict=True)]
     return [theirs, *(field for fields in below for field in fields)]
 
 
 def renumber(fragments: Sequence[Fragment], ids: Mapping[int, int]) -> tuple[Fragment, ...]:
-    """New fragments whose files name their columns by other ids."""
-    if all(one == other for one, other in ids.items()):
+    """Change the field ids in the files of new fragments."""
+    if all(written == other for written, other in ids.items()):
         return tuple(fragments)
     return tuple(
         replace(
             fragment,
             files=tuple(
-                replace(file, fields=tuple(ids.get(one, one) for one in file.fields)) for file in fragment.files
+                replace(file, fields=tuple(ids.get(field_id, field_id) for field_id in file.fields))
+                for file in fragment.files
             ),
         )
         for fragment in fragments

@@ -1,4 +1,4 @@
-"""Files that jobs have left which were not committed, and the removal of those that no version refers to."""
+"""Files of jobs that were not committed, and the removal of those that no version refers to."""
 
 from __future__ import annotations
 
@@ -34,23 +34,38 @@ if TYPE_CHECKING:
 _VERSIONS_AT_ONCE: Final = 64
 
 
-# -- by what the tasks have said ---------------------------------------------------------------------------------------
+# -- by the results of the tasks ---------------------------------------------------------------------------------------
 
 
-def abort_write(place: TablePlace, job: WriteJob, written: Sequence[WrittenFiles]) -> str:
-    """Remove the files of a job that failed; gives what was done, for the log.
+def abort_write(
+    place: TablePlace,  # plain: public parameter
+    job: WriteJob,
+    written: Sequence[WrittenFiles],
+) -> str:
+    """Remove the files of a failed job.
 
-    Engines may abort a job whose commit took effect, if the process died that made it. So nothing is removed when a
-    version since the one that was read is the job's, or when its transaction is still there: then the commit ended
-    without anybody knowing how. Raises what reading the table raises, and removes nothing then.
+    An engine may abort a job whose commit took effect, if the committing process died. So nothing is removed if a
+    version since the one that the job read belongs to the job, or if its transaction file still exists: then the
+    outcome of the commit is unknown.
+
+    Args:
+        place: The table.
+        job: The job.
+        written: Files of the tasks that ended.
+
+    Returns:
+        A description of the outcome, for the log.
+
+    Raises:
+        OSError: The table cannot be read; nothing is removed then.
     """
     target = write_target(place)
     return run_writes(target, abort_steps(target, job, written))
 
 
 def abort_steps(target: WriteTarget, job: WriteJob, written: Sequence[WrittenFiles]) -> Plan[str]:
-    """The plan of `abort_write`."""
-    paths = [path for one in written for path in one.paths]
+    """Plan of `abort_write`."""
+    paths = [path for task_files in written for path in task_files.paths]
     if not paths:
         return "aborted, no files to be removed"
     for version, transaction in (yield from transactions_after(target, job.read_version)):
@@ -63,9 +78,9 @@ def abort_steps(target: WriteTarget, job: WriteJob, written: Sequence[WrittenFil
 
 
 def _remove_unreferenced(target: WriteTarget, paths: Sequence[str], read_version: int) -> Plan[int]:
-    """Remove the files that no version since the one that was read refers to; gives how many.
+    """Remove the files that no version since the one that was read refers to, and count them.
 
-    The version that a commit made may have been cleaned up meanwhile, while later ones refer to its files.
+    A cleanup may have removed the version of the commit while later versions refer to its files.
     """
     references = _References(target, blobs=any(map(_is_managed_blob, paths)))
     kept: set[str] = set()
@@ -80,38 +95,45 @@ def _remove_unreferenced(target: WriteTarget, paths: Sequence[str], read_version
 # -- by their names ----------------------------------------------------------------------------------------------------
 
 
-def remove_job_files(place: TablePlace, job_id: str) -> list[str]:
-    """Remove the data files of a job that no version refers to, and those of blobs; gives their paths.
+def remove_job_files(place: TablePlace, job_id: str) -> list[str]:  # plain: public parameter
+    """Remove the data files and blob files of a job that no version refers to.
 
-    To be called when no task of the job runs any more. Lost attempts and killed tasks leave files; a file of the job
-    is known by its name, and one that counts by the manifests, all of which are read, and managed blobs by what data
-    files say of them.
+    Call it when no task of the job runs any more. Lost attempts and killed tasks leave files. The name of a file tells
+    its job. All manifests are read for references; for managed blobs, the descriptions in data files as well.
 
-    job_id   as it was given to the write, or as the transaction's property `lance_io.job` says
-    Raises what reading the table raises: nothing is removed on a guess. `UsageError` for a table with branches.
+    Args:
+        place: The table.
+        job_id: Id of the job, as given to the write, or as in the transaction's property `lance_io.job`.
+
+    Returns:
+        Paths of the removed files, relative to the table's folder.
+
+    Raises:
+        UsageError: The table has branches.
+        OSError: The table cannot be read; nothing is removed then.
     """
     target = write_target(place)
     return run_writes(target, _remove_by_name(target, job_digits(job_id)))
 
 
 def _remove_by_name(target: WriteTarget, digits: str) -> Plan[list[str]]:
-    place = target.location
+    location = target.location
     listed: list[ObjectMeta] = []
     for folder in (DATA, BLOB_FOLDER):
-        listed += yield List(place.store, place.key(folder, ""))
-    depth = len(place.key("x")) - 1
+        listed += yield List(location.store, location.key(folder, ""))
+    depth = len(location.key("x")) - 1
     paths = sorted(path for meta in listed if is_of_job(path := meta.key[depth:], digits))
     if not paths:
         return []
-    branches: list[ObjectMeta] = yield List(place.store, place.key(BRANCHES, ""))
+    branches: list[ObjectMeta] = yield List(location.store, location.key(BRANCHES, ""))
     if branches:
-        raise UsageError("the table has branches, which may refer to these files; clean_up_old_versions looks at all")
+        raise UsageError("the table has branches, which may refer to these files; cleanup_old_versions checks all")
     try:
-        yield from target.handler.find_latest(place)  # finishes what a writer left half done
+        yield from target.handler.find_latest(location)  # completes an interrupted commit
     except NotFound:
-        pass  # files of a table that never came to be
-    manifests: list[ObjectMeta] = yield List(place.store, place.key(VERSIONS, ""))
-    keys = [meta.key for meta in manifests if parse_manifest_name(meta.name) is not None]  # detached versions as well
+        pass  # files of a table that was never created
+    manifests: list[ObjectMeta] = yield List(location.store, location.key(VERSIONS, ""))
+    keys = [meta.key for meta in manifests if parse_manifest_name(meta.name) is not None]  # includes detached versions
     references = _References(target, blobs=any(map(_is_managed_blob, paths)))
     kept: set[str] = set()
     for start in range(0, len(keys), _VERSIONS_AT_ONCE):
@@ -119,12 +141,12 @@ def _remove_by_name(target: WriteTarget, digits: str) -> Plan[list[str]]:
         kept = kept.union(*(yield Together([references.of_version(key) for key in some])))
     paths = [path for path in paths if data_file_of(path) not in kept]
     if paths:
-        yield Remove(place.store, tuple(place.key(path) for path in paths))
+        yield Remove(location.store, tuple(location.key(path) for path in paths))
     return paths
 
 
 class _References:
-    """What versions refer to: data files, and files of managed blobs where these are asked for."""
+    """References of versions to data files and, if requested, to files of managed blobs."""
 
     def __init__(self, target: WriteTarget, *, blobs: bool) -> None:
         self._target = target
@@ -132,7 +154,7 @@ class _References:
         self._blobs: ManagedBlobs | None = None
 
     def of_version(self, key: str) -> Plan[set[str]]:
-        """Paths that the manifest at a key refers to; none of one that was cleaned up meanwhile."""
+        """Paths that the manifest at a key refers to; none if a cleanup removed it meanwhile."""
         try:
             manifest = decode_manifest((yield from read_named(self._target.location.store, key)))
         except NotFound:
@@ -141,10 +163,10 @@ class _References:
 
     def of(self, manifest: Manifest) -> Plan[set[str]]:
         """Paths below the table's folder."""
-        found = {f"{DATA}/{one.path}" for fragment in manifest.fragments for one in fragment.files}
+        paths = {f"{DATA}/{file.path}" for fragment in manifest.fragments for file in fragment.files}
         if self._wants_blobs and manifest.reader_flags & MANAGED_BLOBS:
-            found |= yield from self._managed(manifest).paths(manifest)
-        return found
+            paths |= yield from self._managed(manifest).paths(manifest)
+        return paths
 
     def _managed(self, manifest: Manifest) -> ManagedBlobs:
         if self._blobs is None:

@@ -1,4 +1,4 @@
-"""Reading one part of a scan: all at once, or first the rows that it begins with and then the others."""
+"""Reading one part of a scan, all at once or in two steps: the first rows, then the others."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
 
 FILTERED_ROWS_MIN: Final = 1024
-BLOB_ROWS: Final = 64  # blobs are read whole, however large: few at a time
+BLOB_ROWS: Final = 64  # few at a time, because each blob is read whole
 
 
 def read_part(
@@ -49,32 +49,31 @@ def read_part(
     first_rows: int,
     skip_rows: int,
 ) -> Generator[pa.RecordBatch, None, None]:
-    """The rows of a part; see `TableScan.read`.
-
-    state  the part of the version that is read
-    """
+    """The rows of a part; see `TableScan.read`. `state` covers the fragments of the part."""
     request = scan.request
     options = scan_options(
         filter=request.filter,
-        limit=request.limit,  # of rows that pass the filter; without one who plans has cut the ranges
+        limit=request.limit,  # counts rows that pass the filter; without a filter the planner has cut the ranges
         io_buffer_size=io_buffer_bytes,
         blob_handling="all_binary" if request.blobs_as_bytes else "blobs_descriptions",
     )
     columns = _plan_columns(scan, state, options)
     rows_at_once = _rows_at_once(scan, state, columns.projection, batch_bytes)
-    found = _PartRead(state, part, columns, options, rows_at_once, first_rows, skip_rows).batches()
+    batches = _PartRead(state, part, columns, options, rows_at_once, first_rows, skip_rows).batches()
     try:
-        for batch in rebatch_by_bytes(found, batch_bytes, batch_rows):
+        for batch in rebatch_by_bytes(batches, batch_bytes, batch_rows):
             yield _with_fragment_ids(scan, batch)
     finally:
-        found.close()
+        batches.close()
 
 
 def _plan_columns(scan: TableScan, state: DatasetState, options: ScanOptions) -> ScanPlan:
-    """What the scan does with the rows of any part: found out once in a process, for the schema is the same."""
+    """The scan's plan before it has rows. It is computed once in a process, because the schema is the same for all
+    parts.
+    """
     if scan.prepared is None:
         scan.prepared = plan_columns(state, options, scan_projection(state, scan.request))
-    early, late = scan.prepared.early_read, scan.prepared.late_read  # they remember the files that they have seen
+    early, late = scan.prepared.early_read, scan.prepared.late_read  # they cache files
     return replace(scan.prepared, early_read=early and early.again(), late_read=late and late.again())
 
 
@@ -88,17 +87,17 @@ def _rows_at_once(scan: TableScan, state: DatasetState, projection: Projection, 
 
 
 def _with_fragment_ids(scan: TableScan, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Row addresses that are shown as fragment ids are cut to these."""
-    place = batch.schema.get_field_index(FRAGMENT_ID) if FRAGMENT_ID in scan.system_columns else -1
-    if place < 0:
+    """Turn row addresses that are shown as fragment ids into these."""
+    column_index = batch.schema.get_field_index(FRAGMENT_ID) if FRAGMENT_ID in scan.system_columns else -1
+    if column_index < 0:
         return batch
-    ids = pc.shift_right(batch.column(place), pa.scalar(OFFSET_BITS, pa.uint64()))
-    return batch.set_column(place, FRAGMENT_ID, ids)
+    ids = pc.shift_right(batch.column(column_index), pa.scalar(OFFSET_BITS, pa.uint64()))
+    return batch.set_column(column_index, FRAGMENT_ID, ids)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _PartRead:
-    """One run of the scan of a part, or of the rows that it begins with, or of those behind them.
+    """One run over a part, over its first rows, or over the rest.
 
     columns       the plan before it has rows
     rows_at_once  rows that are filtered together, or whose blobs are read together
@@ -113,12 +112,12 @@ class _PartRead:
     skip_rows: int
 
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
-        """What the scan gives, as it is decoded; closing it ends the scan."""
+        """The batches as they are decoded; closing the generator ends the scan."""
         if self.state.answers_sync:
             yield from (batch for _, batch in iterate_sync(self._stream()))
             return
-        with runtime.iterate(lambda: iterate_async(self._stream())) as found:
-            yield from (batch for _, batch in found)
+        with runtime.iterate(lambda: iterate_async(self._stream())) as items:
+            yield from (batch for _, batch in items)
 
     def _stream(self) -> Stream:
         plan = yield from self._plan()
@@ -127,23 +126,23 @@ class _PartRead:
     def _plan(self) -> Plan[ScanPlan]:
         live = yield from load_live(self.state, range(len(self.part.ranges)))
         spans = [
-            Span(place, first, first + rows)
-            for place, (_, first, rows) in enumerate(self.part.ranges)
-            if live[place].num_live
+            Span(fragment_index, first, first + rows)
+            for fragment_index, (_, first, rows) in enumerate(self.part.ranges)
+            if live[fragment_index].num_live
         ]
         num_rows = self.first_rows or self.skip_rows
         if num_rows and spans:
-            head = _head_of(live[spans[0].place], spans[0], num_rows)
-            rest = [Span(head.place, head.end, spans[0].end), *spans[1:]]
-            spans = [one for one in ([head] if self.first_rows else rest) if one.start < one.end]
+            head = _head_of(live[spans[0].fragment_index], spans[0], num_rows)
+            rest = [Span(head.fragment_index, head.end, spans[0].end), *spans[1:]]
+            spans = [span for span in ([head] if self.first_rows else rest) if span.start < span.end]
         plan = yield from pruned(self.state, self.columns, tuple(spans), self.options)
         return (yield from plan_rows(self.state, plan, live))
 
 
 def _head_of(live: LiveRows, span: Span, num_rows: int) -> Span:
-    """The part of a span with so many rows that are left, or all of them, from the first of these on."""
+    """The first `num_rows` live rows of a span, or all of them."""
     if live.deleted is None:
-        return Span(span.place, span.start, min(span.start + num_rows, span.end))
+        return Span(span.fragment_index, span.start, min(span.start + num_rows, span.end))
     before = span.start - int(np.searchsorted(live.deleted, span.start))
     start, end = live.span(before, min(before + num_rows, live.num_live))
-    return Span(span.place, min(max(start, span.start), span.end), max(min(end, span.end), span.start))
+    return Span(span.fragment_index, min(max(start, span.start), span.end), max(min(end, span.end), span.start))

@@ -1,4 +1,4 @@
-"""What a scan that travels is asked for, what one task reads of it, and which columns that makes."""
+"""Parameters of a pickled scan, the share of one task, and the resulting columns."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ FRAGMENT_ID: Final = "_fragid"
 
 @dataclass(frozen=True, slots=True)
 class ScanPart:
-    """What one task reads of a scan. Values only, to be pickled.
+    """The share of one task in a scan. It holds plain values and pickles.
 
-    number     its place among the parts
-    version    of the table
-    ranges     (fragment id, first row, rows), physical rows; each of another fragment, in the order of the table
-    num_bytes  decoded bytes of the columns that are read, estimated
-    fragments  the manifest's entries of the fragments of `ranges`, serialized
+    Attributes:
+        number: Position among the parts.
+        version: Version of the table.
+        ranges: `(fragment id, first row, rows)` of physical rows, one for each fragment, in the order of the table.
+        num_bytes: Estimated decoded bytes of the columns read.
+        fragments: The manifest's entries of the fragments of `ranges`, serialized.
     """
 
     number: int
@@ -38,13 +39,13 @@ class ScanPart:
 
     @property
     def physical_rows(self) -> int:
-        """Rows of the ranges, deleted ones included."""
+        """Rows of the ranges, including deleted ones."""
         return sum(rows for _, _, rows in self.ranges)
 
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """What a scan is asked for; see `TableVersion.scan`."""
+    """Parameters of a scan; see `TableVersion.scan`."""
 
     columns: tuple[tuple[str, ...], ...] | None = None
     names: tuple[str, ...] | None = None
@@ -63,7 +64,7 @@ class ScanRequest:
 
     @property
     def quoted_columns(self) -> list[str] | None:
-        """The columns as a list that every scan takes."""
+        """The columns as a list of quoted paths."""
         if self.columns is None:
             return None
         return [".".join(f"`{name.replace('`', '``')}`" for name in path) for path in self.columns]
@@ -73,7 +74,7 @@ def scan_projection(state: DatasetState, request: ScanRequest) -> Projection:
     """The output columns of a scan.
 
     Raises `BindError` for columns that the table lacks, or that occur twice, and `UnsupportedError` for `_rowoffset`,
-    which a task cannot know.
+    which a task cannot compute.
     """
     plain = project(state.schema, None) if request.columns is None else _name_columns(state, request)
     outputs = [*state.shown(plain, "all_binary" if request.blobs_as_bytes else None).outputs]
@@ -96,7 +97,7 @@ def scan_projection(state: DatasetState, request: ScanRequest) -> Projection:
 
 
 def _name_columns(state: DatasetState, request: ScanRequest) -> Projection:
-    """Members of structs become columns of their own, called by their path."""
+    """Members of structs as columns of their own, named by their path."""
     projection = project(state.schema, request.quoted_columns)
     named = [
         replace(output, name=".".join(output.path), field=output.field.with_name(".".join(output.path)))
@@ -106,13 +107,13 @@ def _name_columns(state: DatasetState, request: ScanRequest) -> Projection:
 
 
 def row_width(dtypes: Sequence[pa.DataType]) -> tuple[float, int]:
-    """Bytes of a row of such columns as far as their types say, and how many of its values have no fixed width."""
+    """Fixed bytes of a row of such columns, and the number of its values without a fixed width."""
     widths = [decoded_width(dtype) for dtype in dtypes]
     return sum(fixed for fixed, _ in widths), sum(variable for _, variable in widths)
 
 
 def decoded_width(dtype: pa.DataType) -> tuple[float, int]:
-    """Bytes of a value as far as its type says, and how many parts of it have no fixed width."""
+    """Fixed bytes of a value, and the number of its parts without a fixed width."""
     if isinstance(dtype, pa.BaseExtensionType):
         return decoded_width(dtype.storage_type)
     if pa.types.is_dictionary(dtype):

@@ -1,4 +1,4 @@
-"""Where a table is, and what a process reaches it with; how plans about it are run there."""
+"""`TablePlace`: a table's location and this process's session."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lance_io.errors import LanceError, NotFound
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.limits import METADATA_CACHE_BYTES
 from lance_io.reads.run_plan import run_on
 from lance_io.reads.version.session import Session
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lance_io.reads.version import versions
     from lance_io.store.url import Location
 else:
-    versions = later("lance_io.reads.version.versions")  # which tasks that go well do not need
+    versions = lazy_module("lance_io.reads.version.versions")  # needed after errors only
 
 _session: Session | None = None
 _session_pid = 0
@@ -28,9 +28,9 @@ _session_pid = 0
 def process_session(metadata_cache_bytes: int = METADATA_CACHE_BYTES) -> Session:
     """The session that all tasks of this process share; a forked child has its own.
 
-    Nothing is made before somebody asks: an engine may fork its workers from a process that has imported this.
+    The first call creates it, because an engine may fork workers from a process that has imported this module.
 
-    metadata_cache_bytes  bound of its cache, for the one that asks first
+    metadata_cache_bytes  bound of its cache, used by the first call
     """
     global _session, _session_pid
     if _session is None or _session_pid != os.getpid():
@@ -41,11 +41,12 @@ def process_session(metadata_cache_bytes: int = METADATA_CACHE_BYTES) -> Session
 
 @dataclass(frozen=True, slots=True)
 class TablePlace:
-    """A table's place as this process reaches it. Every process makes its own, from what travels with its task.
+    """A table as this process reaches it. Each process creates its own, from the parameters that come with a task.
 
-    uri              of the table
-    storage_options  credentials and settings of the store
-    session          what is kept from task to task: connections, metadata of files, deletion vectors
+    Attributes:
+        uri: URI of the table.
+        storage_options: Credentials and settings of the store.
+        session: Connections, file metadata and deletion vectors, shared by tasks.
     """
 
     uri: str
@@ -56,9 +57,12 @@ class TablePlace:
     def of_process(
         cls, uri: str, storage_options: Mapping[str, str], metadata_cache_bytes: int = METADATA_CACHE_BYTES
     ) -> TablePlace:
-        """The place in the session of this process.
+        """The table in the session of this process.
 
-        metadata_cache_bytes  of this session, where it is made by this call
+        Args:
+            uri: URI of the table.
+            storage_options: Credentials and settings of the store.
+            metadata_cache_bytes: Bound of the session's cache, if this call creates the session.
         """
         return cls(uri, storage_options, process_session(metadata_cache_bytes))
 
@@ -69,19 +73,19 @@ class TablePlace:
 
 
 @contextmanager
-def cleanups_told(location: Location, version: int) -> Iterator[None]:
-    """Where something is not found in the block, and the version neither, say that a cleanup has removed it.
+def explain_missing_version(location: Location, version: int) -> Iterator[None]:
+    """Add to a `NotFound` in the block that a cleanup has removed the version, if it has.
 
-    A cleanup removes manifests before files: of a version whose files it has removed, the manifest is gone.
+    A cleanup removes manifests before files, so the manifest of a version with removed files is gone.
     """
     try:
         yield
     except NotFound as error:
         try:
-            told = run_on(location.store, versions.removed_by_cleanup(location, version))
-        except LanceError:  # the table itself is gone, or nobody can tell
+            explanation = run_on(location.store, versions.removed_by_cleanup(location, version))
+        except LanceError:  # the table itself is gone, or the listing failed
             raise error from None
-        if told is None:
+        if explanation is None:
             raise
         advice = "Load the table again; cleanups should keep versions for longer than queries use them"
-        raise NotFound(f"{told}. {advice}", path=location.uri) from error
+        raise NotFound(f"{explanation}. {advice}", path=location.uri) from error

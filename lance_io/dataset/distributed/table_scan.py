@@ -1,7 +1,7 @@
-"""`TableScan`: what travels from who plans a scan to the tasks that read it, and how these read.
+"""`TableScan`: a scan that the planner sends to tasks, which read its parts.
 
-A part carries the manifest's entries of its fragments, files and deletion files included, and the scan the rest of the
-manifest. Together they open the part of the table that a task reads, without a request.
+A part carries the manifest entries of its fragments, which name data and deletion files; the scan carries the rest of
+the manifest. From both, a task opens its share of the table without a request.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.dataset.distributed.scan_request import ScanPart, ScanRequest, row_width, scan_projection
-from lance_io.dataset.distributed.table_place import cleanups_told
-from lance_io.lazy_names import later
+from lance_io.dataset.distributed.table_place import explain_missing_version
+from lance_io.lazy_names import lazy_module
 from lance_io.reads.version.object_keys import branch_location
 from lance_io.reads.version.state import DatasetState
 from lance_io.table.manifest.partial_manifest import join_parts, serialized_entry, serialized_header
@@ -27,21 +27,23 @@ if TYPE_CHECKING:
     from lance_io.reads.scan.pipeline import ScanPlan
     from lance_io.table.manifest.manifest import Manifest
 else:
-    reading = later("lance_io.dataset.distributed.read_part")  # who plans does not read
+    reading = lazy_module("lance_io.dataset.distributed.read_part")  # the planner does not read
 
-DECODED_PER_BYTE: Final = 16  # memory of what is made of a serialized manifest, about
+DECODED_PER_BYTE: Final = 16  # approximate memory of a decoded manifest
 
 
 @dataclass(eq=False)
 class TableScan:
-    """A scan of one version of a table, whose parts are read by any number of tasks. To be pickled, with no request,
-    no connection and no rows in it; unpickling it does nothing. `TableVersion.scan` makes it.
+    """A scan of one version. `TableVersion.scan` creates it, any number of tasks read its parts. Pickling leaves
+    out connections and rows; unpickling does no I/O.
 
-    request         what it was asked for
-    branch, header  of the version, see `partial_manifest`
-    system_columns  names of those columns that no file holds, such as row ids
-    row_width       bytes of a row as far as its types say, and how many of its values have no fixed width
-    prepared        what tasks do with the rows of any part, once one of this process has found out; does not travel
+    Attributes:
+        request: Parameters of the scan.
+        branch: Branch of the version.
+        header: The manifest without its fragments, see `partial_manifest`.
+        system_columns: Names of the columns that no file holds, such as row ids.
+        row_width: Fixed bytes of a row, and the number of its values without a fixed width.
+        prepared: The scan plan, which all parts share; None until this process creates it. Not pickled.
     """
 
     request: ScanRequest
@@ -53,7 +55,7 @@ class TableScan:
 
     @classmethod
     def of(cls, state: DatasetState, request: ScanRequest) -> TableScan:
-        """The scan of a version. Raises as `scan_projection`."""
+        """The scan of a version; errors as `scan_projection`. See `TableVersion.scan`."""
         outputs = scan_projection(state, request).outputs
         return cls(
             request=request,
@@ -63,18 +65,28 @@ class TableScan:
             row_width=row_width([output.field.type for output in outputs]),
         )
 
-    def entry(self, state: DatasetState, place: int) -> bytes:
-        """What a part carries of the fragment at a place of a version."""
-        return serialized_entry(state.manifest, place, row_ids=self.request.needs_row_ids)
+    def entry(self, state: DatasetState, fragment_index: int) -> bytes:
+        """The manifest's entry of a fragment, serialized for a part.
 
-    def state(self, place: TablePlace, part: ScanPart) -> DatasetState:
-        """The part of the version that a task reads, opened without a request."""
+        Args:
+            state: The version.
+            fragment_index: Index of the fragment in the manifest.
+        """
+        return serialized_entry(state.manifest, fragment_index, row_ids=self.request.needs_row_ids)
+
+    def state(self, place: TablePlace, part: ScanPart) -> DatasetState:  # plain: public parameter
+        """The part's share of the version, opened without a request.
+
+        Args:
+            place: The table.
+            part: The part.
+        """
         parts = (self.header, *part.fragments)
         return recall_state(place, self.branch, parts, lambda digest: join_parts(self.header, part.fragments, digest))
 
     def read(
         self,
-        place: TablePlace,
+        place: TablePlace,  # plain: public parameter
         part: ScanPart,
         *,
         batch_bytes: int,
@@ -83,20 +95,28 @@ class TableScan:
         first_rows: int = 0,
         skip_rows: int = 0,
     ) -> Generator[pa.RecordBatch, None, None]:
-        """The rows of a part, page after page read and decoded ahead while earlier ones are on their way.
+        """Read the rows of a part. Pages are prefetched and decoded ahead.
 
-        batch_bytes, batch_rows  about so many bytes, at most so many rows, per batch
-        io_buffer_bytes          bytes that may have been read ahead, None for the default
-        first_rows               only so many rows from the first on, of the first fragment: of pages only the chunks
-                                 that hold them are read. 0 for all
-        skip_rows                all but these; a part can be read in two steps
+        Args:
+            place: The table.
+            part: The part.
+            batch_bytes: Approximate bytes of a batch.
+            batch_rows: Maximum rows of a batch; None for no bound.
+            io_buffer_bytes: Maximum bytes read ahead; None for the default.
+            first_rows: Read only this many rows from the start of the first fragment, and only the chunks of pages that
+                hold them; 0 for all.
+            skip_rows: Skip this many rows. With `first_rows` you can read a part in two steps.
 
-        Closing the generator ends the scan, and cancels what is under way. Raises what reading raises, `NotFound` with
-        the reason where a cleanup has removed the version.
+        Yields:
+            Record batches. Closing the generator ends the scan and cancels the reads under way.
+
+        Raises:
+            NotFound: A file does not exist; the message names the cleanup if one has removed the version.
+            OSError: A file is damaged, or the store fails.
         """
         if part.ranges:
             state = self.state(place, part)
-            with cleanups_told(state.location, part.version):
+            with explain_missing_version(state.location, part.version):
                 yield from reading.read_part(
                     self,
                     state,
@@ -113,25 +133,25 @@ class TableScan:
 
 
 def recall_state(
-    place: TablePlace, branch: str | None, parts: Sequence[bytes], manifest: Callable[[str], Manifest]
+    table: TablePlace, branch: str | None, parts: Sequence[bytes], build_manifest: Callable[[str], Manifest]
 ) -> DatasetState:
-    """The state of a version that came in parts, the same one as long as the session remembers it; no request.
+    """The state of a version from serialized parts of its manifest, without a request. The session caches it.
 
-    manifest  makes the version, given the digest of the parts
+    build_manifest  builds the manifest, given the digest of the parts
     """
-    session, root = place.session, place.location
+    session, root = table.session, table.location
     digest = blake2b(b"".join(parts), digest_size=16).hexdigest()
-    settings = tuple(sorted(place.storage_options.items()))
-    key = ("carried", root.store.identity, place.uri, settings, branch, digest)
-    found: DatasetState | None = session.cache.get(key)
-    if found is None:
-        found = DatasetState(
+    settings = tuple(sorted(table.storage_options.items()))
+    key = ("carried", root.store.identity, table.uri, settings, branch, digest)
+    state: DatasetState | None = session.cache.get(key)
+    if state is None:
+        state = DatasetState(
             location=branch_location(root, branch),
             root=root,
-            manifest=manifest(digest),
+            manifest=build_manifest(digest),
             session=session,
-            given_uri=place.uri,
-            storage_options=place.storage_options,
+            given_uri=table.uri,
+            storage_options=table.storage_options,
         )
-        session.cache.put(key, found, DECODED_PER_BYTE * sum(map(len, parts)))
-    return found
+        session.cache.put(key, state, DECODED_PER_BYTE * sum(map(len, parts)))
+    return state

@@ -1,4 +1,4 @@
-"""`TableVersion`: one version of a table, open in the process that plans. What tasks need of it travels with them."""
+"""`TableVersion`: one version of a table, open in the planner. Parts and scans carry the tasks' share of it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 from lance_io.commit.record import transaction_of
 from lance_io.dataset.distributed.job_history import newest_manifest
 from lance_io.dataset.distributed.scan_request import ScanRequest, scan_projection
-from lance_io.dataset.distributed.table_place import cleanups_told
+from lance_io.dataset.distributed.table_place import explain_missing_version
 from lance_io.dataset.distributed.table_scan import TableScan, recall_state
 from lance_io.errors import NotFound
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.reads.open_version import open_options, open_steps
 from lance_io.reads.run_plan import run_on
 from lance_io.reads.scan.scan_options import scan_options
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from lance_io.dataset.distributed.scan_request import ScanPart
     from lance_io.dataset.distributed.table_place import TablePlace
     from lance_io.reads.scan import execute
-else:  # who only wants to know what a version is like reads nothing of it
-    scan_parts = later("lance_io.dataset.distributed.scan_parts")
-    execute = later("lance_io.reads.scan.execute")
+else:  # looking at properties of a version reads nothing
+    scan_parts = lazy_module("lance_io.dataset.distributed.scan_parts")
+    execute = lazy_module("lance_io.reads.scan.execute")
 
-CARRIED_BYTES_MAX: Final = 1 << 20  # of a manifest; a longer one is read again, not held wherever a version is named
+CARRIED_BYTES_MAX: Final = 1 << 20  # of a manifest; `from_bytes` reads a longer one again
 PARTS_MAX: Final = 10_000
 
 _NOTHING_NEW: Final = (
@@ -54,11 +54,12 @@ _NOTHING_NEW: Final = (
 
 @dataclass(frozen=True, slots=True)
 class VersionChange:
-    """How a version differs from the one before it.
+    """The difference between a version and the one before it.
 
-    operation  name of what made it
-    added      places of the fragments that it added, where it changed nothing of the rows that were there; else None
-    may_extend whether it may have done nothing but add columns: `TableVersion.extends` tells
+    Attributes:
+        operation: Name of the version's operation.
+        added: Indexes of the fragments that it added, if it changed no existing rows; else None.
+        may_extend: Whether it may only have added columns; `TableVersion.extends` decides.
     """
 
     operation: str
@@ -67,22 +68,35 @@ class VersionChange:
 
 
 class TableVersion:
-    """One version of a table, whatever is committed later. Made by `open` or `from_bytes`.
+    """One version of a table; later commits do not change it. Create it with `open`, `newest` or `from_bytes`.
 
-    place  where the table is
+    Args:
+        place: The table.
+        state: State of the version.
     """
 
-    def __init__(self, place: TablePlace, state: DatasetState) -> None:
-        self.place = place
+    def __init__(self, place: TablePlace, state: DatasetState) -> None:  # plain: public parameter
+        self.place = place  # plain: public attribute
         self._state = state
 
     @classmethod
-    def open(cls, place: TablePlace, ref: Any = None, *, at: datetime | None = None) -> TableVersion:
-        """A version by number, tag or `(branch, number)`; None is the newest.
+    def open(
+        cls,
+        place: TablePlace,  # plain: public parameter
+        ref: Any = None,
+        *,
+        at: datetime | None = None,
+    ) -> TableVersion:
+        """Open a version.
 
-        at  the newest version that was committed at or before this time, UTC unless it has a zone
-        Raises what opening a table raises, and `NotFound` when no version is as old as `at`; of a version that a
-        cleanup has removed, it says that.
+        Args:
+            place: The table.
+            ref: Number, tag or `(branch, number)`; None for the newest.
+            at: Open the newest version committed at or before this time, UTC without a zone; for a `ref` of None.
+
+        Raises:
+            ValueError: The table, version or tag does not exist.
+            NotFound: No version is as old as `at`, or a cleanup has removed the version; the message says which.
         """
         opening = open_options(place.uri, ref, storage_options=place.storage_options, session=place.session)
         store = opening.location.store
@@ -92,12 +106,19 @@ class TableVersion:
         branch, version = ref if isinstance(ref, tuple) else (None, ref)
         if not isinstance(version, int):
             return cls(place, run_on(store, open_steps(opening)))
-        with cleanups_told(branch_location(opening.location, branch), version):
+        with explain_missing_version(branch_location(opening.location, branch), version):
             return cls(place, run_on(store, open_steps(opening)))
 
     @classmethod
-    def newest(cls, place: TablePlace) -> TableVersion | None:
-        """The newest version, None where there is no table."""
+    def newest(cls, place: TablePlace) -> TableVersion | None:  # plain: public parameter
+        """Open the newest version.
+
+        Args:
+            place: The table.
+
+        Returns:
+            The version; None if there is no table.
+        """
         location = place.location
         manifest = run_on(location.store, newest_manifest(location, place.session))
         if manifest is None:
@@ -113,47 +134,60 @@ class TableVersion:
         return cls(place, state)
 
     @classmethod
-    def from_bytes(cls, place: TablePlace, named: bytes) -> TableVersion:
-        """The version that `to_bytes` has named, in another process; without a request unless its manifest is long."""
+    def from_bytes(cls, place: TablePlace, named: bytes) -> TableVersion:  # plain: public parameter
+        """Open the version that another process named with `to_bytes`. Needs no request unless its manifest is longer
+        than 1 MiB.
+
+        Args:
+            place: The table.
+            named: Bytes from `to_bytes`.
+        """
         branch, version, manifest = pickle.loads(named)
         if manifest is None:
             return cls.open(place, (branch, version))
         return cls(place, recall_state(place, branch, (manifest,), lambda _: decode_whole(manifest)))
 
     def to_bytes(self) -> bytes:
-        """Names the version to other processes, with its manifest if that is not longer than 1 MiB."""
+        """Name the version for other processes, including its manifest if that has at most 1 MiB."""
         manifest = serialized_whole(self._state.manifest, CARRIED_BYTES_MAX)
         return pickle.dumps((self.branch, self.version, manifest))
 
-    # -- what it is like ---------------------------------------------------------------------------------------------
+    # -- properties --------------------------------------------------------------------------------------------------
 
     @property
     def version(self) -> int:
-        """Its number."""
+        """Number of the version."""
         return self._state.manifest.version
 
     @property
     def branch(self) -> str | None:
-        """Its branch, None for the main one."""
+        """Branch of the version; None for the main one."""
         return self._state.manifest.branch
 
     @property
     def config(self) -> Mapping[str, str]:
-        """The table's config."""
+        """Configuration of the table."""
         return self._state.manifest.config
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Its columns at the top level."""
+        """Names of the top-level columns."""
         return tuple(self._state.schema.names)
 
     @property
     def fragment_ids(self) -> list[int]:
-        """Ids of its fragments, by place."""
+        """Ids of the fragments, by index."""
         return self._state.fragment_ids
 
-    def fragment_size(self, place: int) -> tuple[int, int]:
-        """Live rows and bytes of a fragment; the deleted ones count where the manifest does not say how many."""
+    def fragment_size(self, place: int) -> tuple[int, int]:  # plain: public parameter
+        """Size of a fragment.
+
+        Args:
+            place: Index of the fragment.
+
+        Returns:
+            Live rows and bytes. Rows include deleted ones if the manifest does not count these.
+        """
         fragment = self._state.manifest.fragments[place]
         rows = fragment.num_rows if fragment.num_rows is not None else fragment.physical_rows or 0
         return rows, sum(file.size_bytes or 0 for file in fragment.files)
@@ -172,18 +206,25 @@ class TableVersion:
         with_fragment_id: bool = False,
         blobs_as_bytes: bool = True,
     ) -> TableScan:
-        """A scan, to be cut into parts and sent to tasks.
+        """Define a scan, to be cut into parts and sent to tasks.
 
-        columns   paths of names, from the top-level column down; members of structs are called by their path. None for
-                  all columns
-        names     which of them, in this order, by what they are called; None for all
-        filter    SQL predicate; it is checked when the parts are made
-        limit     at most so many rows of the whole scan
-        with_...  append `_rowid`, `_rowaddr`, `_fragid`
-        blobs_as_bytes  False gives descriptions of blobs
+        Args:
+            columns: Paths as tuples of names, from the top-level column down; a member of a struct is named by its
+                path. None for all columns.
+            names: Names of the columns to keep, in this order; None for all.
+            filter: SQL predicate, checked when the parts are made.
+            limit: Maximum number of rows of the whole scan.
+            with_row_id: True appends `_rowid`.
+            with_row_address: True appends `_rowaddr`.
+            with_fragment_id: True appends `_fragid`.
+            blobs_as_bytes: False reads descriptions of blobs.
 
-        Raises `BindError` for columns that the table lacks, or that occur twice, and `UnsupportedError` for
-        `_rowoffset`, which a task cannot know.
+        Returns:
+            The scan.
+
+        Raises:
+            BindError: The table lacks a column, or a column occurs twice.
+            UnsupportedError: A column is `_rowoffset`, which a task cannot compute.
         """
         request = ScanRequest(
             columns=None if columns is None else tuple(columns),
@@ -198,7 +239,11 @@ class TableVersion:
         return TableScan.of(self._state, request)
 
     def schema_of(self, scan: TableScan) -> pa.Schema:
-        """The Arrow schema of a scan's batches."""
+        """The Arrow schema of a scan's batches.
+
+        Args:
+            scan: The scan.
+        """
         return scan_projection(self._state, scan.request).arrow_schema
 
     def parts(
@@ -210,32 +255,61 @@ class TableVersion:
         max_parts: int = PARTS_MAX,
         places: Sequence[int] | None = None,
     ) -> tuple[ScanPart, ...]:
-        """A scan cut into parts of about the same bytes, in the order of the table's rows; at least one, which may have
-        no rows.
+        """Cut a scan into parts of about the same bytes, in the order of the table's rows.
 
-        part_bytes  decoded bytes of the columns that are read, per part
-        num_parts   exactly so many parts instead
-        max_parts   parts become larger rather than more
-        places      of the fragments to be read, None for all
+        A limit without a filter shortens the ranges. A limit with a filter leads to one part, because only a single
+        scan in order can tell which rows come first.
 
-        A limit without a filter cuts the ranges; with a filter there is one part, for only one scan in order knows
-        which rows come first. Raises what compiling the filter raises.
+        Args:
+            scan: The scan.
+            part_bytes: Decoded bytes of the columns read, per part.
+            num_parts: Return exactly this many parts; None lets `part_bytes` decide.
+            max_parts: Maximum number of parts; parts grow instead.
+            places: Indexes of the fragments to read; None for all.
+
+        Returns:
+            At least one part, possibly without rows.
+
+        Raises:
+            BindError: The filter does not fit the schema.
+            UnsupportedError: The filter names `_rowoffset`, which a task cannot compute.
+            NotFound: A cleanup has removed the version.
         """
-        with cleanups_told(self._state.location, self.version):
+        with explain_missing_version(self._state.location, self.version):
             return scan_parts.plan_parts(
-                self._state, scan, part_bytes=part_bytes, num_parts=num_parts, max_parts=max_parts, places=places
+                self._state,
+                scan,
+                part_bytes=part_bytes,
+                num_parts=num_parts,
+                max_parts=max_parts,
+                fragment_indexes=places,
             )
 
     def live_rows(self, parts: Sequence[ScanPart]) -> list[int]:
-        """How many rows each part gives, but for those that a filter drops; reads deletion files of cut fragments."""
+        """Count the rows of each part that are not deleted; a filter does not count. Reads deletion files of cut
+        fragments.
+
+        Args:
+            parts: The parts.
+        """
         return run_on(self._state.location.store, scan_parts.live_rows(self._state, parts))
 
     def num_requests(self, scan: TableScan, part: ScanPart) -> int:
-        """What a task asks of the store to read a part, about; reads the metadata of the data files."""
+        """Estimate the requests of a task that reads a part. Reads the metadata of the data files.
+
+        Args:
+            scan: The scan.
+            part: The part.
+        """
         return scan_parts.num_requests(self.place, scan, part)
 
     def count(self, scan: TableScan, *, io_buffer_bytes: int | None = None) -> int:
-        """How many rows a scan gives: by the manifest, or with a filter by reading its columns in this process."""
+        """Count the rows of a scan. With a filter, this process reads the filter's columns; else the manifest answers.
+
+        Args:
+            scan: The scan.
+            io_buffer_bytes: Maximum bytes read ahead; None for the default.
+        """
         request = scan.request
         options = scan_options(columns=[], filter=request.filter, io_buffer_size=io_buffer_bytes)
         rows = execute.count(self._state, options)
@@ -244,7 +318,7 @@ class TableVersion:
     # -- history -----------------------------------------------------------------------------------------------------
 
     def change(self) -> VersionChange | None:
-        """How the version differs from the one before it; None when no record of that is left."""
+        """The difference from the version before; None if the table no longer has the record."""
         location = self._state.location
         plan = transaction_of(location, self._state.session.handler(location), self.version)
         transaction = run_on(location.store, plan)
@@ -252,15 +326,19 @@ class TableVersion:
             return None
         operation, added = transaction.operation, None
         if isinstance(operation, ops.Append):
-            added = _places_of(self._state, operation)
+            added = _added_fragments(self._state, operation)
         elif isinstance(operation, (ops.Overwrite, ops.Clone)) and self.version == 1:
-            added = tuple(self._state.all_places)
+            added = tuple(self._state.all_fragment_indexes)
         elif isinstance(operation, _NOTHING_NEW):
             added = ()
         return VersionChange(transaction.name, added, may_extend=isinstance(operation, ops.Merge))
 
     def extends(self, before: TableVersion) -> bool:
-        """Whether the schema is that of an earlier version with nullable columns more."""
+        """Whether the schema equals that of an earlier version plus nullable columns.
+
+        Args:
+            before: The earlier version.
+        """
         old, new = before._state.schema, self._state.schema
         known = {field.id for field in old.fields}
         kept = tuple(field for field in new.fields if field.id in known)
@@ -268,7 +346,7 @@ class TableVersion:
 
 
 def _newest_at(times: Mapping[int, datetime], moment: datetime, uri: str) -> int:
-    """The newest version that was committed at or before a moment."""
+    """The newest version committed at or before a moment."""
     at = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     newest = latest_at(times, at)
     if newest is None:
@@ -276,12 +354,12 @@ def _newest_at(times: Mapping[int, datetime], moment: datetime, uri: str) -> int
     return newest
 
 
-def _places_of(state: DatasetState, operation: ops.Append) -> tuple[int, ...]:
-    """Where the fragments of an append are in its version: told by their files."""
+def _added_fragments(state: DatasetState, operation: ops.Append) -> tuple[int, ...]:
+    """Indexes of the fragments of an append in its version, recognised by their files."""
     paths = {file.path for fragment in operation.fragments for file in fragment.files}
     fragments = state.manifest.fragments
     tail = range(max(0, len(fragments) - len(operation.fragments)), len(fragments))
-    found = tuple(place for place in tail if any(file.path in paths for file in fragments[place].files))
-    if len(found) == len(operation.fragments):
-        return found
-    return tuple(place for place in range(len(fragments)) if any(file.path in paths for file in fragments[place].files))
+    added = tuple(index for index in tail if any(file.path in paths for file in fragments[index].files))
+    if len(added) == len(operation.fragments):
+        return added
+    return tuple(index for index in range(len(fragments)) if any(file.path in paths for file in fragments[index].files))

@@ -1,11 +1,11 @@
-"""The data files of one task: new names for every attempt, and no runts at the end.
+"""Data files of one task: new names for each attempt, and no small last file.
 
-A file that has reached its target of bytes (or of rows, where none were asked for) stays open until `TAIL_BYTES` more
-have come. If the input ends within that, the rest joins it; else the file ends and the rest begins the next one. A
-number of rows that was asked for is a hard limit.
+A file that has reached its target of bytes (or of rows, if rows are only a target) stays open until `TAIL_BYTES` more
+have arrived. If the input ends first, these extra rows join the file; otherwise the file is closed, and they start the
+next one. With `is_rows_hard`, no file exceeds its number of rows.
 
-Names, those of managed blobs, too, are random and end in digits of the job, so that keys spread over a store's
-partitions and the files of one job can still be found by listing.
+Names of data files and managed blobs are random and end in the job's digits. So keys spread over a store's partitions,
+and a listing finds the files of one job.
 """
 
 from __future__ import annotations
@@ -42,11 +42,13 @@ BLOB_EXTENSION: Final = ".blob"
 
 @dataclass(frozen=True, slots=True)
 class WrittenFiles:
-    """What one task has written, to be committed or aborted. Values only, to be pickled.
+    """The files of one task, to be committed or aborted. It holds only plain values, so it can be pickled.
 
-    fragments  of id 0, as JSON texts of `FragmentMetadata`
-    paths      of all files, relative to the table's folder
-    num_rows, num_bytes  of the data files
+    Attributes:
+        fragments: Fragments with id 0, as JSON texts of `FragmentMetadata`.
+        paths: Paths of all files, relative to the table's folder.
+        num_rows: Rows of the data files.
+        num_bytes: Bytes of the data files.
     """
 
     fragments: tuple[str, ...] = ()
@@ -56,7 +58,7 @@ class WrittenFiles:
 
 
 def write_files(
-    place: TablePlace,
+    place: TablePlace,  # plain: public parameter
     job: WriteJob,
     schema: pa.Schema,
     batches: Iterator[pa.RecordBatch],
@@ -65,11 +67,22 @@ def write_files(
     bytes_per_file: int,
     is_rows_hard: bool = False,
 ) -> WrittenFiles:
-    """Write the rows of one task to new data files, which no version refers to; they are removed when anything fails.
+    """Write the rows of one task to new data files that no version refers to. An error removes them.
 
-    schema        of the batches: the job's `arrow_schema`
-    rows_per_file, bytes_per_file  when a file is full
-    is_rows_hard  whether its number of rows is a limit, and no target
+    Args:
+        place: The table.
+        job: The job.
+        schema: Schema of the batches: the job's `arrow_schema`.
+        batches: The rows.
+        rows_per_file: Rows at which the next file starts.
+        bytes_per_file: Bytes at which the next file starts.
+        is_rows_hard: True makes `rows_per_file` a hard limit, False a target.
+
+    Returns:
+        The files.
+
+    Raises:
+        OSError: The store fails, or the rows do not fit the schema.
     """
     target = write_target(place)
     limits = FileLimits(rows=rows_per_file, num_bytes=bytes_per_file)
@@ -79,33 +92,33 @@ def write_files(
         yield from files.write(source)
         yield from files.close_last()
 
-    def keeping(source: Rows | AsyncRows) -> Plan[None]:
+    def write_or_roll_back(source: Rows | AsyncRows) -> Plan[None]:
         yield RollBackOnError(write(source), files.roll_back)
 
     if target.answers_sync:
-        run_writes(target, keeping(Rows(schema, batches)))
+        run_writes(target, write_or_roll_back(Rows(schema, batches)))
     else:
-        run_fed(batches, lambda feed: drive_async(keeping(AsyncRows(schema, feed))))
+        run_fed(batches, lambda feed: drive_async(write_or_roll_back(AsyncRows(schema, feed))))
     return WrittenFiles(
-        fragments=tuple(json.dumps(fragment_metadata(one).to_json()) for one in files.fragments),
+        fragments=tuple(json.dumps(fragment_metadata(fragment).to_json()) for fragment in files.fragments),
         paths=files.keys,
-        num_rows=sum(one.physical_rows or 0 for one in files.fragments),
+        num_rows=sum(fragment.physical_rows or 0 for fragment in files.fragments),
         num_bytes=files.num_bytes,
     )
 
 
 def task_file_name(job_digits: str) -> str:
-    """A new random name that ends in the digits of a job."""
+    """A new random file name that ends in the digits of a job."""
     return f"{data_file_name().removesuffix(EXTENSION)}{job_digits}{EXTENSION}"
 
 
 def task_blob_name(job_digits: str) -> str:
-    """A new random name of a file of managed blobs: that of a UUID which ends in the digits of a job."""
+    """A new random name of a managed blob file: a UUID that ends in the digits of a job."""
     return f"{UUID(uuid4().hex[: -len(job_digits)] + job_digits)}{BLOB_EXTENSION}"
 
 
 def is_of_job(path: str, job_digits: str) -> bool:
-    """Whether a file in the table's folder, or what lies beside it, was named by a task of a job."""
+    """Whether a task of the job created this file, or the data file that this sidecar belongs to."""
     name, dot, extension = data_file_of(path).rpartition(".")
     return dot + extension in (EXTENSION, BLOB_EXTENSION) and name.replace("-", "").endswith(job_digits)
 
@@ -114,7 +127,8 @@ class TaskFiles(NewFiles):
     """The data files of one attempt of one task.
 
     location      folder of the table
-    limits        when a file is full; is_rows_hard: its number of rows is never exceeded
+    limits        size at which a file is full
+    is_rows_hard  whether a file never exceeds its number of rows
     """
 
     def __init__(self, location: Location, job: WriteJob, limits: FileLimits, *, is_rows_hard: bool) -> None:
@@ -128,9 +142,9 @@ class TaskFiles(NewFiles):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Paths of all that was written, relative to the table's folder."""
-        depth = len(self.location.key("x")) - 1
-        return tuple(key[depth:] for keys in self._written.values() for key in keys)  # all below that folder
+        """Paths of all written files, relative to the table's folder."""
+        prefix_length = len(self.location.key("x")) - 1
+        return tuple(key[prefix_length:] for keys in self._written.values() for key in keys)  # all below that folder
 
     @property
     def num_bytes(self) -> int:
@@ -162,20 +176,20 @@ class TaskFiles(NewFiles):
         self._warn_of_lost_nulls()
 
     def _small(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Slices that are small beside a file."""
+        """Cut a batch into slices that are small compared with a file."""
         num_rows = min(self._limits.rows_per_piece(batch), self._limits.rows)
         for start in range(0, batch.num_rows, num_rows):
             yield batch if num_rows >= batch.num_rows else batch.slice(start, num_rows)
 
     def _put(self, piece: pa.RecordBatch) -> Plan[None]:
-        """Rows into the open file, or a new one; what a hard limit leaves goes into the next."""
+        """Write rows to the open file, or a new one; rows beyond a hard limit go to the next file."""
         yield from self._make_room(piece)
         while piece.num_rows:
             file = self._file or self._open()
             room = self._limits.rows - self._writer.num_rows if self._is_rows_hard else piece.num_rows
             yield from file.write(piece.slice(0, room))
             piece = piece.slice(min(room, piece.num_rows))
-            yield from self._look_if_full()
+            yield from self._check_if_full()
             if self._is_rows_hard and self._writer.num_rows >= self._limits.rows:
                 yield from self._end_file()
 

@@ -1,10 +1,10 @@
-"""What a write is, decided once before its tasks start and sent to all of them.
+"""Parameters of a write, decided once before its tasks start and sent to all of them.
 
-    table there    the version it is based on; the rows take its field ids, file version and types
-    no table yet   field ids from 0 on; all columns nullable
+    existing table  the version it is based on; the rows take its field ids, file version and types
+    no table yet    field ids from 0 on; all columns nullable
 
-A job is small and holds no options: engines that make what commits anew, in another process, send it back with every
-task's message.
+A job is small and holds no options, because an engine that recreates the committer in another process sends the job
+back with every task's message.
 """
 
 from __future__ import annotations
@@ -37,23 +37,24 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-JOB_DIGITS: Final = 16  # hex digits of a job in the names of its files
-JOB_ID_SEARCH: Final = 1_000  # kept versions that are searched for a caller's `job_id`
+JOB_DIGITS: Final = 16  # of a job, in hex, in the names of its files
+JOB_ID_SEARCH: Final = 1_000  # newest versions searched for a caller's `job_id`
 
 
 @dataclass(frozen=True)
 class WriteJob:
-    """One write job. Values only, to be pickled.
+    """One write job. It holds plain values and pickles.
 
-    uuid           of its transaction, known before the tasks start so that an abort can look for it
-    job_id         property of the transaction; in hex at the end of the files' names
-    job_id_search  how many of the newest versions are searched for its id, the caller's; None for a random one
-    is_overwrite   whether it replaces the rows of the table
-    read_version   version that it is based on, 0 where there is no table
-    schema         of the table after the write, with field ids
-    columns        names of the columns that the input has, in the order of the schema
-    data_version   of the files
-    is_done        an earlier run under the same `job_id` was committed
+    Attributes:
+        uuid: Identity of its transaction, known before the tasks start so that an abort can look for it.
+        job_id: Property of the transaction; in hex it ends the names of the files.
+        job_id_search: Number of newest versions to search for the caller's id; None for a random id.
+        is_overwrite: Whether it replaces the rows of the table.
+        read_version: Version that it is based on; 0 without a table.
+        schema: Schema of the table after the write, with field ids.
+        columns: Names of the input's columns, in the order of the schema.
+        data_version: Version of the files.
+        is_done: Whether an earlier run with the same `job_id` was committed.
     """
 
     uuid: str
@@ -69,7 +70,7 @@ class WriteJob:
     @classmethod
     def plan(
         cls,
-        place: TablePlace,
+        place: TablePlace,  # plain: public parameter
         schema: Callable[[pa.Schema | None], pa.Schema],
         columns: Collection[str],
         *,
@@ -80,19 +81,27 @@ class WriteJob:
         job_id: str | None = None,
         job_id_search: int = JOB_ID_SEARCH,
     ) -> WriteJob:
-        """Decide what a job is.
+        """Plan a write job.
 
-        schema   gives the schema in which the rows are stored, from that of the table: its columns, and new ones behind
-                 them. From None where there is no table, or nothing of its schema is kept
-        columns  names of those that the data has; the others of the schema must be nullable
-        overwrite, overwrite_schema  the rows replace those of the table, and its schema too
-        create   whether there may be no table yet
-        data_storage_version  of the files; None takes the table's
-        job_id, job_id_search  the caller's idempotence key, and how many of the newest versions are searched for it
+        Args:
+            place: The table.
+            schema: Function from the table's schema to the schema to store: the table's columns, then new ones. It gets
+                None if there is no table, or if the write keeps nothing of its schema.
+            columns: Names of the columns in the data; the others must be nullable.
+            overwrite: True replaces the rows of the table.
+            overwrite_schema: True also replaces the schema; with `overwrite`.
+            create: True allows that there is no table yet.
+            data_storage_version: Version of the files; None for the table's.
+            job_id: The caller's idempotency key.
+            job_id_search: Number of newest versions to search for `job_id`.
 
-        Raises what `schema` raises, `SchemaError` for data without a column of it and for columns that tasks cannot
-        write in files of version 0.1, `OperationError` for these beside others, `NotFound` for a table that is to be
-        there.
+        Returns:
+            The job.
+
+        Raises:
+            SchemaError: The data has no column of the schema, or tasks cannot write a column in files of version 0.1.
+            OperationError: The table cannot mix files of version 0.1 with others.
+            NotFound: There is no table, and `create` is False.
         """
         target, uuid = write_target(place), uuid4()
         target.handler.check(target.location)
@@ -127,27 +136,31 @@ class WriteJob:
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """Of the rows that tasks write."""
+        """Schema of the rows that tasks write."""
         return self.file_schema.to_arrow()
 
     @property
     def file_suffix(self) -> str:
-        """How the names of its files end, before the extension."""
+        """End of the names of the job's files, before the extension."""
         return job_digits(self.job_id)
 
     @property
     def file_schema(self) -> Schema:
-        """The schema of its data files: nullable columns that the input lacks are not in them."""
+        """Schema of the data files: the schema without columns that the input lacks."""
         kept = set(self.columns)
         return replace(self.schema, fields=tuple(field for field in self.schema.fields if field.name in kept))
 
     def of_batch(self, batch_id: int) -> WriteJob:
-        """The job of one batch of a stream: never the same transaction as that of another batch."""
+        """The job of one batch of a stream, with a transaction of its own.
+
+        Args:
+            batch_id: Number of the batch.
+        """
         return replace(self, uuid=str(uuid5(UUID(self.uuid), str(batch_id))))
 
 
 def job_digits(job_id: str) -> str:
-    """The 16 hex digits that stand for a job in file names: the id itself where it is such, else its digest."""
+    """The 16 hex digits of a job in file names: the id itself if it has that form, else its digest."""
     if len(job_id) == JOB_DIGITS and not set(job_id) - set("0123456789abcdef"):
         return job_id
     return hashlib.sha256(job_id.encode()).hexdigest()[:JOB_DIGITS]
@@ -156,28 +169,28 @@ def job_digits(job_id: str) -> str:
 # -- this process ----------------------------------------------------------------------------------------------------
 
 
-def write_target(place: TablePlace) -> WriteTarget:
-    """Where a job writes; stores and caches are shared by all that this process does."""
-    location = place.location
+def write_target(table: TablePlace) -> WriteTarget:
+    """The target of a job's writes; stores and caches are shared in this process."""
+    location = table.location
     return WriteTarget(
         location=location,
         root=location,
-        session=place.session,
-        handler=place.session.handler(location),
-        given_uri=place.uri,
-        storage_options=place.storage_options or None,
+        session=table.session,
+        handler=table.session.handler(location),
+        given_uri=table.uri,
+        storage_options=table.storage_options or None,
     )
 
 
 def run_writes(target: WriteTarget, plan: Plan[T]) -> T:
-    """Run a plan that writes, and wait for it: in this thread where that is possible, else on the engine."""
+    """Run a plan that writes and wait for it: in this thread if the store allows, else on the engine."""
     return run_sync(plan, answers_sync=target.answers_sync)
 
 
 def _check_columns_of_batches(stored: Schema, written: tuple[str, ...], base: Manifest | None) -> None:
-    """Raise `SchemaError` for what needs more than files of 0.1 that tasks write by themselves.
+    """Raise `SchemaError` for columns that tasks cannot write independently in files of version 0.1.
 
-    base  version to which rows are appended, None for other writes
+    base  version that the rows are appended to; None for other writes
     """
     for field in stored.fields:
         if field.name not in written or (base is not None and field.name not in base.schema.names):
@@ -188,8 +201,8 @@ def _check_columns_of_batches(stored: Schema, written: tuple[str, ...], base: Ma
     for field in stored.walk():
         if field.logical_type.startswith("dict:"):
             raise SchemaError(
-                f"v1 dictionary field '{field.name}' is missing dictionary metadata: its values are one list for all "
-                f"files, which tasks that know nothing of each other do not have. Append with write_dataset"
+                f"v1 dictionary field '{field.name}' is missing dictionary metadata: all files share one list of "
+                f"values, which independent tasks do not have. Append with write_dataset"
             )
 
 
@@ -197,14 +210,14 @@ def _check_columns_of_batches(stored: Schema, written: tuple[str, ...], base: Ma
 
 
 def _schema_after(schema: Callable[[pa.Schema | None], pa.Schema], base: Manifest | None) -> Schema:
-    """The table's schema after the write; `base` is the version of which it keeps what it has."""
+    """The table's schema after the write; `base` is the version whose fields it keeps."""
     if base is None:
         return schema_of(schema(None))
     return extend_schema(base, schema(base.schema.to_arrow()))
 
 
 def extend_schema(base: Manifest, stored: pa.Schema) -> Schema:
-    """The schema of a version, and behind it the columns of `stored` that it lacks, under ids never used before."""
+    """The schema of a version plus the columns of `stored` that it lacks, with ids never used before."""
     known = set(base.schema.names)
     new = [field for field in stored if field.name not in known]
     fresh = schema_from_arrow(schema_of(pa.schema(new)).to_arrow(), first_free_id(base.message))

@@ -1,1 +1,1 @@
-"""Pages of FILE VERSION 0.1: a leaf column is read through all batches of its file at once. Pure."""
+"""Pages of FILE VERSION 0.1: all batches of a file are read at once for each leaf column. Pure."""

@@ -1,17 +1,17 @@
 """A leaf column of a file of version 0.1: all of its batches, as one page (spec: legacy 0.1, sections 5 and 6).
 
-A batch is small, and there are many: what is wanted of a column is held as arrays over batches, and decoded by one
-kernel call for all of them. Of a leaf inside lists the offsets of the lists are read first, then the items they name:
+Batches are small and numerous, so the state of a column is held as arrays over batches, and one kernel call decodes all
+of them. For a leaf inside lists, the offsets of the lists are read first, then the items that they refer to:
 
     fixed width   1 round
     strings       2: positions, then bytes
     each list     1 more
 
-Of whole batches it is known beforehand where everything is, so they take one round: as many items as the page table
-says, and the bytes of strings between the page in front of the positions and these. What does not lie there is read
-again. There are no nulls, but for empty strings in nullable fields; structs have no page of their own.
+Whole batches take one round, because all positions are known beforehand: the page table has the number of items, and
+the bytes of strings lie between the previous page and the string positions. Ranges outside of that are read again.
+There are no nulls, except for empty strings in nullable fields; structs have no page of their own.
 
-Blobs of the first kind are stored as strings are. They are read as descriptions, which is what later versions store.
+Blobs of the first kind are stored like strings. They are read as descriptors, as in later versions.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray, Steps
 
 
-SHARED_BYTES_MAX: Final = 4  # times the file's size: more bytes of strings are damage, even where values share some
+SHARED_BYTES_MAX: Final = 4  # times the file's size: more bytes of strings mean damage, even if values share bytes
 
 
 class BatchedLeaf:
-    """See the module.
+    """See the module docstring.
 
     path        the leaf, as the table declares it
     row_starts  i64[batches + 1], rows before each batch
-    levels      the pages of the lists on the way, outermost first
-    leaf        those of the leaf
-    before      i64[batches], where the bytes of strings begin at the earliest; None where that is not known
-    file_bytes  of the file
+    levels      the pages of the enclosing lists, outermost first
+    leaf        the pages of the leaf
+    before      i64[batches], lower bound of the file offset of the string bytes; None if unknown
+    file_bytes  size of the file in bytes
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class BatchedLeaf:
         self._check_counts()
 
     def _check_counts(self) -> None:
-        """The outermost page of each batch has as many values as the batch has rows."""
+        """Raises FormatError unless the outermost page of each batch has as many values as the batch has rows."""
         first = self.levels[0] if self.levels else self.leaf
         rows = np.diff(self.row_starts)
         wrong = np.flatnonzero(first.counts != rows)
@@ -85,14 +85,14 @@ class BatchedLeaf:
             text = f"{int(first.counts[batch])} values in a page; the batch has {int(rows[batch])} rows"
             raise FormatError(text, where=f"batch {batch}")
 
-    # -- what every page offers ----------------------------------------------------------------------------------------
+    # -- the interface of every page -----------------------------------------------------------------------------------
 
     def index_ranges(self) -> Ranges | None:
-        """None: the page table says where rows are."""
+        """None: the page table locates rows."""
         return None
 
     def load_index(self, fetched: Fetched) -> PageIndex:
-        """Not asked for."""
+        """Never called, because `index_ranges` returns None."""
         return NoIndex()
 
     def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
@@ -106,7 +106,7 @@ class BatchedLeaf:
         return self._read(Runs(batches, np.zeros(len(batches), np.int64), rows[batches]))
 
     def describe(self) -> PageDescription:
-        """What the pages are made of."""
+        """A readable description of the pages."""
         return PageDescription(
             "batches",
             self.leaf.kind,
@@ -117,7 +117,7 @@ class BatchedLeaf:
 
     @cached_property
     def batch_bytes(self) -> IntArray:
-        """i64[batches], what is read of each, about."""
+        """i64[batches], approximate bytes that are read of each batch."""
         sizes = sum(
             (pages.ends - pages.positions for pages in self.levels), np.zeros(len(self.row_starts) - 1, np.int64)
         )
@@ -125,13 +125,13 @@ class BatchedLeaf:
         if self.leaf.kind == "binary":
             before = np.maximum.accumulate(np.append(0, self.leaf.ends))[:-1] if self.before is None else self.before
             sizes = sizes + (self.leaf.positions - before).clip(0)
-        found: IntArray = sizes
-        return found
+        batch_bytes: IntArray = sizes
+        return batch_bytes
 
     # -- rows to runs ----------------------------------------------------------------------------------------------
 
     def _runs(self, selection: RowSelection) -> Runs:
-        """Rows of the file as places in the outermost pages; single ones that are neighbours become one run."""
+        """Map rows of the file to runs in the outermost pages; neighbouring single rows become one run."""
         starts = selection.starts
         first = self._batches_of(starts)
         if selection.ends is None:
@@ -153,8 +153,8 @@ class BatchedLeaf:
         return runs.where(low < high)
 
     def _batches_of(self, rows: IntArray) -> IntArray:
-        found: IntArray = self.row_starts.searchsorted(rows, side="right") - 1
-        return found
+        batches: IntArray = self.row_starts.searchsorted(rows, side="right") - 1
+        return batches
 
     # -- runs to arrays ----------------------------------------------------------------------------------------------
 
@@ -164,9 +164,7 @@ class BatchedLeaf:
         ahead = (yield from self._fetch_whole(runs)) if self._is_whole(runs) else None
         layers: list[tuple[Any, int]] = []  # offsets and number of lists, outermost first
         for depth, pages in enumerate(self.levels):
-            if (
-                ahead is not None and ahead[depth][0] != runs
-            ):  # other items than the page table has: they are read again
+            if ahead is not None and ahead[depth][0] != runs:  # not the items of the page table: read again
                 ahead = None
             fetched = (yield pages.ranges(runs)) if ahead is None else ahead[depth][1]
             num_lists = runs.num_values
@@ -183,26 +181,28 @@ class BatchedLeaf:
         return bool((runs.starts == 0).all() and (runs.ends == first.counts[runs.batches]).all())
 
     def _fetch_whole(self, runs: Runs) -> Steps[list[tuple[Any, ...]]]:
-        """All of whole batches in one round: `(runs, fetched)` per list, `(runs, fetched, bytes)` of the leaf."""
+        """Read whole batches in one round: `(runs, fetched)` per list, `(runs, fetched, bytes)` for the leaf."""
         wanted: list[tuple[Runs, Ranges]] = []
         for pages in self.levels:
             wanted.append((runs, pages.ranges(runs)))
             runs = self._items_of(runs.batches, len(wanted))
         wanted.append((runs, self.leaf.ranges(runs)))
-        of_bytes = self._bytes_before(runs)
-        ranges = [one for _, one in wanted] + ([] if of_bytes is None else [of_bytes])
-        starts = np.concatenate([one.starts for one in ranges])
-        ends = np.concatenate([one.ends for one in ranges])
-        is_kept = self.leaf.kind == "binary" and of_bytes is None
+        bytes_ranges = self._bytes_before(runs)
+        ranges = [requested for _, requested in wanted] + ([] if bytes_ranges is None else [bytes_ranges])
+        starts = np.concatenate([each.starts for each in ranges])
+        ends = np.concatenate([each.ends for each in ranges])
+        is_kept = self.leaf.kind == "binary" and bytes_ranges is None
         fetched = yield Ranges(starts, ends, keep=is_kept)
-        bounds = np.cumsum([0, *(len(one) for one in ranges)]).tolist()
+        bounds = np.cumsum([0, *(len(each) for each in ranges)]).tolist()
         parts = [Fetched(fetched.buffer, fetched.offsets[low:high]) for low, high in pairwise(bounds)]
-        found: list[tuple[Any, ...]] = [(one, part) for (one, _), part in zip(wanted, parts, strict=False)]
-        found[-1] = (*found[-1], None if of_bytes is None else (of_bytes, parts[-1]))
-        return found
+        levels: list[tuple[Any, ...]] = [
+            (level_runs, part) for (level_runs, _), part in zip(wanted, parts, strict=False)
+        ]
+        levels[-1] = (*levels[-1], None if bytes_ranges is None else (bytes_ranges, parts[-1]))
+        return levels
 
     def _items_of(self, batches: IntArray, depth: int) -> Runs:
-        """All values below the lists of some batches."""
+        """All values below the lists of these batches."""
         counts = self._pages_below(depth - 1).counts[batches]
         return Runs(batches, np.zeros(len(batches), np.int64), counts).where(counts > 0)
 
@@ -210,7 +210,7 @@ class BatchedLeaf:
         return self.levels[depth + 1] if depth + 1 < len(self.levels) else self.leaf
 
     def _bytes_before(self, runs: Runs) -> Ranges | None:
-        """Where the bytes of strings are, if the file is as writers make it."""
+        """Ranges of the string bytes, if the file has the layout that writers produce."""
         if self.before is None or self.leaf.kind != "binary":
             return None
         starts, ends = self.before[runs.batches], self.leaf.positions[runs.batches]
@@ -218,7 +218,7 @@ class BatchedLeaf:
         return Ranges(starts, ends) if is_plausible else None
 
     def _decode_lists(self, depth: int, runs: Runs, fetched: Fetched) -> tuple[Any, Runs]:
-        """The offsets of lists as those of one array, and the runs of their items."""
+        """Join the offsets of the lists into one array; also the runs of their items."""
         pages = self.levels[depth]
         items = self._pages_below(depth).counts[runs.batches]
         try:
@@ -236,11 +236,11 @@ class BatchedLeaf:
             return self._without_values(dtype)
         if known is None:
             known = (yield pages.ranges(runs)), None
-        fetched, of_bytes = known
+        fetched, string_bytes = known
         if pages.kind == "blob":
             return self._describe_blobs(runs, fetched)
         if pages.kind == "binary":
-            return (yield from self._read_strings(runs, fetched, of_bytes))
+            return (yield from self._read_strings(runs, fetched, string_bytes))
         return self._plain(dtype, runs, fetched)
 
     def _without_values(self, dtype: pa.DataType) -> pa.Array:
@@ -276,29 +276,33 @@ class BatchedLeaf:
             raise FormatError(f"dictionary of {values.type} in a column of {dtype}")
         try:
             return pa.DictionaryArray.from_arrays(keys, values, ordered=dtype.ordered)
-        except MemoryError:  # pyarrow has an error of its own for it, which is an ArrowException, too
+        except MemoryError:  # pyarrow's memory error is an ArrowException, too
             raise
         except (pa.ArrowException, IndexError) as error:
             raise FormatError(f"keys of a dictionary of {len(values)} values: {error}") from None
 
-    def _read_strings(self, runs: Runs, fetched: Fetched, of_bytes: tuple[Ranges, Fetched] | None) -> Steps[pa.Array]:
+    def _read_strings(
+        self, runs: Runs, fetched: Fetched, string_bytes: tuple[Ranges, Fetched] | None
+    ) -> Steps[pa.Array]:
         counts = runs.counts
         firsts = int64s(gather_ranges(fetched.buffer, fetched.offsets, np.array([8])))
         ends = int64s(gather_ranges(fetched.buffer, fetched.offsets + POSITION_BYTES * counts, np.array([8])))
-        wanted, data = of_bytes if of_bytes is not None else (None, None)
+        wanted, data = string_bytes if string_bytes is not None else (None, None)
         if wanted is None or (firsts < wanted.starts).any() or (ends > wanted.ends).any():
             self._check_bytes(runs, firsts, ends)
-            tables = fetched.buffer if wanted is None else bytes(fetched.buffer)  # not kept, if they came with bytes
+            tables = fetched.buffer if wanted is None else bytes(fetched.buffer)  # a copy outlives the round
             wanted = Ranges(firsts, ends)
             data = yield wanted
         else:
             tables = fetched.buffer
-        assert data is not None, "read before, or now"
+        assert data is not None, "read ahead or just now"
         dtype, nullable = self.path.leaf_type, self.path.leaf.nullable
         is_wide = OFFSET_BYTES[dtype.id] == 8
-        places = (data.buffer, data.offsets, wanted.starts, wanted.ends)
+        byte_ranges = (data.buffer, data.offsets, wanted.starts, wanted.ends)
         try:
-            offsets, values, bitmap, nulls = join_strings(tables, fetched.offsets, counts, *places, is_wide, nullable)
+            offsets, values, bitmap, nulls = join_strings(
+                tables, fetched.offsets, counts, *byte_ranges, is_wide, nullable
+            )
         except DamagedError as error:
             raise _locate(error, runs) from None
         buffers = [None if bitmap is None else pa.py_buffer(bitmap), pa.py_buffer(offsets), pa.py_buffer(values)]
@@ -306,7 +310,7 @@ class BatchedLeaf:
         return array
 
     def _describe_blobs(self, runs: Runs, fetched: Fetched) -> pa.Array:
-        """Where the bytes of blobs are: positions of their page are those in the file, as in descriptions."""
+        """Build blob descriptors: the positions in the page of a blob are file offsets, as in descriptors."""
         counts = runs.counts
         data = int64s(gather_ranges(fetched.buffer, fetched.offsets, POSITION_BYTES * (counts + 1)))
         lasts = np.cumsum(counts + 1) - 1
@@ -330,7 +334,7 @@ class BatchedLeaf:
             raise FormatError(text, where=f"batch {int(runs.batches[at])}")
 
     def _nest(self, leaf: pa.Array, lists: list[tuple[Any, int]]) -> pa.Array:
-        """The leaf in the structs and lists around it."""
+        """Wrap the leaf in its structs and lists."""
         layers: list[Layer] = []
         length, remaining = len(leaf), list(lists)
         for node in reversed(self.path.nodes):
@@ -342,7 +346,7 @@ class BatchedLeaf:
 
 
 def fixed_shape(dtype: pa.DataType) -> tuple[Shape, int]:
-    """How values of fixed width lie in memory, and how many bitmaps of items, all of them absent, come before them."""
+    """The shape of fixed-width values in memory, and the number of absent item bitmaps that precede them."""
     if pa.types.is_fixed_size_list(dtype):
         inner, num_bitmaps = fixed_shape(dtype.value_type)
         return ListShape(dtype.list_size, False, inner), num_bitmaps + 1

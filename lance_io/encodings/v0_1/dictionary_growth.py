@@ -1,4 +1,4 @@
-"""One dictionary for all rows of a table of version 0.1 (spec: legacy 0.1, section 7)."""
+"""Grows one dictionary per field for all rows of a table of version 0.1 (spec: legacy 0.1, section 7)."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ if TYPE_CHECKING:
 
 
 class DictionaryGrowth:
-    """The dictionaries of one write, by field id: the values of each come behind those that are there.
+    """The dictionaries of one write, by field id; new values are appended, so that keys written before stay valid.
 
-    Keys that were written before keep their meaning. The dictionary of a table that rows are appended to is fixed: its
-    fragments refer to it.
+    The dictionary of a table that receives an append is fixed, because its fragments refer to it.
     """
 
     def __init__(self) -> None:
         self._values: dict[int, pa.Array] = {}
 
     def with_keys(self, field: Field, array: pa.Array) -> pa.Array:
-        """An array with keys in place of its dictionary arrays, at any depth; null where they are.
+        """Replace dictionary arrays by their keys at any depth; nulls stay null.
 
-        Raises `SchemaError` for values that a table's dictionary does not have, and for more than keys can tell apart.
+        Raises `SchemaError` for values that are missing in a table's dictionary, and for more values than keys.
         """
         dtype = array.type
         if not holds_dictionary(dtype):
@@ -46,15 +45,15 @@ class DictionaryGrowth:
 
     def _keys(self, field: Field, array: pa.DictionaryArray) -> pa.Array:
         indices = array.indices
-        places = self._places(field, array.dictionary, array.type)
-        return indices if places is None else places.take(indices).cast(array.type.index_type)
+        positions = self._positions(field, array.dictionary, array.type)
+        return indices if positions is None else positions.take(indices).cast(array.type.index_type)
 
-    def _places(self, field: Field, values: pa.Array, dtype: pa.DictionaryType) -> pa.Array | None:
-        """Where each value is in the field's dictionary; None where they are its first ones, in this order."""
+    def _positions(self, field: Field, values: pa.Array, dtype: pa.DictionaryType) -> pa.Array | None:
+        """Position of each value in the field's dictionary; None if they are its first values in the same order."""
         known = self._values.get(field.id)
         if known is None and field.dictionary is not None:
             known = self._values[field.id] = dictionary_values(field.dictionary)
-        if not len(values):  # of rows that are all null
+        if not len(values):  # all rows are null
             if known is not None and len(known):
                 return None
             values = pa.nulls(1, dtype.value_type)
@@ -77,7 +76,7 @@ class DictionaryGrowth:
         return pc.index_in(values, value_set=grown)
 
     def encode_values(self, field: Field) -> bytes | None:
-        """The values of a field as `Field.dictionary` has them; None where no row had any."""
+        """The values of a field as `Field.dictionary` stores them; None if no row had any."""
         if field.dictionary is not None:
             return field.dictionary
         values = self._values.get(field.id)

@@ -1,10 +1,10 @@
-"""The pages of one field of a file of version 0.1, one in each batch, and runs of their values.
+"""The pages of one field of a file of version 0.1, one per batch, and runs of their values.
 
 plain    fixed width: values back to back                                 (spec: legacy 0.1, section 5.1)
 binary   bytes of all values, then i64[rows + 1] positions in the file    (5.2; the page begins at the positions)
-blob     as binary, of which only the positions are read: they say where the bytes are
+blob     as binary, but only the positions are read: they locate the bytes
 list     i32 or i64[rows + 1] offsets into the item page of the batch     (5.5)
-none     of type null: nothing at all                                     (5.3)
+none     of type null: no bytes                                           (5.3)
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray
 
 PageKind = Literal["plain", "binary", "blob", "list", "none"]
-ONE_MORE: Final = ("binary", "blob", "list")  # kinds of pages that hold one number more than values
+ONE_MORE: Final = ("binary", "blob", "list")  # kinds of pages with n + 1 numbers for n values
 POSITION_BYTES: Final = 8  # of the offsets of strings
 
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """Values of a field that lie one behind the other in their batch.
+    """Values of a field that are contiguous in their batch.
 
     batches       i64[n], ascending
-    starts, ends  i64[n], places in the page of that batch, `starts < ends`
+    starts, ends  i64[n], positions in the page of that batch, `starts < ends`
     """
 
     batches: IntArray
@@ -47,17 +47,17 @@ class Runs:
 
     @cached_property
     def counts(self) -> IntArray:
-        """i64[n], values of each."""
+        """i64[n], number of values of each run."""
         counts: IntArray = self.ends - self.starts
         return counts
 
     @cached_property
     def num_values(self) -> int:
-        """Values of all of them."""
+        """Number of values of all runs."""
         return int(self.counts.sum())
 
     def where(self, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Runs:
-        """Some of them."""
+        """The runs that a mask selects."""
         return Runs(self.batches[mask], self.starts[mask], self.ends[mask])
 
     def __eq__(self, other: object) -> bool:
@@ -74,9 +74,9 @@ class FieldPages:
     """The pages of one field.
 
     node       the field, as the table declares it
-    positions  i64[batches], in the file
-    counts     i64[batches], values of each page; of lists, lists
-    kind       see the module
+    positions  i64[batches], file offsets
+    counts     i64[batches], values of each page; of lists, the number of lists
+    kind       see the module docstring
     bits       per value, or per offset
     """
 
@@ -88,7 +88,7 @@ class FieldPages:
 
     @classmethod
     def of(cls, node: PathNode, table: PageTable, file_bytes: int) -> FieldPages:
-        """Find the pages of a field, and check that the file has their bytes."""
+        """Locate the pages of a field, and check that the file contains their bytes."""
         kind, bits = page_kind(node)
         row = node.field.id - table.first_id
         positions, lengths = table.positions[row], table.lengths[row]
@@ -96,9 +96,8 @@ class FieldPages:
         is_bad = (lengths < 0) | (lengths > PAGE_ROWS_MAX)
         if kind != "none":
             stored = lengths + 1 if kind in ("binary", "blob") else lengths
-            is_bad |= (positions < 0) | (
-                positions + stored * (bits / 8) > file_bytes
-            )  # as floats, which are not too small
+            # floats, because integers could overflow
+            is_bad |= (positions < 0) | (positions + stored * (bits / 8) > file_bytes)
         if is_bad.any():
             batch = int(np.flatnonzero(is_bad)[0])
             text = f"a page of {int(lengths[batch])} values at {int(positions[batch])} in a file of {file_bytes} bytes"
@@ -107,19 +106,19 @@ class FieldPages:
 
     @cached_property
     def ends(self) -> IntArray:
-        """i64[batches], positions in the file where the pages end."""
+        """i64[batches], file offsets of the ends of the pages."""
         counts = self.counts + 1 if self.kind in ONE_MORE else self.counts
         ends: IntArray = self.positions + np.where(self.counts > 0, (counts * self.bits + 7) // 8, 0)
         return ends
 
     @cached_property
     def ends_of_batch_before(self) -> IntArray:
-        """i64[batches], where the page of the batch before ends; 0 for the first one."""
+        """i64[batches], end of the previous batch's page; 0 for the first batch."""
         before: IntArray = np.append(0, self.ends)[:-1]
         return before
 
     def ranges(self, runs: Runs) -> Ranges:
-        """What to read for some values: their bytes, or offsets, which are kept while bytes of strings are read."""
+        """Ranges of the bytes of some values, or of their offsets, which are kept while bytes of strings are read."""
         base = self.positions[runs.batches]
         ends = runs.ends + 1 if self.kind in ONE_MORE else runs.ends
         is_kept = self.kind == "binary"
@@ -130,7 +129,7 @@ class FieldPages:
 
 
 def page_kind(node: PathNode) -> tuple[PageKind, int]:
-    """How pages of a field are laid out, and the bits of a value. Raises `UnsupportedError` for types without pages."""
+    """The layout of a field's pages, and the bits of a value. Raises `UnsupportedError` for types without pages."""
     field, dtype = node.field, node.arrow_type
     if node.kind is NodeKind.LIST:
         return "list", 64 if pa.types.is_large_list(dtype) else 32

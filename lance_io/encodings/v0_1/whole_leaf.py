@@ -1,6 +1,7 @@
-"""A leaf of small files of version 0.1, of which all rows are decoded from all bytes of a file (spec: legacy 0.1, 5).
+"""Leaves of small files of version 0.1, decoded completely from all bytes of a file (spec: legacy 0.1, section 5).
 
-A kernel does that for all such leaves of many files at once. What it refuses `BatchedLeaf` reads, or says why not.
+A kernel decodes all such leaves of many files at once. On anything that the kernel refuses, `BatchedLeaf` is the
+fallback, which reads it or raises the error.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ _PLAIN, _STRINGS, _WIDE_STRINGS = range(3)
 
 
 class WholeLeaf:
-    """A leaf with structs around it at most, of one width or of strings.
+    """A leaf of fixed width or of strings, nested in structs only.
 
-    path  as the table declares it
+    path  the leaf, as the table declares it
     """
 
     __slots__ = ("_bits", "_kind", "_nullable", "_num_bitmaps", "_path", "_shape")
@@ -51,7 +52,7 @@ class WholeLeaf:
 
     @classmethod
     def of(cls, path: LeafPath) -> WholeLeaf | None:
-        """None for a leaf of another kind."""
+        """The leaf of a path; None for a leaf that this class does not cover."""
         if any(node.kind is not NodeKind.STRUCT for node in path.nodes[:-1]):
             return None
         try:
@@ -64,11 +65,11 @@ class WholeLeaf:
         return cls(path, _PLAIN, bits) if kind == "plain" and bits and not pa.types.is_dictionary(dtype) else None
 
     def described(self, first_id: int) -> tuple[int, int, int, bool]:
-        """The leaf as the kernel takes it, in files whose page tables begin with this id."""
+        """The leaf as the kernel takes it, for files whose page tables begin with field `first_id`."""
         return self._path.leaf.id - first_id, self._bits, self._kind, self._nullable
 
     def build(self, num_rows: int, values: Sequence[OwnedBuffer], validity: OwnedBuffer | None, nulls: int) -> pa.Array:
-        """What the kernel decoded, in the structs around it."""
+        """Wrap decoded values in an array, nested in their structs."""
         dtype = self._path.leaf_type
         if self._shape is None:
             bitmap = None if validity is None else pa.py_buffer(validity)
@@ -78,28 +79,28 @@ class WholeLeaf:
         return nest(self._path, array, [(num_rows, None, 0, None)] * len(self._path.nodes))
 
     def build_leaf(self, leaf: Leaf) -> pa.Array:
-        """The same for what `KnownBatches` decoded."""
+        """Wrap values that `KnownBatches` decoded."""
         num_rows, values, layers = leaf
         _, validity, nulls, _ = layers[0]
-        kept: Any = values  # there are no bitmaps among them
+        kept: Any = values  # contains no bitmaps
         return self.build(num_rows, kept, validity, nulls)
 
 
 def known_batches(leaves: Sequence[WholeLeaf], first_id: int, last_id: int) -> KnownBatches:
-    """What decodes these leaves of small files that have these ids."""
+    """The kernel's decoder for these leaves of small files with these field ids."""
     described = [leaf.described(first_id) for leaf in leaves]
     return KnownBatches(described, last_id - first_id + 1, METADATA_BYTES_MAX, PAGE_ROWS_MAX, SHARED_BYTES_MAX)
 
 
 def decode_files(files: Sequence[tuple[FileBytes, int, Sequence[WholeLeaf]]]) -> list[list[pa.Array] | None]:
-    """All rows of leaves of some files; None for a file that must be read otherwise.
+    """All rows of leaves of some files; None for a file that needs the fallback.
 
-    files  of each buffer, place and number of its bytes, rows before each batch and page table; the lowest id in that;
-           and the leaves
+    files  per file: buffer, position and size of its bytes, rows before each batch and page table; the lowest field id
+           of that table; the leaves
     """
-    wanted = [(*one, [leaf.described(first_id) for leaf in leaves]) for one, first_id, leaves in files]
-    found = _kernels.scan_batches(wanted, PAGE_ROWS_MAX, SHARED_BYTES_MAX)
+    wanted = [(*file_bytes, [leaf.described(first_id) for leaf in leaves]) for file_bytes, first_id, leaves in files]
+    decoded = _kernels.scan_batches(wanted, PAGE_ROWS_MAX, SHARED_BYTES_MAX)
     return [
         None if parts is None else [leaf.build(*part) for leaf, part in zip(leaves, parts, strict=True)]
-        for (_, _, leaves), parts in zip(files, found, strict=True)
+        for (_, _, leaves), parts in zip(files, decoded, strict=True)
     ]

@@ -1,7 +1,7 @@
-"""Rows as the pages of batches of a file of version 0.1 (spec: legacy 0.1, sections 5, 6 and 9).
+"""Writes rows as the pages of batches of a file of version 0.1 (spec: legacy 0.1, sections 5, 6 and 9).
 
-There are no nulls in such a file. They become what reads back as it does from the files of other writers, and nothing
-that Arrow lets lie under them is written:
+Such a file cannot store nulls. Other writers store the values below in their place, and so does this one; bytes that
+Arrow permits under nulls are not written:
 
     fixed width, booleans, fixed-size lists and their items   zeros
     strings, binaries                                         no bytes, which reads as null in a nullable field
@@ -9,7 +9,7 @@ that Arrow lets lie under them is written:
     structs                                                   members as if all of them were null
     dictionaries                                              the first value
 
-`flatten` takes some rows of a column apart once: what follows for each batch of them is slicing.
+`flatten` converts the rows of many batches in one call; each batch is a slice of the result.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Mask: TypeAlias = npt.NDArray[np.bool_] | None
 _WIDTH_MAX: Final = 16  # bytes of the widest value that has statistics
-Placed: TypeAlias = "tuple[int, int, int]"
+PageEntry: TypeAlias = "tuple[int, int, int]"
 """Field id, position in the file and length of a page, as the page table has them."""
 
 
@@ -46,12 +46,12 @@ Placed: TypeAlias = "tuple[int, int, int]"
 class Node:
     """The values of one field that has pages, without nulls.
 
-    kind      as in `FieldPages`; "bits" for booleans and fixed-size lists of these
+    kind      as in `FieldPages`; "bits" for booleans and fixed-size lists of booleans
     offsets   i64[n + 1] of lists and of strings, from any start
-    data      bytes of values; of "bits" a boolean each
-    width     bytes of a value, or of an offset of a list, or booleans of a value
-    array     of a leaf outside of lists its values with their nulls, as statistics see them
-    below     of a list, the fields of its items
+    data      bytes of values; for "bits", one boolean per byte
+    width     bytes per value; of a list, bytes per offset; for "bits", booleans per value
+    array     of a leaf outside of lists: its values with nulls, for the statistics
+    below     of a list: the fields of its items
     """
 
     field_id: int
@@ -62,10 +62,10 @@ class Node:
     array: pa.Array | None = None
     below: list[Node] = member(default_factory=list)
 
-    def pages(self, start: int, end: int, position: int) -> Iterator[tuple[list[Any], Placed]]:
-        """Buffers and place of each page of values `start` to `end`, those below lists included.
+    def pages(self, start: int, end: int, position: int) -> Iterator[tuple[list[Any], PageEntry]]:
+        """Buffers and page table entry of each page of values `start` to `end`, including those below lists.
 
-        position  in the file, where the first of them begins
+        position  file offset of the first page
         """
         count = end - start
         match self.kind:
@@ -92,12 +92,12 @@ class Node:
                 yield [memoryview(table).cast("B")], (self.field_id, position, count + 1)
                 position += table.nbytes
                 for node in self.below:
-                    for buffers, placed in node.pages(int(offsets[0]), int(offsets[-1]), position):
-                        yield buffers, placed
+                    for buffers, entry in node.pages(int(offsets[0]), int(offsets[-1]), position):
+                        yield buffers, entry
                         position += sum(buffer.nbytes for buffer in buffers)
 
     def sums(self, start: int, end: int) -> Iterator[tuple[int, LeafSums]]:
-        """What values `start` to `end` add up to, as they are stored; with the field id, those below lists included."""
+        """Sums of values `start` to `end` as stored, with the field id; includes those below lists."""
         count = end - start
         match self.kind:
             case "none":
@@ -118,99 +118,99 @@ class Node:
         yield self.field_id, LeafSums(count, count, count, hashes)
 
 
-def flatten(field: Field, array: pa.Array, own: pa.Array | None) -> list[Node]:
-    """The nodes of a field's values; a struct has none of its own, but those of its members.
+def flatten(field: Field, array: pa.Array, unmasked: pa.Array | None) -> list[Node]:
+    """The nodes of a field's values; for a struct, those of its members.
 
-    array  of the field's storage type, with keys for dictionaries
-    own    the same without the nulls of structs around it, as statistics count nulls; None inside of lists
+    array     of the field's storage type, with keys for dictionaries
+    unmasked  the array without the nulls of enclosing structs, for null counts in statistics; None inside of lists
     """
     dtype = array.type
     if pa.types.is_struct(dtype):
         nodes = []
         for at, (child, values) in enumerate(zip(field.children, array.flatten(), strict=True)):
-            nodes += flatten(child, values, None if own is None else own.field(at))
+            nodes += flatten(child, values, None if unmasked is None else unmasked.field(at))
         return nodes
     if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
         items, offsets = visible_items(array)
         below = flatten(field.children[0], items, None)
         return [Node(field.id, "list", offsets, width=8 if pa.types.is_large_list(dtype) else 4, below=below)]
-    return [_leaf(field, array, own)]
+    return [_leaf(field, array, unmasked)]
 
 
-def _leaf(field: Field, array: pa.Array, own: pa.Array | None) -> Node:
+def _leaf(field: Field, array: pa.Array, unmasked: pa.Array | None) -> Node:
     dtype = array.type
     if pa.types.is_null(dtype):
         return Node(field.id, "none")
-    seen = own
-    if own is not None and own.null_count < array.null_count and has_statistics(field):
-        seen = _seen(own, array)
+    for_statistics = unmasked
+    if unmasked is not None and unmasked.null_count < array.null_count and has_statistics(field):
+        for_statistics = _as_written(unmasked, array)
     if dtype.id in OFFSET_BYTES:
-        return _strings(field, array, seen)
+        return _strings(field, array, for_statistics)
     data, width, is_bits = _fill_nulls(array, None)
-    return Node(field.id, "bits" if is_bits else "plain", data=data, width=width, array=seen)
+    return Node(field.id, "bits" if is_bits else "plain", data=data, width=width, array=for_statistics)
 
 
-def _seen(own: pa.Array, array: pa.Array) -> pa.Array:
-    """What is written of an array with nulls of structs around it, where it has no nulls of its own: zeros there."""
-    is_text = own.type.id in OFFSET_BYTES
+def _as_written(unmasked: pa.Array, array: pa.Array) -> pa.Array:
+    """The values as written: zeros where only an enclosing struct is null, nulls where the array itself is null."""
+    is_text = unmasked.type.id in OFFSET_BYTES
     zeros = pa.py_buffer(bytes(2 * _WIDTH_MAX))
-    nothing = pa.Array.from_buffers(own.type, 1, [None, zeros, pa.py_buffer(b"")] if is_text else [None, zeros])
-    return pc.if_else(pc.and_(own.is_valid(), array.is_null()), nothing[0], own)
+    zero = pa.Array.from_buffers(unmasked.type, 1, [None, zeros, pa.py_buffer(b"")] if is_text else [None, zeros])
+    return pc.if_else(pc.and_(unmasked.is_valid(), array.is_null()), zero[0], unmasked)
 
 
-def _strings(field: Field, array: pa.Array, seen: pa.Array | None) -> Node:
+def _strings(field: Field, array: pa.Array, for_statistics: pa.Array | None) -> Node:
     if array.null_count:
         offsets = _offsets(array)
         is_null = array.is_null().to_numpy(zero_copy_only=False)
         if np.diff(offsets)[is_null].any():  # bytes under nulls
             array = array.fill_null(pa.array([b""], pa.binary()).cast(array.type)[0])
     data = array.buffers()[2]
-    return Node(field.id, "binary", _offsets(array), b"" if data is None else data, array=seen)
+    return Node(field.id, "binary", _offsets(array), b"" if data is None else data, array=for_statistics)
 
 
 def _offsets(array: pa.Array) -> IntArray:
-    """i64[n + 1], into the bytes of the array."""
+    """i64[n + 1], offsets into the bytes of the array."""
     buffer, width = array.buffers()[1], OFFSET_BYTES[array.type.id]
     if buffer is None or not buffer.size:
         return np.zeros(len(array) + 1, np.int64)
-    found = np.frombuffer(buffer, f"<i{width}", len(array) + 1, array.offset * width)
-    return found.astype(np.int64)
+    offsets = np.frombuffer(buffer, f"<i{width}", len(array) + 1, array.offset * width)
+    return offsets.astype(np.int64)
 
 
-def _fill_nulls(array: pa.Array, is_there: Mask) -> tuple[Any, int, bool]:
-    """Values of fixed width, zero where they are null: bytes, and how many a value has; or booleans.
+def _fill_nulls(array: pa.Array, mask: Mask) -> tuple[Any, int, bool]:
+    """Values of fixed width with zeros for nulls: `(bytes, bytes per value, False)`, or `(booleans, per value, True)`.
 
-    is_there  which values have parents that are not null
+    mask  false for values below a null; None if there are none
     """
     dtype = array.type
     if array.null_count:
         valid = array.is_valid().to_numpy(zero_copy_only=False)
-        is_there = valid if is_there is None else valid & is_there
+        mask = valid if mask is None else valid & mask
     if pa.types.is_fixed_size_list(dtype):
         size = dtype.list_size
         items = array.values.slice(array.offset * size, len(array) * size)
-        data, width, is_bits = _fill_nulls(items, None if is_there is None else np.repeat(is_there, size))
+        data, width, is_bits = _fill_nulls(items, None if mask is None else np.repeat(mask, size))
         return data, width * size, is_bits
     if pa.types.is_boolean(dtype):
         bits = array.fill_null(False) if array.null_count else array
         values = bits.to_numpy(zero_copy_only=False)
-        return (values if is_there is None else values & is_there), 1, True
+        return (values if mask is None else values & mask), 1, True
     try:
         width = dtype.bit_width // 8
     except ValueError:
         raise UnsupportedError(f"files of version 0.1 have no {dtype}") from None
     buffer = array.buffers()[1]
-    if is_there is None or not len(array):
+    if mask is None or not len(array):
         content = (
             b"" if buffer is None else memoryview(buffer)[array.offset * width : (array.offset + len(array)) * width]
         )
         return content, width, False
     values = np.frombuffer(buffer, np.uint8, len(array) * width, array.offset * width).reshape(len(array), width)
-    return np.where(is_there[:, None], values, np.uint8(0)).tobytes(), width, False
+    return np.where(mask[:, None], values, np.uint8(0)).tobytes(), width, False
 
 
 def lost_nulls(field: Field, array: pa.Array, below: str = "") -> Iterator[str]:
-    """Names of fields of an array with nulls that do not come back: all but those of strings, and of type null."""
+    """Names of the fields whose nulls are lost: all but strings, binaries and fields of type null."""
     name, dtype = f"{below}{field.name}", array.type
     if pa.types.is_null(dtype) or dtype.id in OFFSET_BYTES:
         return
@@ -218,8 +218,8 @@ def lost_nulls(field: Field, array: pa.Array, below: str = "") -> Iterator[str]:
         yield name
         return
     if pa.types.is_struct(dtype):
-        for child, one in zip(field.children, array.flatten(), strict=True):
-            yield from lost_nulls(child, one, f"{name}.")
+        for child, member in zip(field.children, array.flatten(), strict=True):
+            yield from lost_nulls(child, member, f"{name}.")
     elif pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
         yield from lost_nulls(field.children[0], array.flatten(), f"{name}.")
     elif pa.types.is_fixed_size_list(dtype) and _has_null_items(array):

@@ -1,4 +1,4 @@
-"""Nulls, least and greatest value of each batch of a column, as files of version 0.1 have them (spec: section 8)."""
+"""Null count, least and greatest value of each batch of a column, for files of version 0.1 (spec: section 8)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lance_io.format.schema import Field
     from lance_io.spans import IntArray
 
-CUT_BYTES: Final = 64  # longer strings are cut to as many, at the border of a character
+CUT_BYTES: Final = 64  # longer strings are cut to this length, at the border of a character
 _NUMBERS: Final = {
     **{f"{kind}{bits}": np.dtype(f"<{kind[0]}{bits // 8}") for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
     "float": np.dtype("<f4"),
@@ -25,16 +25,16 @@ _DECIMAL_LIMIT: Final = 1 << 127
 
 
 def has_statistics(field: Field) -> bool:
-    """Whether there are statistics for a field of this type; those below lists have none."""
+    """Whether a field of this type has statistics. Fields below lists have none."""
     logical = field.logical_type
     return logical in _NUMBERS or logical in _TEXTS or logical == "bool" or logical.startswith("decimal:128:")
 
 
 class ColumnStatistics:
-    """What is known of the batches of one field.
+    """Statistics of the batches of one field.
 
     null_counts           one per batch
-    least, greatest       one per batch: bytes of fixed-width values, a boolean, or a string as bytes, None for nothing
+    least, greatest       one per batch: bytes of fixed-width values, a boolean, or a string as bytes; None for no value
     """
 
     def __init__(self, field: Field) -> None:
@@ -44,7 +44,7 @@ class ColumnStatistics:
         self.greatest: list[Any] = []
 
     def add(self, array: pa.Array, starts: IntArray, ends: IntArray) -> None:
-        """The batches of an array: rows `starts[i]` to `ends[i]` each, one behind the other and none empty."""
+        """Add the batches of an array: contiguous, non-empty rows `starts[i]` to `ends[i]` each."""
         logical = self.field.logical_type
         if logical in _NUMBERS:
             self._add_numbers(array, starts, ends, _NUMBERS[logical])
@@ -67,20 +67,20 @@ class ColumnStatistics:
         low, high = (-np.inf, np.inf) if is_float else (np.iinfo(dtype).min, np.iinfo(dtype).max)
         values = values[: int(ends[-1])]
         is_null = array.is_null().to_numpy(zero_copy_only=False)[: int(ends[-1])]
-        is_out = is_null | np.isnan(values) if is_float else is_null
-        if is_out.any():
-            least = np.minimum.reduceat(np.where(is_out, dtype.type(high), values), starts)
-            greatest = np.maximum.reduceat(np.where(is_out, dtype.type(low), values), starts)
-            nothing = np.add.reduceat(is_out.astype(np.int64), starts) == ends - starts
-            least, greatest = np.where(nothing, dtype.type(low), least), np.where(nothing, dtype.type(high), greatest)
+        is_skipped = is_null | np.isnan(values) if is_float else is_null
+        if is_skipped.any():
+            least = np.minimum.reduceat(np.where(is_skipped, dtype.type(high), values), starts)
+            greatest = np.maximum.reduceat(np.where(is_skipped, dtype.type(low), values), starts)
+            is_empty = np.add.reduceat(is_skipped.astype(np.int64), starts) == ends - starts
+            least, greatest = np.where(is_empty, dtype.type(low), least), np.where(is_empty, dtype.type(high), greatest)
         else:
             least, greatest = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
         if is_float:
             least = np.where(least == 0, dtype.type(-0.0), least)
             greatest = np.where(greatest == 0, dtype.type(0.0), greatest)
         self.null_counts += np.add.reduceat(is_null.astype(np.int64), starts).tolist()
-        self.least += [one.tobytes() for one in least.astype(dtype)]
-        self.greatest += [one.tobytes() for one in greatest.astype(dtype)]
+        self.least += [value.tobytes() for value in least.astype(dtype)]
+        self.greatest += [value.tobytes() for value in greatest.astype(dtype)]
 
 
 def _bool_bounds(batch: pa.Array) -> tuple[bool, bool]:
@@ -91,25 +91,25 @@ def _bool_bounds(batch: pa.Array) -> tuple[bool, bool]:
 
 
 def _decimal_bounds(batch: pa.Array) -> tuple[bytes, bytes]:
-    found = pc.min_max(batch)
-    if not found["min"].is_valid:
+    extremes = pc.min_max(batch)
+    if not extremes["min"].is_valid:
         low, high = -_DECIMAL_LIMIT, _DECIMAL_LIMIT - 1
         return low.to_bytes(16, "little", signed=True), high.to_bytes(16, "little", signed=True)
-    bounds = pa.concat_arrays([pa.repeat(found["min"], 1), pa.repeat(found["max"], 1)])
+    bounds = pa.concat_arrays([pa.repeat(extremes["min"], 1), pa.repeat(extremes["max"], 1)])
     content = bytes(bounds.buffers()[1])
     return content[:16], content[16:32]
 
 
 def _text_bounds(batch: pa.Array, *, is_text: bool) -> tuple[bytes | None, bytes | None]:
-    """Least and greatest string by bytes, cut; the latter is raised where any was cut, and None if it cannot be."""
+    """Least and greatest string by bytes, cut to `CUT_BYTES`; the latter is raised if any string was cut, or None."""
     longest = pc.max(pc.binary_length(batch))
     if not longest.is_valid:
         return None, None
     if longest.as_py() <= CUT_BYTES:
-        found = pc.min_max(batch)
-        return found["min"].as_buffer().to_pybytes(), found["max"].as_buffer().to_pybytes()
+        extremes = pc.min_max(batch)
+        return extremes["min"].as_buffer().to_pybytes(), extremes["max"].as_buffer().to_pybytes()
     as_bytes = batch.cast(pa.large_binary()) if is_text else batch
-    values = [_cut(one, is_text) for one in as_bytes.drop_null().to_pylist()]
+    values = [_cut(value, is_text) for value in as_bytes.drop_null().to_pylist()]
     raised = _raised_text(max(values)) if is_text else _next_value(max(values))
     return min(values), raised
 
@@ -124,7 +124,7 @@ def _cut(value: bytes, is_text: bool) -> bytes:
 
 
 def _next_value(value: bytes) -> bytes | None:
-    """The next value of the same length; None behind the last one."""
+    """The next value of the same length; None for the last one."""
     if value == b"\xff" * len(value):
         return None
     number = int.from_bytes(value, "big") + 1
@@ -132,14 +132,14 @@ def _next_value(value: bytes) -> bytes | None:
 
 
 def _raised_text(value: bytes) -> bytes | None:
-    """The same length of bytes, a higher one at the last place where that is text; None where there is none."""
+    """The next valid text of the same length, raised at the last position possible; None if there is none."""
     changed = bytearray(value)
-    for place in reversed(range(len(value))):
-        for byte in range(value[place] + 1, 0x100):
-            changed[place] = byte
+    for position in reversed(range(len(value))):
+        for byte in range(value[position] + 1, 0x100):
+            changed[position] = byte
             if _is_text(changed):
                 return bytes(changed)
-        changed[place] = value[place]
+        changed[position] = value[position]
     return None
 
 

@@ -1,7 +1,7 @@
-"""From an `ArrayEncoding` message to what reads its values (spec: encodings 2.0, sections 3 to 5).
+"""Opens an `ArrayEncoding` message as a reader of its values (spec: encodings 2.0, sections 3 to 5).
 
 Messages nest: `nullable` around `fixed_size_list` around `nullable` around `flat`. Each becomes an object that reads
-ranges of its values in one or two rounds, checked against the Arrow type that they must have.
+ranges of its values in one or two rounds. It is checked against the Arrow type that the values must have.
 """
 
 from __future__ import annotations
@@ -48,43 +48,43 @@ _VARIABLE_TYPES: Final = (pa.string(), pa.binary(), *WIDE_TYPES)
 
 
 class ArrayEncoding(Protocol):
-    """Values of one type, as some buffers of a page hold them.
+    """Values of one type, stored in some buffers of a page.
 
-    row_bits  bits that each value takes, where they can be read in parts; else None
+    row_bits  bits of each value if parts can be read separately, else None
     """
 
     num_values: int
     row_bits: int | None
 
     def index_ranges(self) -> Ranges | None:
-        """What makes reading faster when it is known, if that is worth a place in the cache."""
+        """Ranges of an index that makes reads faster, if it is worth caching."""
         ...
 
     def load_index(self, fetched: Fetched) -> Any:
-        """That, from its bytes."""
+        """Parse the index from its bytes."""
         ...
 
     def read(self, runs: Runs, index: Any = None) -> Steps[pa.Array]:
         """Some of the values."""
         ...
 
-    def read_indexed(self, runs: Runs, is_again: bool) -> Steps[tuple[pa.Array, Any]]:
-        """Some of the values, in no more rounds, and what `load_index` would give, if that was found on the way.
+    def read_indexed(self, runs: Runs, was_read: bool) -> Steps[tuple[pa.Array, Any]]:
+        """Some of the values in as few rounds as possible, and the index if these rounds contain it.
 
-        is_again  some were read before: what costs more to find out is worth it now
+        was_read  some values were read before, so a larger index pays off now
         """
         ...
 
     def scan(self) -> Steps[pa.Array]:
-        """All of them, in one round."""
+        """All values, in one round."""
         ...
 
 
 class WithNulls:
-    """Values, and a bitmap of those that are there.
+    """Values and a validity bitmap.
 
-    Around strings, which have nulls of their own, it is the bitmap that counts; around dictionaries both do. So pylance
-    reads them; no writer makes them.
+    Around strings, which have nulls of their own, only the bitmap counts; around dictionaries both count. That is how
+    pylance reads them; no writer produces them.
     """
 
     def __init__(self, present: FlatBits, values: ArrayEncoding) -> None:
@@ -95,22 +95,22 @@ class WithNulls:
         self.row_bits = None if bits is None or present.row_bits is None else bits + 1
 
     def index_ranges(self) -> Ranges | None:
-        """That of the values."""
+        """The index of the values."""
         return self.values.index_ranges()
 
     def load_index(self, fetched: Fetched) -> Any:
-        """That of the values."""
+        """The index of the values."""
         return self.values.load_index(fetched)
 
     def read(self, runs: Runs, index: Any = None) -> Steps[pa.Array]:
-        """Some values: the rounds of these, the bitmap in the first of them."""
+        """Some values, in the rounds of `values`; the first of them includes the bitmap."""
         parts: list[Steps[Any]] = [self.present.read_bits(runs), self.values.read(runs, index)]
         (bits, num_set), array = yield from together(parts)
         return self._mask(array, bits, runs.num_values - num_set)
 
-    def read_indexed(self, runs: Runs, is_again: bool) -> Steps[tuple[pa.Array, Any]]:
-        """Some values, and what is found on the way to them."""
-        parts: list[Steps[Any]] = [self.present.read_bits(runs), self.values.read_indexed(runs, is_again)]
+    def read_indexed(self, runs: Runs, was_read: bool) -> Steps[tuple[pa.Array, Any]]:
+        """Some values, and the index that their rounds contain."""
+        parts: list[Steps[Any]] = [self.present.read_bits(runs), self.values.read_indexed(runs, was_read)]
         (bits, num_set), (array, index) = yield from together(parts)
         return self._mask(array, bits, runs.num_values - num_set), index
 
@@ -130,7 +130,7 @@ class WithNulls:
 
 
 def _mask(array: pa.Array, bits: Any, null_count: int) -> pa.Array:
-    """An array, null where a bitmap has no bit, too."""
+    """Add the nulls of a bitmap to an array."""
     if not null_count:
         return array
     if isinstance(array, pa.DictionaryArray):
@@ -145,7 +145,7 @@ def _mask(array: pa.Array, bits: Any, null_count: int) -> pa.Array:
     if pa.types.is_fixed_size_list(array.type):
         children = [array.values]
     elif pa.types.is_struct(array.type):
-        children = [array.field(place) for place in range(array.type.num_fields)]
+        children = [array.field(index) for index in range(array.type.num_fields)]
     elif pa.types.is_null(array.type):
         return array
     buffers = [pa.py_buffer(bits), *([] if children else array.buffers()[1:])]
@@ -153,10 +153,10 @@ def _mask(array: pa.Array, bits: Any, null_count: int) -> pa.Array:
 
 
 def open_array(message: pb.ArrayEncoding, dtype: pa.DataType, num_values: int, buffers: PageBuffers) -> ArrayEncoding:
-    """What reads `num_values` values of an Arrow type.
+    """Open `num_values` values of an Arrow type.
 
-    Raises FormatError for messages that contradict themselves, their buffers or the type, UnsupportedError for
-    encodings that are not part of file version 2.0, by name.
+    Raises FormatError for messages that contradict themselves, their buffers or the type. Raises UnsupportedError for
+    encodings that are not part of file version 2.0, naming the encoding.
     """
     kind = message.WhichOneof("array_encoding")
     match kind:
@@ -185,7 +185,7 @@ def open_array(message: pb.ArrayEncoding, dtype: pa.DataType, num_values: int, b
         case "list":
             raise FormatError(f"a page of lists where values of {dtype} are expected")
         case None:
-            raise FormatError("an array encoding that this release does not know (or an empty message)")
+            raise FormatError("unknown array encoding (or an empty message)")
         case _:
             raise UnsupportedError(f"array encoding {kind!r} is not part of file version 2.0")
 
@@ -202,7 +202,7 @@ def _open_nullable(message: pb.Nullable, dtype: pa.DataType, num_values: int, bu
         case "all_nulls":
             return AllNull(dtype, num_values)
         case _:
-            raise FormatError("a nullable encoding that says nothing about nulls")
+            raise FormatError("a nullable encoding without a kind of nullability")
 
 
 def _bits_of(dtype: pa.DataType) -> int:
@@ -231,7 +231,7 @@ def _open_fixed_size_list(
 
 
 def open_ends(message: pb.ArrayEncoding, num_values: int, buffers: PageBuffers) -> StoredBuffer:
-    """The buffer of ends of values or lists."""
+    """The buffer with the ends of values or lists."""
     if message.WhichOneof("array_encoding") == "nullable" and message.nullable.HasField("no_nulls"):
         message = message.nullable.no_nulls.values
     if message.WhichOneof("array_encoding") != "flat":
@@ -243,7 +243,7 @@ def open_ends(message: pb.ArrayEncoding, num_values: int, buffers: PageBuffers) 
 
 
 def open_binary(message: pb.Binary, dtype: pa.DataType, num_values: int, buffers: PageBuffers) -> Variable:
-    """Strings or bytes."""
+    """Open strings or bytes."""
     if dtype not in _VARIABLE_TYPES:
         raise FormatError(f"values of variable width, which is not how a column of {dtype} is stored")
     if num_values and not message.null_adjustment:
@@ -307,7 +307,7 @@ def _open_packed(message: pb.PackedStruct, dtype: pa.DataType, num_values: int, 
 
 
 def _shape_bits(message: pb.ArrayEncoding) -> int:
-    """Bits of a member of a packed struct; its message is there for its shape only."""
+    """Bits of a member of a packed struct; its message only describes the shape."""
     match message.WhichOneof("array_encoding"):
         case "flat":
             return int(message.flat.bits_per_value)

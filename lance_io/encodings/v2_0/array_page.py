@@ -1,6 +1,6 @@
-"""Pages of version 2.0: an array of the leaf's values, with the structs around it (spec: encodings 2.0, section 2).
+"""Pages of version 2.0: an array of the leaf's values, nested in structs (spec: encodings 2.0, section 2).
 
-Structs have no validity: those above a leaf are there, always. Lists have columns of their own (`list_page.py`).
+Structs have no validity: those above a leaf are never null. Lists have columns of their own (`list_page.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lance_io.encodings.v2_1.page import damage_error
 from lance_io.encodings.values import build_values
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.wire import parse_message
-from lance_io.levels.assemble import chosen, nest
+from lance_io.levels.assemble import nest, select_members
 from lance_io.levels.path import NodeKind
 from lance_io.levels.row_bytes import fixed_bits
 from lance_io.proto import encodings_pb2 as pb
@@ -47,19 +47,19 @@ if TYPE_CHECKING:
     from lance_io.spans import Fetched, IntArray, Ranges, Steps
 
 ENCODING_TYPE: Final = "lance.encodings.ArrayEncoding"
-SHARED_MESSAGE_BYTES_MAX: Final = 256  # most pages of a table have one of few messages; those with symbols are larger
+SHARED_MESSAGE_BYTES_MAX: Final = 256  # pages of a table share few messages; those with symbols are larger
 SHARED_MESSAGES_MAX: Final = 1024
-BORDERS_PER_PIECE: Final = 64  # places where a page may be cut: looking at each of its values takes longer
+BORDERS_PER_PIECE: Final = 64  # candidate cuts, which are faster to examine than all values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArraySource:
-    """One page as its column's metadata describe it.
+    """One page, as its column's metadata describe it.
 
-    num_rows   values of the column in it
+    num_rows   values of the column in the page
     num_bytes  of its buffers
-    message    how they are encoded
-    buffers    those that it may refer to
+    message    the encoding of the values
+    buffers    that the message may refer to
     """
 
     num_rows: int
@@ -69,7 +69,7 @@ class ArraySource:
 
     @classmethod
     def of(cls, page: PageInfo, column_buffers: tuple[tuple[int, int], ...]) -> ArraySource:
-        """Raises FormatError and UnsupportedError."""
+        """The source of a page. Raises FormatError and UnsupportedError."""
         if page.type_name != ENCODING_TYPE:
             raise UnsupportedError(f"page encoding {page.type_name!r}; file version 2.0 uses {ENCODING_TYPE!r}")
         parse = _shared_message if len(page.encoding) <= SHARED_MESSAGE_BYTES_MAX else _message
@@ -85,7 +85,7 @@ _shared_message = lru_cache(maxsize=SHARED_MESSAGES_MAX)(_message)
 
 
 def text_bound(values: ArrayEncoding) -> tuple[int, int]:
-    """Bytes that all values of variable width become at most; how many times what is read of each, 0 if unknown."""
+    """Upper bound of the bytes of all variable-width values; growth factor over the bytes read, 0 if unknown."""
     if isinstance(values, WithNulls):
         return text_bound(values.values)
     offset_bytes = OFFSET_BYTES * values.num_values
@@ -100,7 +100,7 @@ def text_bound(values: ArrayEncoding) -> tuple[int, int]:
 
 
 def structs_around(nodes: Sequence[PathNode], array: pa.Array) -> pa.Array:
-    """An array in the structs on the way to it."""
+    """Wrap an array in the structs on its path."""
     for node in reversed(nodes):
         if node.kind is not NodeKind.STRUCT:
             raise UnsupportedError(f"fields of type {node.field.logical_type!r} are not part of file version 2.0")
@@ -109,7 +109,7 @@ def structs_around(nodes: Sequence[PathNode], array: pa.Array) -> pa.Array:
 
 
 def ends_known(index: PageIndex | None) -> EndsIndex | ItemsIndex | None:
-    """What an index of a page says about its values."""
+    """The ends or items that an index of a page holds."""
     if isinstance(index, LocatedIndex):
         return index.known
     return index if isinstance(index, (EndsIndex, ItemsIndex)) else None
@@ -119,11 +119,11 @@ class ArrayPage(ArrayLayout):
     """One page of a leaf column.
 
     path    of the column
-    above   how many nodes of the path lists have put around it
-    kind    its values, if kernels can take them
+    above   number of path nodes that enclosing lists have already added
+    kind    its values, if kernels support them
     """
 
-    _info: PageInfo  # of a page like another one
+    _info: PageInfo  # of a page that `relocated` returned
 
     def __init__(self, source: ArraySource, path: LeafPath, above: int) -> None:
         self.source = source
@@ -136,7 +136,7 @@ class ArrayPage(ArrayLayout):
         self.join_key = self._join_key()
         self.stride_bytes = 0 if self.kind is None else self.kind.stride_bytes
 
-    # What is found out at once above, and for a page like another one when somebody asks.
+    # Set in the constructor, or computed on first use for a page that `relocated` returned.
 
     @cached_property
     def source(self) -> ArraySource:
@@ -145,50 +145,50 @@ class ArrayPage(ArrayLayout):
 
     @cached_property
     def values(self) -> ArrayEncoding:
-        """How its values are encoded."""
+        """The encoding of the values."""
         source = self.source
         return open_array(source.message, self.path.leaf_type, source.num_rows, source.buffers)
 
     @cached_property
     def kind(self) -> ValuesKind | None:
-        """Its values, if kernels can take them."""
+        """Its values, if kernels support them."""
         return None if self.path.leaf.is_blob or self.path.members is not None else kind_of(self.values)
 
     @cached_property
     def _relative(self) -> tuple[Described, list[tuple[int, int, int]]] | None:
-        """What `whole` is made of, each range as the number of its buffer and the bytes in that."""
+        """The arguments of `whole`, each range as the number of its buffer and the bytes in that buffer."""
         if self.kind is None or self.above or any(node.kind is not NodeKind.STRUCT for node in self.structs):
-            return None  # below lists a page is read with theirs, or only described
-        found = whole_values(self.values, self.kind, self.num_rows, around_leaf(self.structs))
-        if found is None:
+            return None  # below lists, the list's page covers it
+        described = whole_values(self.values, self.kind, self.num_rows, around_leaf(self.structs))
+        if described is None:
             return None
-        places = []
-        for start, end in found[1]:
+        buffer_ranges = []
+        for start, end in described[1]:
             number = self.source.buffers.own_at(start, end)
             if number is None:
                 return None
             at = self.source.buffers.of_page[number][0]
-            places.append((number, start - at, end - at))
-        return found[0], places
+            buffer_ranges.append((number, start - at, end - at))
+        return described[0], buffer_ranges
 
-    def elsewhere(self, page: PageInfo) -> ArrayPage | None:
-        """A page with the same message, rows and sizes of buffers in another place; None where that is not possible."""
+    def relocated(self, page: PageInfo) -> ArrayPage | None:
+        """This page at the offsets of `page`, with equal message, rows and buffer sizes; None if that is impossible."""
         relative = self._relative
         if relative is None:
             return None
-        made = ArrayPage.__new__(ArrayPage)
-        made._info = page
-        made.num_rows = self.num_rows
-        made.num_bytes = self.num_bytes
-        made.path = self.path
-        made.structs = self.structs
-        made.above = self.above
-        made._shape = self._shape
-        made._text_bound = self._text_bound
-        made.join_key = self.join_key
-        made.stride_bytes = self.stride_bytes
-        made._relative = relative
-        return made
+        copy = ArrayPage.__new__(ArrayPage)
+        copy._info = page
+        copy.num_rows = self.num_rows
+        copy.num_bytes = self.num_bytes
+        copy.path = self.path
+        copy.structs = self.structs
+        copy.above = self.above
+        copy._shape = self._shape
+        copy._text_bound = self._text_bound
+        copy.join_key = self.join_key
+        copy.stride_bytes = self.stride_bytes
+        copy._relative = relative
+        return copy
 
     def _join_key(self) -> str | None:
         is_located = not isinstance(self.values, Variable) or self.values.ends.are_few
@@ -197,19 +197,19 @@ class ArrayPage(ArrayLayout):
         return f"array {self.path.array_kind} {self.kind.shape!r}"
 
     @cached_property
-    def whole(self) -> WholeArray | None:  # type: ignore[override]  # found when it is first asked for
-        """The page for the kernel that decodes all of it with others; None where it must be read by itself."""
-        if "source" not in self.__dict__ and self._relative is not None:  # nothing else was asked of it
-            (given, places), offsets = self._relative, self._info.buffer_offsets
-            return WholeArray(*given, [(offsets[at] + start, offsets[at] + end) for at, start, end in places])
+    def whole(self) -> WholeArray | None:  # type: ignore[override]  # computed on first use
+        """The page for the kernel that decodes whole pages together; None if it must be read by itself."""
+        if "source" not in self.__dict__ and self._relative is not None:  # fast path: no message was parsed
+            (described, ranges), offsets = self._relative, self._info.buffer_offsets
+            return WholeArray(*described, [(offsets[at] + start, offsets[at] + end) for at, start, end in ranges])
         if self.kind is None or self.above:
             return None
-        found = whole_values(self.values, self.kind, self.num_rows, around_leaf(self.structs))
-        return None if found is None else WholeArray(*found[0], found[1])
+        parts = whole_values(self.values, self.kind, self.num_rows, around_leaf(self.structs))
+        return None if parts is None else WholeArray(*parts[0], parts[1])
 
     @cached_property
     def _text_bound(self) -> tuple[int, int]:
-        """Bytes that all values of variable width become at most, and how many times the bytes of each that is."""
+        """See `text_bound`."""
         return text_bound(self.values)
 
     def decoded_bound(self, num_slots: int, data_bytes: int, *, usual: bool) -> int:
@@ -218,32 +218,32 @@ class ArrayPage(ArrayLayout):
         if bits is not None:
             return num_slots * bits // 8
         total, growth = self._text_bound
-        if growth:  # values that can be read one by one
+        if growth:  # values can be read separately
             return min(total, min(growth, FSST_USUALLY if usual else growth) * data_bytes + OFFSET_BYTES * num_slots)
         if usual and isinstance(self.values, DictionaryValues):
             return num_slots * (total // max(1, self.num_rows * self.values.items.num_values) + OFFSET_BYTES)
         return total if self.is_compressed else total * num_slots // max(1, self.num_rows)
 
     @cached_property
-    def items_at(self) -> tuple[int, int] | None:  # type: ignore[override]  # found when it is first asked for
+    def items_range(self) -> tuple[int, int] | None:  # type: ignore[override]  # computed on first use
         """See `ArrayLayout`."""
         if not isinstance(self.values, DictionaryValues) or self.values.item_width is None:
             return None
-        places = self.source.buffers.of_page
-        start, end = min(at for at, _ in places), max(at + size for at, size in places)
+        buffers = self.source.buffers.of_page
+        start, end = min(at for at, _ in buffers), max(at + size for at, size in buffers)
         return (start, end) if end - start <= 2 * self.num_bytes else None
 
     def longest_item(self, data: memoryview) -> int:
         """See `ArrayLayout`."""
-        assert self.items_at is not None and isinstance(self.values, DictionaryValues), "see items_at"
+        assert self.items_range is not None and isinstance(self.values, DictionaryValues), "see items_range"
         try:
-            return self.values.longest_item(data, self.items_at[0])
+            return self.values.longest_item(data, self.items_range[0])
         except DamagedError as error:
             raise damage_error(error) from None
 
     @property
     def row_bits(self) -> int | None:
-        """Bits of a row, where rows can be read in any parts."""
+        """Bits of a row, if any parts of the rows can be read separately."""
         return self.values.row_bits
 
     @property
@@ -252,18 +252,18 @@ class ArrayPage(ArrayLayout):
         return isinstance(self.values, Variable) and bool(self.values.data.scheme)
 
     def index_ranges(self) -> Ranges | None:
-        """Ends of strings, items of a dictionary, where they are few."""
+        """Ranges of the ends of strings or the items of a dictionary, if they are few."""
         return self.values.index_ranges()
 
     def load_index(self, fetched: Fetched) -> LocatedIndex:
-        """That of the values."""
+        """The index of the values."""
         try:
             return self.locate(self.values.load_index(fetched))
         except DamagedError as error:
             raise damage_error(error) from None
 
     def locate(self, index: EndsIndex | ItemsIndex | None) -> LocatedIndex:
-        """What is known of the values, and the page for kernels, if they take it."""
+        """The index with the page for kernels, if they support it."""
         if self.kind is None or self.join_key is None or (index is None and not self.kind.row_bits):
             return LocatedIndex(index, None)
         try:
@@ -272,18 +272,18 @@ class ArrayPage(ArrayLayout):
             raise damage_error(error) from None
 
     def build(self, leaf: Leaf) -> pa.Array:
-        """The nested array over rows of this page that kernels decoded, and of pages with the same `join_key`."""
+        """Nest rows of this page, or of pages with the same `join_key`, that kernels decoded."""
         return nest(self.path, self.leaf_array(leaf), leaf[2])
 
     def leaf_array(self, leaf: Leaf) -> pa.Array:
-        """The array of the leaf."""
-        assert self._shape is not None, "kernels decode no other pages"
+        """The leaf array over values that kernels decoded."""
+        assert self._shape is not None, "kernels decode only pages with a kind"
         num_items, values, layers = leaf
         _, bitmap, null_count, _ = layers[0]
         return build_values(self.path.leaf_type, self._shape, values, num_items, bitmap, null_count)
 
     def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
-        """The selected rows: one round; two for strings whose ends are not known."""
+        """The selected rows: one round, or two for strings whose ends are unknown."""
         try:
             array = yield from self.values.read(Runs.of(selection), ends_known(index))
         except DamagedError as error:
@@ -291,7 +291,7 @@ class ArrayPage(ArrayLayout):
         return self._nest(array)
 
     def cut(self, start: int, end: int, piece_bytes: int, known: PageIndex | None) -> Steps[PageCuts | None]:
-        """Anywhere where values have one width, else at any value, known from all ends (one round)."""
+        """Anywhere if values have one width, else at any value, from all ends (one round)."""
         if self.row_bits is not None:
             num_bytes = self.row_bits * (end - start) // 8
             slots = even_borders(start, end, max(1, num_bytes // max(1, piece_bytes)))
@@ -301,13 +301,13 @@ class ArrayPage(ArrayLayout):
             return (yield from cut_by_ends(ends, self.num_bytes, start, end, piece_bytes, known))
         return None
 
-    def read_indexed(self, selection: RowSelection, *, is_again: bool) -> Steps[tuple[pa.Array, PageIndex | None]]:
-        """The selected rows, in as many rounds, and the index, which is found on the way."""
+    def read_indexed(self, selection: RowSelection, *, was_read: bool) -> Steps[tuple[pa.Array, PageIndex | None]]:
+        """The selected rows in as many rounds as `read` needs, and the index that these rounds contain."""
         try:
-            array, index = yield from self.values.read_indexed(Runs.of(selection), is_again)
+            array, index = yield from self.values.read_indexed(Runs.of(selection), was_read)
         except DamagedError as error:
             raise damage_error(error) from None
-        is_open = index is None and not is_again and self.index_ranges() is not None
+        is_open = index is None and not was_read and self.index_ranges() is not None
         return self._nest(array), None if is_open else self.locate(index)
 
     def scan(self) -> Steps[pa.Array]:
@@ -322,17 +322,17 @@ class ArrayPage(ArrayLayout):
         if self.path.leaf.is_blob:
             array = _descriptors(array)
         if self.path.members is not None:
-            array = chosen(self.path.members, array, self.path.nodes[-1].arrow_type)
+            array = select_members(self.path.members, array, self.path.nodes[-1].arrow_type)
         return structs_around(self.structs, array)
 
     def describe(self) -> PageDescription:
-        """Layout, encodings, sizes."""
+        """A readable description: layout, encodings, sizes."""
         layout = "blob" if self.path.leaf.is_blob else "array"
         return PageDescription(layout, str(self.values), self.num_rows, self.num_bytes)
 
 
 def _descriptors(stored: pa.Array) -> pa.Array:
-    """Where blobs lie, of which those that are null have the position 1 and no size (spec: 5.11)."""
+    """Blob descriptors; stored null blobs have position 1 and size 0 (spec: 5.11)."""
     if stored.null_count == len(stored):
         return stored
     position = stored.field(0).to_numpy()
@@ -351,7 +351,7 @@ def _descriptors(stored: pa.Array) -> pa.Array:
 
 
 class HeaderPage:
-    """The page of a column that holds no values: the header of a struct. It is described, never read."""
+    """The page of a struct's header column, which holds no values. It is described, never read."""
 
     def __init__(self, source: ArraySource) -> None:
         self.source = source
@@ -361,12 +361,12 @@ class HeaderPage:
             raise FormatError(f"the header of structs stored as {source.message.WhichOneof('array_encoding')!r}")
 
     def describe(self) -> PageDescription:
-        """Layout and sizes."""
+        """A readable description: layout and sizes."""
         return PageDescription("struct", "none", self.num_rows, self.num_bytes)
 
 
 def even_borders(start: int, end: int, num_parts: int) -> IntArray:
-    """Slots `start` to `end` in about equal parts."""
+    """Borders that divide slots `start` to `end` into about equal parts."""
     parts: Any = np.arange(num_parts + 1, dtype=np.int64)
     borders: IntArray = start + (end - start) * parts // num_parts
     return borders
@@ -375,17 +375,17 @@ def even_borders(start: int, end: int, num_parts: int) -> IntArray:
 def cut_by_ends(
     ends: Ends, num_bytes: int, start: int, end: int, piece_bytes: int, known: PageIndex | None
 ) -> Steps[PageCuts | None]:
-    """Cut at any value, by all ends; None where these are compressed.
+    """Cut at any value, by all ends; None if the ends are compressed.
 
     num_bytes  of the page
-    known      its index, where somebody has read it before
+    known      the page's index, if it was read before
     """
     if ends.buffer.scheme:
         return None
     index = ends_known(known)
     if not isinstance(index, EndsIndex):
         index = yield from ends.read_all()
-    bytes_per_end = num_bytes / max(1, ends.end_max)  # of the items or bytes, those of the ends counted in
+    bytes_per_end = num_bytes / max(1, ends.end_max)  # of items or bytes, including the ends
     num_borders = BORDERS_PER_PIECE * max(1, num_bytes // max(1, piece_bytes))
     slots = even_borders(start, end, min(num_borders, max(1, end - start)))
     offsets = (ends.borders(index, slots) * bytes_per_end).astype(np.int64)

@@ -1,6 +1,6 @@
-"""Buffers of a page of version 2.0, and the rows wanted of it (spec: encodings 2.0, section 4 and 5.1).
+"""Buffers of a page of version 2.0, and runs of selected rows (spec: encodings 2.0, sections 4 and 5.1).
 
-A buffer is read in part, unless it is compressed: then all of it is read and decompressed, whatever is wanted.
+A buffer is read in part. A compressed buffer is always read and decompressed as a whole.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray, Purpose, Steps
 
 SCHEMES: Final = {"lz4": 1, "zstd": 2}  # as kernels number them
-ALIGNMENT_BYTES_MAX: Final = 8  # Arrow's own kernels want values at multiples of their width, up to this
+ALIGNMENT_BYTES_MAX: Final = 8  # Arrow's kernels need values aligned to their width, up to this
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Runs:
-    """Values wanted of an array: ascending, disjoint ranges of neighbours.
+    """Selected values of an array: ascending, disjoint ranges.
 
     starts, ends  i64[n]
-    num_values    sum of their lengths
+    num_values    sum of the range lengths
     """
 
     starts: IntArray
@@ -44,7 +44,7 @@ class Runs:
 
     @classmethod
     def of(cls, selection: RowSelection) -> Runs:
-        """Selected rows; single ones that are neighbours become one run."""
+        """Selected rows; neighbouring single rows become one run."""
         starts, ends = selection.starts, selection.ends
         if ends is not None:
             return cls(starts, ends, selection.num_rows)
@@ -62,7 +62,7 @@ class Runs:
         return counts
 
     def scale(self, slots_per_value: int) -> Runs:
-        """The slots of these values, where each has several."""
+        """The slots of these values, if each has several."""
         return Runs(self.starts * slots_per_value, self.ends * slots_per_value, self.num_values * slots_per_value)
 
 
@@ -70,9 +70,9 @@ class Runs:
 class StoredBuffer:
     """One buffer of the file.
 
-    offset_bytes, size_bytes  where it lies
-    scheme                    how it is compressed, as kernels number it; 0 for not at all
-    plain_bytes               its size without compression, at least; what is beyond is not looked at
+    offset_bytes, size_bytes  its range in the file
+    scheme                    compression, numbered as in the kernels; 0 for none
+    plain_bytes               minimum decompressed size; bytes beyond it are ignored
     """
 
     offset_bytes: int
@@ -83,7 +83,7 @@ class StoredBuffer:
     def fetch(
         self, starts: IntArray, ends: IntArray, *, purpose: Purpose = "data", keep: bool = False
     ) -> Steps[Fetched]:
-        """Byte ranges of it, counted without compression; all within `plain_bytes`. One round."""
+        """Byte ranges of the decompressed buffer, all within `plain_bytes`. One round."""
         if not self.scheme:
             offset = self.offset_bytes
             return (yield Ranges(starts + offset, ends + offset, purpose, keep))
@@ -91,14 +91,14 @@ class StoredBuffer:
         return Fetched(self.inflate(whole.piece(0, self.size_bytes)), starts)
 
     def inflate(self, stored: memoryview) -> memoryview:
-        """All of its bytes without compression, of which there is one."""
+        """Decompress a buffer that has a scheme."""
         data = _kernels.inflate(stored, self.scheme, self.plain_bytes)
         if data.nbytes < self.plain_bytes:
             raise FormatError(f"a compressed buffer holds {data.nbytes} bytes; its values take {self.plain_bytes}")
         return memoryview(data)
 
     def fetch_all(self, *, purpose: Purpose = "data", keep: bool = True) -> Steps[memoryview]:
-        """All of its `plain_bytes`. One round."""
+        """All `plain_bytes` of it. One round."""
         start, end = np.zeros(1, dtype=np.int64), np.array([self.plain_bytes], dtype=np.int64)
         fetched = yield from self.fetch(start, end, purpose=purpose, keep=keep)
         return fetched.piece(0, self.plain_bytes)
@@ -108,9 +108,9 @@ class StoredBuffer:
 
 
 def gather(fetched: Fetched, lengths: IntArray, alignment_bytes: int = 1) -> Any:
-    """Ranges that were fetched, back to back, as a buffer for Arrow: without a copy if it is a single one.
+    """Join fetched ranges into a buffer for Arrow; a single range is zero-copy.
 
-    alignment_bytes  what the address must be a multiple of
+    alignment_bytes  required alignment of the address
     """
     if len(lengths) == 1:
         buffer = pa.py_buffer(fetched.piece(0, int(lengths[0])))
@@ -121,34 +121,37 @@ def gather(fetched: Fetched, lengths: IntArray, alignment_bytes: int = 1) -> Any
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PageBuffers:
-    """The buffers that messages of a page refer to by number: its own and those of its column, each as (offset, size)
-    in bytes.
+    """The buffers that a page's messages refer to by number: those of the page and of its column.
+
+    Each is `(offset, size)` in bytes.
     """
 
     of_page: tuple[tuple[int, int], ...]
     of_column: tuple[tuple[int, int], ...]
 
     def own_at(self, start: int, end: int) -> int | None:
-        """The number of the page's only buffer that these bytes of the file are in; None where there is not one."""
-        found = [number for number, (at, size) in enumerate(self.of_page) if at <= start and end <= at + size]
-        return found[0] if len(found) == 1 else None
+        """The number of the only buffer of the page that contains these file bytes; None if none or several do."""
+        matches = [number for number, (at, size) in enumerate(self.of_page) if at <= start and end <= at + size]
+        return matches[0] if len(matches) == 1 else None
 
     def resolve(self, buffer: pb.Buffer, plain_bytes: int, compression: pb.Compression | None = None) -> StoredBuffer:
-        """The buffer of a message. Raises FormatError where it is missing or too small, UnsupportedError for a
-        compression that nobody reads and for buffers of the file.
+        """The buffer of a message.
 
-        plain_bytes  that its values take
+        Raises FormatError if it is missing or too small, UnsupportedError for an unknown compression and for file
+        buffers.
+
+        plain_bytes  size of its values
         """
         if buffer.buffer_type == pb.BUFFER_TYPE_FILE:
             raise UnsupportedError("a page that refers to buffers of the file, which no release reads")
         if buffer.buffer_type not in (pb.BUFFER_TYPE_PAGE, pb.BUFFER_TYPE_COLUMN):
             raise UnsupportedError(f"a page that refers to buffers of kind {buffer.buffer_type}")
         is_own = buffer.buffer_type == pb.BUFFER_TYPE_PAGE
-        places = self.of_page if is_own else self.of_column
-        if buffer.buffer_index >= len(places):
+        candidates = self.of_page if is_own else self.of_column
+        if buffer.buffer_index >= len(candidates):
             owner = "page" if is_own else "column"
-            raise FormatError(f"buffer {buffer.buffer_index} of a {owner} that has {len(places)}")
-        offset, size = places[buffer.buffer_index]
+            raise FormatError(f"buffer {buffer.buffer_index} of a {owner} that has {len(candidates)}")
+        offset, size = candidates[buffer.buffer_index]
         scheme = 0 if compression is None else _scheme(compression.scheme)
         if plain_bytes > (I64_MAX if scheme else size):
             raise FormatError(f"a buffer of {size} bytes; its values take {plain_bytes}")

@@ -1,9 +1,9 @@
 """Pages with a dictionary of their own (spec: encodings 2.0, 5.6).
 
     string field      u8 codes: 0 is null, k is item k - 1. The page becomes plain strings
-    dictionary field  indices of the field's key type; a null points at an item that is null
+    dictionary field  indices of the field's key type; a null row has the index of a null item
 
-Reading any value needs all items: they are the page's index.
+Reading any value needs all items, so the items are the page's index.
 """
 
 from __future__ import annotations
@@ -43,24 +43,26 @@ class ItemsIndex:
 
 
 def _look_up_strings(codes: Any, items: pa.Array) -> pa.Array:
-    """The strings that codes stand for, of which 0 is null: one kernel call."""
+    """Replace codes by strings in one kernel call; code 0 is null."""
     width = OFFSET_BYTES[items.type.id]
     _, offsets, data = items.buffers()
     table = memoryview(offsets)[items.offset * width : (items.offset + len(items) + 1) * width] if len(items) else None
-    found = _kernels.look_up_codes(codes, bytes(width) if table is None else table, data or b"", width == 8)
-    buffers = [None if each is None else pa.py_buffer(each) for each in (found[2], found[0], found[1])]
-    return pa.Array.from_buffers(items.type, len(codes), buffers, found[3])
+    (new_offsets, new_data, bitmap, null_count) = _kernels.look_up_codes(
+        codes, bytes(width) if table is None else table, data or b"", width == 8
+    )
+    buffers = [None if each is None else pa.py_buffer(each) for each in (bitmap, new_offsets, new_data)]
+    return pa.Array.from_buffers(items.type, len(codes), buffers, null_count)
 
 
 def _index(items: pa.Array) -> ItemsIndex:
-    """Items in memory of their own: bytes that were fetched are part of more, and may be reused."""
+    """Copy items into their own memory: fetched buffers are larger and may be reused."""
     return ItemsIndex(pa.concat_arrays([items, items.slice(0, 0)]))
 
 
 class DictionaryValues:
-    """Codes, and the items that they stand for.
+    """Codes, and the dictionary items that they refer to.
 
-    codes  as integers; nulls around them are tolerated
+    codes  integers; surrounding nulls are accepted
     items  the dictionary
     """
 
@@ -73,11 +75,11 @@ class DictionaryValues:
 
     @property
     def item_width(self) -> int | None:
-        """Bytes of each offset of the items, where rows become text."""
+        """Offset width of the items in bytes, if rows become text."""
         return None if pa.types.is_dictionary(self.dtype) else OFFSET_BYTES.get(self.dtype.id)
 
     def longest_item(self, data: memoryview, start: int) -> int:
-        """Bytes of the longest item; `data` lies at byte `start` of the file, and has them."""
+        """Bytes of the longest item; `data` starts at byte `start` of the file and contains the items."""
         scan = self.items.scan()
         wanted = next(scan)
         if int(wanted.starts.min()) < start or int(wanted.ends.max()) > start + len(data):
@@ -90,7 +92,7 @@ class DictionaryValues:
         raise AssertionError("all items are read in one round")
 
     def index_ranges(self) -> Ranges | None:
-        """The buffers of the items, unless they are too large to keep."""
+        """Ranges of the items, unless they are too large to cache."""
         ranges = next(self.items.scan(), None)
         if ranges is None or ranges.num_bytes > ITEMS_KEPT_BYTES_MAX:
             return None
@@ -108,15 +110,15 @@ class DictionaryValues:
         raise AssertionError("all items are read in one round")
 
     def read(self, runs: Runs, index: Any = None) -> Steps[pa.Array]:
-        """Some values: as many rounds as the codes take, and those of the items beside them without an index."""
+        """Some values, in the rounds of the codes; without an index, the items are read in parallel."""
         if isinstance(index, ItemsIndex):
             codes = yield from self.codes.read(runs)
             return self._decode(codes, index.items)
         codes, items = yield from together([self.codes.read(runs), self.items.scan()])
         return self._decode(codes, items)
 
-    def read_indexed(self, runs: Runs, is_again: bool) -> Steps[tuple[pa.Array, ItemsIndex | None]]:
-        """Some values, and all items, unless they are too large to keep."""
+    def read_indexed(self, runs: Runs, was_read: bool) -> Steps[tuple[pa.Array, ItemsIndex | None]]:
+        """Some values and all items; no index if the items are too large to cache."""
         codes, items = yield from together([self.codes.read(runs), self.items.scan()])
         return self._decode(codes, items), _index(items) if items.nbytes <= ITEMS_KEPT_BYTES_MAX else None
 
@@ -137,21 +139,21 @@ class DictionaryValues:
         if len(numbers) and int(numbers.max()) > len(items):
             raise FormatError(f"code {int(numbers.max())} in a page whose dictionary has {len(items)} items")
         nulls = numbers == 0 if is_null is None else (numbers == 0) | is_null
-        places = np.where(nulls, 0, numbers.astype(np.int64) - 1)
-        return items.take(pa.array(places, mask=nulls) if nulls.any() else pa.array(places))
+        positions = np.where(nulls, 0, numbers.astype(np.int64) - 1)
+        return items.take(pa.array(positions, mask=nulls) if nulls.any() else pa.array(positions))
 
     def _look_up(self, numbers: Any, is_null: Any, items: pa.Array) -> pa.Array:
-        """An array over the items that are there: those that are null make null rows."""
+        """A dictionary array over the valid items: indices of null items become null rows."""
         if len(numbers):
             low, high = int(numbers.min()), int(numbers.max())
             if low < 0 or high >= len(items):
                 raise FormatError(f"index {low if low < 0 else high} in a page whose dictionary has {len(items)} items")
         if items.null_count and len(numbers):
             is_item = items.is_valid().to_numpy(zero_copy_only=False)
-            places: IntArray = np.cumsum(is_item) - 1
+            positions: IntArray = np.cumsum(is_item) - 1
             nulls = ~is_item[numbers]
             is_null = nulls if is_null is None else nulls | is_null
-            numbers = np.where(is_null, 0, places[numbers])
+            numbers = np.where(is_null, 0, positions[numbers])
         if items.null_count:
             items = items.drop_null()
         key = self.dtype.index_type

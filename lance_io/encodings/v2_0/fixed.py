@@ -1,6 +1,6 @@
-"""Values of one width (spec: encodings 2.0, 5.1, 5.3, 5.8, 5.9): flat, bits, bit-packed, lists of a fixed size, rows.
+"""Values of fixed width (spec: encodings 2.0, 5.1, 5.3, 5.8, 5.9): flat, bits, bit-packed, fixed-size lists, rows.
 
-Each class reads ranges of values in one round, and computes in one kernel call.
+Each class reads ranges of values in one round and decodes them in one kernel call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GROUP: Final = 1024  # values that FastLanes packs together
 
 
 class FixedValues:
-    """What all of them have in common: no index, and a whole array that is read as any part of it."""
+    """Base of all fixed-width values: no index, and a whole array is one run."""
 
     num_values: int
     row_bits: int | None
@@ -36,16 +36,16 @@ class FixedValues:
         """All values."""
         return self.read(Runs.all(self.num_values))
 
-    def read_indexed(self, runs: Runs, is_again: bool) -> Steps[tuple[pa.Array, Any]]:
-        """Some values; there is nothing to remember."""
+    def read_indexed(self, runs: Runs, was_read: bool) -> Steps[tuple[pa.Array, Any]]:
+        """Some values; there is no index."""
         return (yield from self.read(runs)), None
 
     def index_ranges(self) -> Ranges | None:
-        """None: values are found by their number."""
+        """None: positions follow from the number of a value."""
         return None
 
     def load_index(self, fetched: Fetched) -> Any:
-        """There is none."""
+        """Never called, because `index_ranges` returns None."""
         raise AssertionError("values of one width have no index")
 
 
@@ -60,7 +60,7 @@ class Flat(FixedValues):
         self.row_bits = None if buffer.scheme else 8 * width_bytes
 
     def read(self, runs: Runs, index: Any = None) -> Steps[pa.Array]:
-        """Some values; a single range of them is the fetched bytes themselves."""
+        """Some values; zero-copy for a single range."""
         data = yield from self.read_bytes(runs)
         return pa.Array.from_buffers(self.dtype, runs.num_values, [None, data], 0)
 
@@ -76,7 +76,7 @@ class Flat(FixedValues):
 
 
 class FlatBits(FixedValues):
-    """Values of one bit: booleans, and which values are there."""
+    """Values of one bit: booleans and validity."""
 
     def __init__(self, num_values: int, buffer: StoredBuffer) -> None:
         self.num_values = num_values
@@ -89,7 +89,7 @@ class FlatBits(FixedValues):
         return pa.Array.from_buffers(pa.bool_(), runs.num_values, [None, pa.py_buffer(bits)], 0)
 
     def read_bits(self, runs: Runs) -> Steps[tuple[Any, int]]:
-        """Some of them as a bitmap, and how many are set."""
+        """Some bits as a bitmap, and the number of set bits."""
         first_bytes = runs.starts >> 3
         fetched = yield from self.buffer.fetch(first_bytes, (runs.ends + 7) >> 3)
         return _kernels.gather_bits(fetched.buffer, fetched.offsets, runs.starts & 7, runs.counts)
@@ -131,7 +131,7 @@ class BitPacked(FixedValues):
 
 
 class GroupPacked(FixedValues):
-    """Integers that are not negative, as FastLanes groups of 1024 (experimental writers)."""
+    """Non-negative integers in FastLanes groups of 1024 (experimental writers)."""
 
     def __init__(self, dtype: pa.DataType, num_values: int, packed_bits: int, buffer: StoredBuffer) -> None:
         self.dtype = dtype
@@ -141,7 +141,7 @@ class GroupPacked(FixedValues):
         self.row_bits = packed_bits
 
     def read(self, runs: Runs, index: Any = None) -> Steps[pa.Array]:
-        """Some values, out of the groups that hold them."""
+        """Some values, unpacked from their groups."""
         group_bytes = GROUP // 8 * self.packed_bits
         first_groups = runs.starts // GROUP
         end_groups = np.where(runs.ends > runs.starts, -(-runs.ends // GROUP), first_groups)
@@ -179,7 +179,7 @@ class FixedSizeLists(FixedValues):
 
 
 class PackedRows(FixedValues):
-    """Structs whose members of fixed width lie side by side in one buffer."""
+    """Structs whose fixed-width members are adjacent in one buffer."""
 
     def __init__(self, dtype: pa.StructType, num_values: int, buffer: StoredBuffer) -> None:
         self.dtype = dtype
@@ -194,10 +194,10 @@ class PackedRows(FixedValues):
         count, start, members = runs.num_values, 0, []
         if not count:
             return pa.array([], self.dtype)
-        for place, width in enumerate(self.widths):
+        for index, width in enumerate(self.widths):
             shape: Any = {"names": ["m"], "formats": [f"V{width}"], "offsets": [start], "itemsize": sum(self.widths)}
             values = np.frombuffer(data, dtype=np.dtype(shape), count=count)["m"]
-            members.append(_member(self.dtype.field(place).type, count, np.ascontiguousarray(values)))
+            members.append(_member(self.dtype.field(index).type, count, np.ascontiguousarray(values)))
             start += width
         return pa.Array.from_buffers(self.dtype, count, [None], 0, children=members)
 
@@ -207,7 +207,7 @@ class PackedRows(FixedValues):
 
 def member_widths(dtype: pa.StructType) -> list[int]:
     """Bytes of each member of a packed struct. Raises UnsupportedError for members that are not whole bytes."""
-    return [width_of(dtype.field(place).type) for place in range(dtype.num_fields)]
+    return [width_of(dtype.field(index).type) for index in range(dtype.num_fields)]
 
 
 def width_of(dtype: pa.DataType) -> int:
@@ -231,7 +231,7 @@ def _member(dtype: pa.DataType, count: int, data: Any) -> pa.Array:
 
 
 class EmptyStructs(FixedValues):
-    """Structs without members, which take no bytes: they are there."""
+    """Structs without members, which take no bytes and are never null."""
 
     def __init__(self, dtype: pa.DataType, num_values: int) -> None:
         if not pa.types.is_struct(dtype) or dtype.num_fields:
@@ -241,7 +241,7 @@ class EmptyStructs(FixedValues):
         self.row_bits = None
 
     def read(self, runs: Runs, index: Any = None) -> Steps[pa.Array]:
-        """As many as wanted; no round."""
+        """The requested number of structs; no round."""
         yield from ()
         return pa.Array.from_buffers(self.dtype, runs.num_values, [None], 0)
 
@@ -258,7 +258,7 @@ class AllNull(FixedValues):
         self.row_bits = 0
 
     def read(self, runs: Runs, index: Any = None) -> Steps[pa.Array]:
-        """As many as wanted; no round."""
+        """The requested number of nulls; no round."""
         yield from ()
         return pa.nulls(runs.num_values, self.dtype)
 

@@ -1,12 +1,12 @@
-"""Lists of version 2.0: where each ends in a column of its own, the items in the columns behind (spec: 5.4).
+"""Lists of version 2.0: their ends in one column, the items in the columns after it (spec: 5.4).
 
     offsets   u64 for each list: its end among the items of the page, plus `null_offset_adjustment` if it is null
     items     values, or further lists; their pages need not begin where those of the lists do
 
-So a leaf below lists is read through a chain of columns. Its rows are those of the outermost one, and its pages are
-that one's, too: what reads a page of lists goes on to whatever pages hold their items. All rows of a page take one
-round, as the page says how many items it has; some of them one more for each level of lists. What is worth knowing of
-small pages of items (ends of strings, items of a dictionary, bytes that are compressed) is known with the ends.
+So a leaf below lists is read through a chain of columns. Its rows and pages are those of the outermost list: reading a
+page of lists goes on to the pages that hold the items. All rows of a page take one round, because the page has the
+number of its items. Some rows take one more round per level of lists. The indexes of small item pages (ends of strings,
+items of a dictionary, compressed bytes) are fetched together with the ends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lance_io.encodings.v2_0.variable import ENDS_KEPT_BYTES_MAX, ENDS_READ_BYTE
 from lance_io.encodings.v2_0.whole import whole_lists
 from lance_io.encodings.v2_1.page import damage_error
 from lance_io.errors import FormatError
-from lance_io.format.error_context import REFUSALS, Refused, place_error
+from lance_io.format.error_context import FILE_ERRORS, FileError, add_location
 from lance_io.levels.assemble import nest
 from lance_io.levels.item_lists import with_nulls
 from lance_io.levels.join import join_arrays
@@ -52,18 +52,18 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray, Ranges, Steps
 
 
-PAGES_KNOWN_MAX: Final = 4  # of items of one page of lists, and so many bytes of their indexes: see `variable.py`
-KNOWN_BYTES_MAX: Final = ENDS_KEPT_BYTES_MAX + PLAIN_KEPT_BYTES_MAX
-_NOTHING_KNOWN: Final[Mapping[int, Any]] = MappingProxyType({})
+INDEXED_PAGES_MAX: Final = 4  # item pages per page of lists whose indexes are cached
+INDEX_BYTES_MAX: Final = ENDS_KEPT_BYTES_MAX + PLAIN_KEPT_BYTES_MAX
+_NO_INDEXES: Final[Mapping[int, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Items:
-    """The column that the items of lists are in.
+    """The column that holds the items of lists.
 
-    where       the column for messages
+    where       the column's name in messages
     row_starts  i64[pages + 1], items before each of its pages
-    pages       these
+    pages       its pages
     dtype       of the items
     """
 
@@ -74,18 +74,16 @@ class Items:
 
     @property
     def num_items(self) -> int:
-        """All of them."""
+        """Number of items in all pages."""
         return int(self.row_starts[-1])
 
-    def read(
-        self, starts: IntArray, ends: IntArray, known: Mapping[int, PageIndex] = _NOTHING_KNOWN
-    ) -> Steps[pa.Array]:
-        """Ranges of items, ascending and disjoint. Raises FormatError where they are not there, naming the page.
+    def read(self, starts: IntArray, ends: IntArray, known: Mapping[int, PageIndex] = _NO_INDEXES) -> Steps[pa.Array]:
+        """Ranges of items, ascending and disjoint. Raises FormatError for missing items, naming the page.
 
         known  indexes of pages
         """
-        there = ends > starts
-        starts, ends = starts[there], ends[there]
+        is_filled = ends > starts
+        starts, ends = starts[is_filled], ends[is_filled]
         if not len(starts):
             return pa.array([], self.dtype)
         if int(ends[-1]) > self.num_items:
@@ -111,36 +109,37 @@ class Items:
                 return (yield from page.scan())
             selection = RowSelection(*of_page, int((of_page[1] - of_page[0]).sum()))
             return (yield from page.read(known, selection))
-        except REFUSALS as error:
-            raise self._place(error, number) from error.__cause__
+        except FILE_ERRORS as error:
+            raise self._with_page(error, number) from error.__cause__
 
-    def _place(self, error: Refused, number: int) -> Refused:
-        return place_error(error, f"{self.where}, page {number}")
+    def _with_page(self, error: FileError, number: int) -> FileError:
+        return add_location(error, f"{self.where}, page {number}")
 
     def index_ranges(self, start: int, end: int) -> dict[int, Ranges]:
-        """What is worth knowing of pages with the items `start` to `end`, by number: nothing, unless it is little."""
-        found: dict[int, Ranges] = {}
+        """Index ranges of the pages with the items `start` to `end`, by page number; empty if they are too large."""
+        ranges_by_page: dict[int, Ranges] = {}
         first = int(self.row_starts.searchsorted(start, side="right")) - 1
         last = int(self.row_starts.searchsorted(end, side="left"))
-        if start >= end or last > len(self.pages) or last - first > PAGES_KNOWN_MAX:
-            return found
+        if start >= end or last > len(self.pages) or last - first > INDEXED_PAGES_MAX:
+            return ranges_by_page
         for number in range(first, last):
             is_empty = self.row_starts[number] == self.row_starts[number + 1]
             ranges = None if is_empty else self.pages[number].index_ranges()
             if ranges is not None:
-                found[number] = ranges
-        return found if sum(ranges.num_bytes for ranges in found.values()) <= KNOWN_BYTES_MAX else {}
+                ranges_by_page[number] = ranges
+        return ranges_by_page if sum(each.num_bytes for each in ranges_by_page.values()) <= INDEX_BYTES_MAX else {}
 
     def load_index(self, number: int, fetched: Fetched) -> PageIndex:
-        """The index of a page. Raises FormatError, naming it."""
+        """The index of a page. Raises FormatError that names the page."""
         try:
             return self.pages[number].load_index(fetched)
-        except REFUSALS as error:
-            raise self._place(error, number) from error.__cause__
+        except FILE_ERRORS as error:
+            raise self._with_page(error, number) from error.__cause__
 
     def one_page(self, start: int, end: int) -> tuple[ArrayPage, int] | None:
-        """The page that holds the items `start` to `end`, all of them, where its values have one width that is known
-        to kernels; and where they begin in it.
+        """The page that holds all items `start` to `end`, and the position of the first item in it.
+
+        None if several pages hold them, or if kernels do not support its values or these have no fixed width.
         """
         number = int(self.row_starts.searchsorted(start, side="right")) - 1
         if start >= end or end > int(self.row_starts[number + 1]):
@@ -151,7 +150,7 @@ class Items:
         return page, start - int(self.row_starts[number])
 
     def bytes_between(self, start: int, end: int) -> int:
-        """Bytes of the items `start` to `end`, about."""
+        """Approximate bytes of the items `start` to `end`."""
         total = 0
         first = max(int(self.row_starts.searchsorted(start, side="right")) - 1, 0)
         for number in range(first, len(self.pages)):
@@ -168,13 +167,13 @@ class ListPage(ArrayLayout):
     """One page of the ends of lists.
 
     path        of the leaf that is read
-    depth       place of the lists' node in it
-    above       how many nodes of the path outer lists have put around it
-    first_item  items of the pages before
-    items       where they are
+    depth       position of the list's node in the path
+    above       number of path nodes that outer lists have already added
+    first_item  number of items in the previous pages
+    items       the column of the items
     """
 
-    stride_bytes = 0  # lists do not lie in the file as in memory
+    stride_bytes = 0  # the file layout of lists differs from the memory layout
 
     def __init__(
         self, source: ArraySource, path: LeafPath, depth: int, above: int, first_item: int, items: Items | None
@@ -192,7 +191,7 @@ class ListPage(ArrayLayout):
         ends = open_ends(message.offsets, source.num_rows, source.buffers)
         wide = pa.types.is_large_list(self.node.arrow_type) or pa.types.is_large_binary(self.node.arrow_type)
         wide = wide or pa.types.is_large_string(self.node.arrow_type)
-        self.shared_at = ends.offset_bytes
+        self.shared_offset = ends.offset_bytes
         self.ends = Ends(source.num_rows, ends, message.null_offset_adjustment, message.num_items, wide=wide)
         if source.num_rows and message.null_offset_adjustment <= message.num_items:
             raise FormatError(
@@ -201,43 +200,43 @@ class ListPage(ArrayLayout):
 
     @cached_property
     def _item_page(self) -> tuple[ArrayPage, int] | None:
-        """The page of all items of this one, and where they begin in it, if kernels can read these as lists."""
+        """The page of all items of this page, and the position of its first item; None if kernels cannot read it."""
         is_outermost = self.structs == self.path.nodes[: self.depth]
         if self.items is None or not is_outermost or self.node.kind is not NodeKind.LIST:
             return None
         return self.items.one_page(self.first_item, self.first_item + self.num_items)
 
     @cached_property
-    def join_key(self) -> str | None:  # type: ignore[override]  # found when it is first asked for
-        """Pages whose rows can be decoded into one array have the same; None for those decoded alone."""
-        found = self._item_page
-        if found is None or found[0].kind is None or not self.ends.are_few:
+    def join_key(self) -> str | None:  # type: ignore[override]  # computed on first use
+        """Equal for pages whose rows can be decoded into one array; None for pages that are decoded alone."""
+        item_page = self._item_page
+        if item_page is None or item_page[0].kind is None or not self.ends.are_few:
             return None
-        return f"lists {self.path.array_kind} {found[0].kind.shape!r}"
+        return f"lists {self.path.array_kind} {item_page[0].kind.shape!r}"
 
     @cached_property
     def _below(self) -> dict[int, Ranges]:
-        """What is worth knowing of the pages of items, by number."""
+        """Index ranges of the pages of items, by page number."""
         if self.items is None or self._item_page is not None:
             return {}
         return self.items.index_ranges(self.first_item, self.first_item + self.num_items)
 
     @cached_property
-    def whole(self) -> WholeArray | None:  # type: ignore[override]  # found when it is first asked for
-        """The page for the kernel that decodes all of it with others; None where it must be read by itself."""
-        found = self._item_page
-        if found is None:
+    def whole(self) -> WholeArray | None:  # type: ignore[override]  # computed on first use
+        """The page for the kernel that decodes whole pages together; None if it must be read by itself."""
+        item_page = self._item_page
+        if item_page is None:
             return None
-        page, first_slot = found
-        assert page.kind is not None, "kernels know its items"
+        page, first_slot = item_page
+        assert page.kind is not None, "the item page has a kind"
         return whole_lists(self.ends, page.values, page.kind, first_slot, around_leaf(self.path.nodes[:-1]))
 
     def locate(self, index: EndsIndex | None) -> LocatedIndex:
-        """The ends, and the page for kernels, if they take it."""
-        found = self._item_page if index is not None and self.join_key is not None else None
-        if found is None or index is None:
+        """The ends with the page for kernels, if they support it."""
+        item_page = self._item_page if index is not None and self.join_key is not None else None
+        if item_page is None or index is None:
             return LocatedIndex(index, None)
-        page, first_slot = found
+        page, first_slot = item_page
         assert page.kind is not None, "it has a key"
         try:
             return locate_lists(self.ends, index, page.kind, first_slot, around_leaf(self.path.nodes[:-1]))
@@ -245,19 +244,19 @@ class ListPage(ArrayLayout):
             raise damage_error(error) from None
 
     def build(self, leaf: Leaf) -> pa.Array:
-        """The nested array over rows of this page that kernels decoded, and of pages with the same `join_key`."""
-        assert self._item_page is not None, "kernels decode no other pages"
+        """Nest rows of this page, or of pages with the same `join_key`, that kernels decoded."""
+        assert self._item_page is not None, "kernels decode only pages with an item page"
         return nest(self.path, self._item_page[0].leaf_array(leaf), leaf[2])
 
     @cached_property
     def num_bytes(self) -> int:
-        """Of the ends, and of the items, about."""
+        """Approximate bytes of the ends and the items."""
         if self.items is None:
             return self.source.num_bytes
         return self.source.num_bytes + self.items.bytes_between(self.first_item, self.first_item + self.num_items)
 
     def decoded_bound(self, num_slots: int, data_bytes: int, *, usual: bool) -> int:
-        """See `ArrayLayout`; text in lists is taken for what has at most symbols."""
+        """See `ArrayLayout`; text in lists is assumed to be FSST-coded."""
         offset_bytes = OFFSET_BYTES * num_slots
         bits = fixed_bits(self.path.leaf_type)
         if bits is None:
@@ -266,21 +265,21 @@ class ListPage(ArrayLayout):
         return self.num_items * bits // 8 + offset_bytes
 
     def longest_item(self, data: memoryview) -> int:
-        """See `ArrayLayout`: it has no dictionary of its own."""
+        """Not implemented: lists have no dictionary of their own."""
         raise NotImplementedError
 
     @property
     def is_compressed(self) -> bool:
-        """False: what compressed items there are is found out page by page."""
+        """False: compressed items are detected page by page."""
         return False
 
     def index_ranges(self) -> Ranges | None:
-        """The ends, where they are few, and then what pages of items have of the kind."""
+        """Ranges of the ends, if they are few, and of the indexes of item pages."""
         ends = self.ends.index_ranges()
         return None if ends is None else merge_ranges([ends, *self._below.values()])
 
     def load_index(self, fetched: Fetched) -> LocatedIndex:
-        """The ends, and the indexes of pages of items."""
+        """The ends, and the indexes of item pages."""
         ends = self.ends.load_index(fetched)
         if self.items is None or not self._below:
             return self.locate(ends)
@@ -293,9 +292,9 @@ class ListPage(ArrayLayout):
         return LocatedIndex(ends, None, below)
 
     def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
-        """The selected rows: a round for the ends, unless they are known, and those of the items."""
+        """The selected rows: one round for unknown ends, then the rounds of the items."""
         assert self.items is not None, "a page of lists is read with its items"
-        known = index.below if isinstance(index, LocatedIndex) else _NOTHING_KNOWN
+        known = index.below if isinstance(index, LocatedIndex) else _NO_INDEXES
         try:
             spans = yield from self.ends.read(Runs.of(selection), ends_known(index))
             items = yield from self.items.read(spans.starts + self.first_item, spans.ends + self.first_item, known)
@@ -304,39 +303,39 @@ class ListPage(ArrayLayout):
         return self._lists(selection.num_rows, spans.validity, spans.offsets, spans.null_count, items)
 
     def cut(self, start: int, end: int, piece_bytes: int, known: PageIndex | None) -> Steps[PageCuts | None]:
-        """At any list, known from all ends (one round)."""
+        """At any list, from all ends (one round)."""
         if self.is_compressed:
             return None
         return (yield from cut_by_ends(self.ends, self.num_bytes, start, end, piece_bytes, known))
 
-    def read_indexed(self, selection: RowSelection, *, is_again: bool) -> Steps[tuple[pa.Array, PageIndex | None]]:
-        """The selected rows, in no more rounds, and the index: what it says of items saves some."""
-        index = yield from self.find_index(is_again=is_again)
+    def read_indexed(self, selection: RowSelection, *, was_read: bool) -> Steps[tuple[pa.Array, PageIndex | None]]:
+        """The selected rows in no more rounds than `read`, and the index, which may save rounds for the items."""
+        index = yield from self.find_index(was_read=was_read)
         return (yield from self.read(index, selection)), index
 
-    def find_index(self, *, is_again: bool) -> Steps[PageIndex | None]:
+    def find_index(self, *, was_read: bool) -> Steps[PageIndex | None]:
         """See `ArrayLayout`."""
         ranges = self.index_ranges()
         if ranges is None:
             return self.locate(None)
-        if is_again or ranges.num_bytes <= ENDS_READ_BYTES_MAX:
+        if was_read or ranges.num_bytes <= ENDS_READ_BYTES_MAX:
             return self.load_index((yield ranges))
         return None
 
     @property
     def reads_items(self) -> bool:  # type: ignore[override]
-        """Whether it reads items of its lists: those of structs outside of lists, not strings as lists of bytes."""
+        """Whether list items can be read alone: yes for outermost lists, no for strings stored as lists of bytes."""
         return self.items is not None and self.node.kind is NodeKind.LIST and self.depth == self.path.list_depth
 
     def read_items(self, index: PageIndex | None, wanted: ItemSelection) -> Steps[pa.Array]:
-        """See `ArrayLayout`: a round for the ends of the lists, unless they are known, and those of the items."""
+        """See `ArrayLayout`: one round for unknown ends, then the rounds of the items."""
         assert self.items is not None, "a page of lists is read with its items"
-        known = index.below if isinstance(index, LocatedIndex) else _NOTHING_KNOWN
+        known = index.below if isinstance(index, LocatedIndex) else _NO_INDEXES
         rows = distinct(wanted.rows)
         try:
             spans = yield from self.ends.as_wide().read(Runs(rows, rows + 1, len(rows)), ends_known(index))
             lengths = spans.ends - spans.starts
-            if spans.validity is not None:  # a null list may have items, which are not shown
+            if spans.validity is not None:  # a null list may have hidden items
                 bits = np.frombuffer(spans.validity, np.uint8)
                 lengths *= np.unpackbits(bits, count=len(rows), bitorder="little")
             at = rows.searchsorted(wanted.rows)
@@ -367,12 +366,12 @@ class ListPage(ArrayLayout):
         dtype = self.node.arrow_type
         if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
             array = pa.Array.from_buffers(dtype, num_rows, buffers, null_count, children=[items])
-        else:  # strings as lists of their bytes, as very old writers had them
+        else:  # very old writers stored strings as lists of bytes
             array = pa.Array.from_buffers(dtype, num_rows, [*buffers, _plain_bytes(items)], null_count)
         return structs_around(self.structs, array)
 
     def describe(self) -> PageDescription:
-        """Layout, sizes, number of items."""
+        """A readable description: layout, sizes, number of items."""
         details: dict[str, str | int] = {"items": self.num_items}
         codec = f"{self.ends.buffer}flat(64)"
         return PageDescription("list", codec, self.num_rows, self.source.num_bytes, details)

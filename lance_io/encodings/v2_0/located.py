@@ -1,7 +1,7 @@
-"""Pages of version 2.0 as kernels take them: those whose rows can be located without reading.
+"""Pages of version 2.0 for kernels: those whose rows can be located without a read.
 
-A take plans and decodes all such pages of all its files in one call each. They are values of one width, strings whose
-ends are known, strings with a dictionary that is known, and lists of values of one width whose ends are.
+A take plans and decodes all such pages of all its files with one kernel call each. They hold values of one width,
+strings with known ends, strings with a known dictionary, or lists of values of one width with known ends.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from lance_io.encodings.v2_0.array import ArrayEncoding
     from lance_io.levels.path import PathNode
 
-PAGE_BYTES = 256  # of a page without its tables
+PAGE_BYTES = 256  # memory of a page without its tables
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocatedIndex:
-    """What locates the rows of a page.
+    """Locates the rows of a page.
 
-    index  `EndsIndex` or `ItemsIndex`; None where there is nothing to know, and where the page has the ends
-    page   the page as kernels take it; None for pages that are read by themselves
-    below  of lists: the same of pages of their items, by number
+    index  `EndsIndex` or `ItemsIndex`; None if there is no index, or if `page` holds the ends
+    page   the page for kernels; None for pages that are read by themselves
+    below  for lists: the indexes of the pages of their items, by number
     """
 
     index: EndsIndex | ItemsIndex | None
@@ -52,7 +52,7 @@ class LocatedIndex:
 
     @property
     def known(self) -> EndsIndex | ItemsIndex | None:
-        """What is known of the values: the ends again, where the page has them."""
+        """The index of the values; if `page` holds the ends, they are taken from it."""
         if self.index is not None or self.page is None:
             return self.index
         ends = self.page.stored_ends()
@@ -60,12 +60,12 @@ class LocatedIndex:
 
 
 class ValuesKind(NamedTuple):
-    """Values that kernels can take.
+    """Values that kernels support.
 
-    shape       of a leaf of them
+    shape       of a leaf of these values
     base_bytes  file offset of the values
-    row_bits    of a value; 0 where they are not all of one width
-    present_at  file offset of the bitmap of those that are there
+    row_bits    of a value; 0 for variable width
+    present_at  file offset of the validity bitmap, or None
     """
 
     shape: Shape
@@ -75,17 +75,17 @@ class ValuesKind(NamedTuple):
 
     @property
     def stride_bytes(self) -> int:
-        """Bytes of a value that lies in the file as in memory; 0 for others."""
+        """Bytes of a value whose file layout equals its memory layout; 0 for others."""
         return 0 if self.present_at is not None else self.row_bits // 8
 
     @property
     def num_bitmaps(self) -> int:
-        """Buffers, all of them None, that a leaf has before its values."""
+        """Number of absent bitmaps that precede the values in a leaf's buffers."""
         return buffer_count(self.shape) - 1 if isinstance(self.shape, ListShape) else 0
 
 
 def kind_of(values: ArrayEncoding) -> ValuesKind | None:
-    """What kernels need to know of an array; None for those that they do not take."""
+    """The description of an array for kernels; None for arrays that they do not support."""
     present_at = None
     if isinstance(values, WithNulls):
         if values.present.buffer.scheme or not isinstance(values.values, (Flat, FlatBits, FixedSizeLists)):
@@ -112,7 +112,7 @@ def kind_of(values: ArrayEncoding) -> ValuesKind | None:
 
 
 def around_leaf(nodes: Sequence[PathNode]) -> bytes:
-    """The nodes above a leaf, outermost first, as kernels take them: structs, and lists of both widths."""
+    """The nodes above a leaf for kernels, outermost first: structs, and lists of both widths."""
     kinds = bytearray()
     for node in reversed(nodes):
         dtype = node.arrow_type
@@ -123,7 +123,7 @@ def around_leaf(nodes: Sequence[PathNode]) -> bytes:
 def locate_values(
     values: ArrayEncoding, kind: ValuesKind, num_rows: int, around: bytes, index: EndsIndex | ItemsIndex | None
 ) -> LocatedIndex:
-    """A page of values. Raises DamagedError for ends that contradict the format."""
+    """Locate a page of values. Raises DamagedError for ends that contradict the format."""
     ends, items = None, None
     if isinstance(values, Variable):
         assert isinstance(index, EndsIndex), "ends of values are their index"
@@ -142,9 +142,9 @@ def locate_values(
 
 
 def locate_lists(ends: Ends, index: EndsIndex, kind: ValuesKind, first_slot: int, around: bytes) -> LocatedIndex:
-    """A page of lists of values of one width.
+    """Locate a page of lists of values of one width.
 
-    first_slot  where its items begin among the values that `kind` is about
+    first_slot  position of its first item among the values of `kind`
     """
     lists = _kernel_ends(ends, index), first_slot
     page = _kernels.ArrayPage(

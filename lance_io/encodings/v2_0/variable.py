@@ -1,11 +1,10 @@
-"""Values of variable width (spec: encodings 2.0, 5.5, 5.7, 5.10): where each ends, and the bytes of all of them.
+"""Values of variable width (spec: encodings 2.0, 5.5, 5.7, 5.10): the end of each, and the bytes of all.
 
     indices  u64 for each value: its end among the bytes, from 0 on in each page, plus `null_adjustment` if it is null
-    bytes    of all values, those under nulls too
+    bytes    of all values, including those under nulls
 
-Some values take two rounds, ends and bytes, unless the ends are known; all of them take one. Of a small page whose
-bytes are compressed these are known with its ends, so that they are inflated once. Lists end the same way
-(`list_page.py`).
+Some values take two rounds, ends and bytes, or one if the ends are known; all values take one. In a small compressed
+page, the bytes are cached with the ends, so that they are decompressed once. Lists end the same way (`list_page.py`).
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray, Steps
 
 END_BYTES: Final = 8
-ENDS_READ_BYTES_MAX: Final = 64 * KIB  # more costs a cold take more than its rows' ends
-ENDS_KEPT_BYTES_MAX: Final = 256 * KIB  # more costs the cache its room: half as much, and a large request's time
-PLAIN_KEPT_BYTES_MAX: Final = 256 * KIB  # inflated in less than a millisecond, also where the event loop waits for it
+ENDS_READ_BYTES_MAX: Final = 64 * KIB  # above, a cold take is faster with its rows' ends only
+ENDS_KEPT_BYTES_MAX: Final = 256 * KIB  # above, the memory of the cache and the read time cost more
+PLAIN_KEPT_BYTES_MAX: Final = 256 * KIB  # decompressed in less than 1 ms, short enough for the event loop
 WIDE_TYPES: Final = (pa.large_string(), pa.large_binary())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EndsIndex:
-    """All ends of a page as they lie in the file.
+    """All ends of a page as stored in the file.
 
-    plain  the bytes of all values, where these are compressed and few
+    plain  the decompressed bytes of all values, if they are compressed and few
     """
 
     data: Any
@@ -52,10 +51,10 @@ class EndsIndex:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spans:
-    """Where values wanted lie: byte or item ranges, and what Arrow wants to know of them.
+    """Byte or item ranges of the selected values, and their Arrow buffers.
 
     starts, ends  i64[n], of each run of values
-    offsets       of the values among all of that, i32 or i64[values + 1]
+    offsets       of the values within these ranges, i32 or i64[values + 1]
     validity      bitmap, or None without nulls
     """
 
@@ -67,10 +66,10 @@ class Spans:
 
 
 class Ends:
-    """Where the values of a page end.
+    """The ends of a page's values.
 
-    adjustment  what is added for nulls
-    end_max     that no end may exceed: bytes or items of the page
+    adjustment  added to the ends of nulls
+    end_max     upper limit of all ends: bytes or items of the page
     wide        whether Arrow's offsets have 64 bits
     """
 
@@ -82,36 +81,36 @@ class Ends:
         self.wide = wide
 
     def as_wide(self) -> Ends:
-        """The same for values that are counted together in 64 bits: those around the ones that are read."""
+        """The same ends with 64-bit offsets, for reads of single items, whose lists may add up to more."""
         return Ends(self.num_values, self.buffer, self.adjustment, self.end_max, wide=True)
 
     @property
     def are_few(self) -> bool:
-        """Whether they are worth a place in the cache."""
+        """Whether they are worth caching."""
         return not self.buffer.scheme and 0 < self.buffer.plain_bytes <= ENDS_KEPT_BYTES_MAX
 
-    def is_kept(self, *, is_again: bool) -> bool:
-        """Whether all of them are worth reading for some rows: very few at once, others when a page is wanted again."""
-        return self.are_few and (is_again or self.buffer.plain_bytes <= ENDS_READ_BYTES_MAX)
+    def is_kept(self, *, was_read: bool) -> bool:
+        """Whether to read all ends with some rows: very few at once, more if the page was read before."""
+        return self.are_few and (was_read or self.buffer.plain_bytes <= ENDS_READ_BYTES_MAX)
 
     def index_ranges(self) -> Ranges | None:
-        """Where all of them lie, unless they are too many to keep."""
+        """The range of all ends, unless they are too many to cache."""
         if not self.are_few:
             return None
         start = self.buffer.offset_bytes
         return Ranges.of((start, start + self.buffer.plain_bytes), purpose="index")
 
     def load_index(self, fetched: Fetched) -> EndsIndex:
-        """All of them."""
+        """Parse all ends."""
         return EndsIndex(bytes(fetched.piece(0, self.buffer.plain_bytes)))
 
     def read_all(self) -> Steps[EndsIndex]:
-        """All of them, however many: one round."""
+        """All ends, independent of their number: one round."""
         data = yield from self.buffer.fetch_all(purpose="index", keep=not self.are_few)
-        return EndsIndex(bytes(data) if self.are_few else data)  # many are held by the pieces of one scan, uncopied
+        return EndsIndex(bytes(data) if self.are_few else data)  # the pieces of a scan share a large buffer
 
     def read(self, runs: Runs, index: Any) -> Steps[Spans]:
-        """Where some values lie: one round, none with an index."""
+        """Spans of some values: one round, or none with an index."""
         before = np.maximum(runs.starts - 1, 0) * END_BYTES
         if isinstance(index, EndsIndex):
             return self.decode(Fetched(index.data, before), runs)
@@ -120,35 +119,35 @@ class Ends:
         return self.decode(fetched, runs)
 
     def decode(self, fetched: Fetched, runs: Runs) -> Spans:
-        """From the ends of each run, and the one before it."""
+        """Decode the ends of each run and the end before it."""
         starts, ends, offsets, validity, null_count = _kernels.decode_ends(
             fetched.buffer, fetched.offsets, runs.starts, runs.counts, self.adjustment, self.end_max, self.wide
         )
         return Spans(int64s(starts), int64s(ends), offsets, validity, null_count)
 
     def of_all(self, data: memoryview) -> Spans:
-        """From all of them."""
+        """Decode all ends."""
         return self.decode(Fetched(data, np.zeros(1, dtype=np.int64)), Runs.all(self.num_values))
 
     def borders(self, index: EndsIndex, slots: IntArray) -> IntArray:
-        """Where some values begin, i64[n], never descending; the number of all of them stands for the end of the last.
+        """Start of some values, i64[n], never descending; slot `num_values` stands for the end of the last value.
 
         slots  i64[n], ascending
 
-        Ends that contradict the format are bent to fit: they are refused where rows are read.
+        Ends that contradict the format are clamped here; reading rows rejects them.
         """
         stored = np.frombuffer(index.data, dtype=np.uint64)[np.maximum(slots - 1, 0)]
         adjustment = np.uint64(self.adjustment)
         ends = np.minimum(np.where(stored < adjustment, stored, stored - adjustment), np.uint64(self.end_max))
         ends[slots == 0] = 0
-        found: IntArray = np.maximum.accumulate(ends.astype(np.int64))
-        return found
+        borders: IntArray = np.maximum.accumulate(ends.astype(np.int64))
+        return borders
 
 
 class Variable:
     """Strings or bytes.
 
-    data  the bytes of all of them; their number is known from `null_adjustment`
+    data  the bytes of all values; `null_adjustment` implies their number
     """
 
     def __init__(self, dtype: pa.DataType, ends: Ends, data: StoredBuffer) -> None:
@@ -160,14 +159,14 @@ class Variable:
 
     @property
     def _keeps_plain(self) -> bool:
-        """Whether the bytes are compressed, and worth a place in the cache without it."""
+        """Whether the bytes are compressed and worth caching decompressed."""
         data = self.data
         return (
             bool(data.scheme) and self.ends.are_few and max(data.size_bytes, data.plain_bytes) <= PLAIN_KEPT_BYTES_MAX
         )
 
     def index_ranges(self) -> Ranges | None:
-        """The ends, of small pages; with the bytes, where these are compressed."""
+        """Ranges of the ends of small pages, and of compressed bytes."""
         ranges = self.ends.index_ranges()
         if ranges is None or not self._keeps_plain:
             return ranges
@@ -175,7 +174,7 @@ class Variable:
         return merge_ranges([ranges, Ranges.of((start, start + self.data.size_bytes), purpose="index")])
 
     def load_index(self, fetched: Fetched) -> EndsIndex:
-        """The ends, and bytes that were compressed."""
+        """The ends, and the decompressed bytes."""
         index = self.ends.load_index(fetched)
         if not self._keeps_plain:
             return index
@@ -183,10 +182,10 @@ class Variable:
         return EndsIndex(index.data, bytes(data[: self.data.plain_bytes]))
 
     def read(self, runs: Runs, index: Any = None) -> Steps[pa.Array]:
-        """Some values: two rounds, one with an index; none for bytes where there are none."""
+        """Some values: two rounds, or one with an index; no round for empty values."""
         spans = yield from self.ends.read(runs, index)
-        there = spans.ends > spans.starts
-        starts, ends = spans.starts[there], spans.ends[there]
+        is_filled = spans.ends > spans.starts
+        starts, ends = spans.starts[is_filled], spans.ends[is_filled]
         if not len(starts):
             return self._array(spans, runs.num_values, b"")
         if isinstance(index, EndsIndex) and index.plain is not None:
@@ -195,14 +194,14 @@ class Variable:
             fetched = yield from self.data.fetch(starts, ends, keep=len(starts) == 1)
         return self._array(spans, runs.num_values, gather(fetched, ends - starts))
 
-    def read_indexed(self, runs: Runs, is_again: bool) -> Steps[tuple[pa.Array, EndsIndex | None]]:
-        """Some values, and the index, of small pages: two rounds, one where bytes are kept."""
-        is_kept = self.ends.is_kept(is_again=is_again)
+    def read_indexed(self, runs: Runs, was_read: bool) -> Steps[tuple[pa.Array, EndsIndex | None]]:
+        """Some values, and the index of a small page: two rounds, or one if the bytes are cached."""
+        is_kept = self.ends.is_kept(was_read=was_read)
         if is_kept and self._keeps_plain:
             ranges = self.index_ranges()
             assert ranges is not None, "ends that are kept"
-            found = self.load_index((yield ranges))
-            return (yield from self.read(runs, found)), found
+            whole_index = self.load_index((yield ranges))
+            return (yield from self.read(runs, whole_index)), whole_index
         index = (yield from self.ends.read_all()) if is_kept else None
         return (yield from self.read(runs, index)), index
 
@@ -220,7 +219,7 @@ class Variable:
         return self._from_buffers(num_values, buffers, spans.null_count)
 
     def _from_buffers(self, num_values: int, buffers: list[Any], null_count: int) -> pa.Array:
-        arrow = [None if one is None else pa.py_buffer(one) for one in buffers]
+        arrow = [None if buffer is None else pa.py_buffer(buffer) for buffer in buffers]
         return pa.Array.from_buffers(self.dtype, num_values, arrow, null_count)
 
     def __str__(self) -> str:
@@ -231,7 +230,7 @@ _NOTHING: Final = np.zeros(1, dtype=np.int64)
 
 
 class Coded(Variable):
-    """Strings coded with a table of symbols, each for itself."""
+    """Strings that are each coded with a symbol table (FSST)."""
 
     def __init__(self, plain: Variable, symbols: bytes) -> None:
         super().__init__(plain.dtype, plain.ends, plain.data)

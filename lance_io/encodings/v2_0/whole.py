@@ -1,9 +1,9 @@
-"""Whole pages of version 2.0, many in one kernel call: what a scan of small files reads.
+"""Decodes whole pages of version 2.0, many per kernel call, for scans of small files.
 
 whole_values   a page of values of one width, strings, or strings with a dictionary
-whole_lists    a page of lists of values of one width, which lie in one page
-whole_ranges   what is read for some such pages
-decode_whole   their rows
+whole_lists    a page of lists of values of one width whose items are in one page
+whole_ranges   the byte ranges of such pages
+decode_whole   the rows of such pages
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 def whole_values(
     values: ArrayEncoding, kind: ValuesKind, num_rows: int, around: bytes
 ) -> tuple[Described, list[FileRange]] | None:
-    """A page of values, as what a `WholeArray` is made of: all but its ranges, and these.
+    """A page of values as arguments of `WholeArray`: all but the ranges, and the ranges.
 
-    None for values with a dictionary that is stored otherwise than writers do.
+    None for a dictionary that is stored differently than by known writers.
     """
     ends, items, ranges = None, None, []
     if isinstance(values, Variable):
@@ -61,10 +61,10 @@ def whole_values(
 def whole_lists(
     ends: Ends, values: ArrayEncoding, kind: ValuesKind, first_slot: int, around: bytes
 ) -> WholeArray | None:
-    """A page of lists; None where its ends are compressed.
+    """A page of lists; None if its ends are compressed.
 
-    values      what its items are among
-    first_slot  where these begin
+    values      that contain its items
+    first_slot  position of its first item in them
     """
     if ends.buffer.scheme:
         return None
@@ -88,13 +88,13 @@ def _variable_ranges(values: Variable) -> list[FileRange]:
 
 
 def _fixed_ranges(values: ArrayEncoding, kind: ValuesKind, start: int, end: int) -> list[FileRange]:
-    """Of the values `start` to `end`, and of the bitmap of those that are there."""
+    """Ranges of the values `start` to `end`, and of their validity bitmap."""
 
     def bits(base: int) -> FileRange:
         return base + start // 8, base + (end + 7) // 8
 
     present = [] if kind.present_at is None else [bits(kind.present_at)]
-    assert isinstance(values, WithNulls) == bool(present), "the bitmap is that of the values"
+    assert isinstance(values, WithNulls) == bool(present), "the bitmap belongs to the values"
     if kind.row_bits == 1:
         return [*present, bits(kind.base_bytes)]
     width = kind.row_bits // 8
@@ -102,18 +102,18 @@ def _fixed_ranges(values: ArrayEncoding, kind: ValuesKind, start: int, end: int)
 
 
 def whole_ranges(pages: Sequence[Any]) -> Ranges:
-    """All that pages consist of that have a `whole`."""
+    """All byte ranges of pages that have a `whole`."""
     starts, ends = _kernels.whole_ranges([page.whole for page in pages])
     return Ranges(int64s(starts), int64s(ends))
 
 
 def decode_whole(files: Sequence[tuple[Sequence[Any], Fetched]]) -> list[pa.Array]:
-    """All rows of such pages of some files, one array each; a `DamagedError` carries the number of the page among all.
+    """All rows of such pages, one array each. A `DamagedError` carries the index of the page among all pages.
 
-    files  pages, and what `whole_ranges` asked for
+    files  per file: pages, and the fetched `whole_ranges`
     """
     leaves = _kernels.scan_arrays(
         [([page.whole for page in pages], fetched.buffer, fetched.offsets) for pages, fetched in files]
     )
-    every = [page for pages, _ in files for page in pages]
-    return [page.build(leaf) for page, leaf in zip(every, leaves, strict=True)]
+    all_pages = [page for pages, _ in files for page in pages]
+    return [page.build(leaf) for page, leaf in zip(all_pages, leaves, strict=True)]

@@ -1,7 +1,7 @@
-"""Strings and bytes of version 2.0 on the writing side (spec: encodings 2.0, 5.5 to 5.7 and 7).
+"""Writes strings and bytes of version 2.0 (spec: encodings 2.0, 5.5 to 5.7 and 7).
 
-few distinct    of `string` pages of 100 rows or more with fewer than 100 distinct values: a dictionary
-otherwise       ends and bytes; the bytes compressed as the field asks, all together or (fsst) each for itself
+few distinct    `string` pages of 100 rows or more with fewer than 100 distinct values: a dictionary
+otherwise       ends and bytes; the field's options compress the bytes all together or (fsst) value by value
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 
 DICTIONARY_ROWS_MIN: Final = 100
 DICTIONARY_ITEMS_MAX: Final = 99
-CODED_BYTES_MIN: Final = 32 * KIB  # fewer bytes do not pay for a table of symbols: they are stored raw
+CODED_BYTES_MIN: Final = 32 * KIB  # below, a symbol table does not pay off: stored raw
 RAW_SYMBOLS: Final = (bytes(4) + b"TSSF").ljust(2312, b"\0")
 
 
 class PageParts:
-    """The buffers of a page, numbered as messages name them, in the order in which they are added."""
+    """The buffers of a page, numbered in the order of `add`, as messages refer to them."""
 
     def __init__(self) -> None:
         self._buffers: list[PageBuffer] = []
 
     def add(self, data: Any) -> pb.Buffer:
-        """The next buffer."""
+        """Add a buffer."""
         self._buffers.append(PageBuffer(Role.DATA, [data]))
         return pb.Buffer(buffer_index=len(self._buffers) - 1)
 
     def replace_last(self, change: Callable[[Any], Any]) -> None:
-        """Something else in place of the last buffer."""
+        """Replace the last buffer by `change(buffer)`."""
         [data] = self._buffers[-1].parts
         self._buffers[-1] = PageBuffer(Role.DATA, [change(data)])
 
@@ -51,9 +51,9 @@ class PageParts:
 
 
 def encode_binary(array: pa.Array, parts: PageParts, options: ColumnOptions | None) -> pb.ArrayEncoding:
-    """Values of variable width: ends, nulls among them, and bytes.
+    """Encode values of variable width: ends, which include the nulls, and bytes.
 
-    options  what the field asks for; None for the items of a dictionary
+    options  of the field; None for the items of a dictionary
     """
     array = _without_hidden(array)
     offsets, data = _buffers(array)
@@ -87,9 +87,9 @@ def _binary(array: pa.Array, offsets: Any, data: memoryview, parts: PageParts) -
 
 
 def _compress(message: pb.ArrayEncoding, parts: PageParts, options: ColumnOptions) -> None:
-    """Compress the bytes of strings, the last buffer."""
+    """Compress the bytes of strings, which are the last buffer."""
     name = options.compression
-    assert name is not None, "the field asks for it"
+    assert name is not None, "the field names a codec"
     compression = message.binary.bytes.flat.compression
     compression.scheme = name
     if options.compression_level is not None:
@@ -99,7 +99,7 @@ def _compress(message: pb.ArrayEncoding, parts: PageParts, options: ColumnOption
 
 
 def _without_hidden(array: pa.Array) -> pa.Array:
-    """The same values, without bytes of null slots that are no text: they are stored, and pylance reads them."""
+    """Remove the bytes under nulls if they are not valid text, because they are stored and pylance reads them."""
     if not array.null_count or array.type not in (pa.string(), pa.large_string()):
         return array
     offsets, data = _buffers(array)
@@ -122,21 +122,23 @@ def _buffers(array: pa.Array) -> tuple[Any, memoryview]:
 
 
 def distinct_strings(array: pa.Array) -> tuple[Any, pa.Array] | None:
-    """Codes, u8, 0 for null, and the distinct strings in order of appearance; None where a dictionary does not pay."""
+    """Codes, u8, 0 for null, and the distinct strings by first appearance; None if a dictionary does not pay off."""
     if len(array) < DICTIONARY_ROWS_MIN:
         return None
-    there = array.drop_null() if array.null_count else array
-    offsets, data = _buffers(there)
+    valid = array.drop_null() if array.null_count else array
+    offsets, data = _buffers(valid)
     bytes_max = len(data) + offsets.nbytes
-    found = _kernels.distinct_variable(offsets - offsets[0], data, False, len(there), DICTIONARY_ITEMS_MAX, bytes_max)
-    if found is None:
+    distinct = _kernels.distinct_variable(
+        offsets - offsets[0], data, False, len(valid), DICTIONARY_ITEMS_MAX, bytes_max
+    )
+    if distinct is None:
         return None
-    places, item_offsets, item_bytes = found
+    positions, item_offsets, item_bytes = distinct
     num_items = len(memoryview(item_offsets).cast("B")) // 4 - 1
     buffers = [None, pa.py_buffer(item_offsets), pa.py_buffer(item_bytes)]
     items = pa.Array.from_buffers(pa.string(), num_items, buffers, 0) if num_items else pa.nulls(1, pa.string())
     codes = np.zeros(len(array), np.uint8)
-    numbers = np.frombuffer(memoryview(places), np.int32).astype(np.uint8) + np.uint8(1)
+    numbers = np.frombuffer(memoryview(positions), np.int32).astype(np.uint8) + np.uint8(1)
     if array.null_count:
         codes[array.is_valid().to_numpy(zero_copy_only=False)] = numbers
     else:

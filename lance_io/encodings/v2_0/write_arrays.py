@@ -1,15 +1,15 @@
-"""Arrays to pages of 2.0: the reverse of `array.py`, `list_page.py`, `array_page.py` (encodings 2.0, section 7).
+"""Writes arrays as pages of 2.0: the reverse of `array.py`, `list_page.py`, `array_page.py` (encodings 2.0, section 7).
 
-    numbers, bits, times     flat, with a bitmap where some are null
+    numbers, bits, times     flat, with a bitmap if there are nulls
     fixed-size lists         the same for rows and for items
-    strings                  a dictionary where few are distinct (`write_array_strings.py`), else ends and bytes
-    dictionaries             indices, and the items with a null one for the rows that are
+    strings                  a dictionary if few are distinct (`write_array_strings.py`), else ends and bytes
+    dictionaries             indices, and the items, plus a null item for null rows
     packed structs, blobs    rows
     lists                    their ends; the items are pages of other columns
-    structs                  a header without anything
+    structs                  an empty header
 
-What lies under nulls is stored as Arrow has it. Everything heavy is a kernel or numpy, and nothing is shared: pages may
-be encoded on several threads.
+Bytes under nulls are stored as Arrow has them. Kernels and numpy do the heavy work, and pages share no state: several
+threads may encode pages.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def encode_header(num_rows: int) -> EncodedPage:
 
 
 def encode_ends(lengths: pa.Array) -> EncodedPage:
-    """The ends of lists.
+    """Encode the ends of lists.
 
-    lengths  int64, items of each; 0 for those that are null
+    lengths  int64, number of items of each list; 0 for null lists
     """
     parts = PageParts()
     ends = np.frombuffer(lengths.buffers()[1], np.int64)[lengths.offset : lengths.offset + len(lengths)]
@@ -61,17 +61,17 @@ def encode_ends(lengths: pa.Array) -> EncodedPage:
 
 
 def encode_array(path: LeafPath, array: pa.Array, options: ColumnOptions) -> EncodedPage:
-    """Values of a leaf column; of blobs, their descriptions.
+    """Encode values of a leaf column; for blobs, their descriptors.
 
-    Raises UnsupportedDataError for what this file version cannot store.
+    Raises UnsupportedDataError for values that this file version cannot store.
     """
     parts = PageParts()
     if path.leaf.is_blob:
         message = _encode_packed(_mark_nulls(array), parts)
     elif pa.types.is_struct(array.type) and array.type.num_fields:
         message = _encode_packed(array, parts)
-    elif pa.types.is_string(array.type) and (found := distinct_strings(array)) is not None:
-        message = _dictionary(*found, pa.uint8(), parts)
+    elif pa.types.is_string(array.type) and (coded := distinct_strings(array)) is not None:
+        message = _dictionary(*coded, pa.uint8(), parts)
     elif pa.types.is_dictionary(array.type):
         message = _dictionary(*_split_dictionary(array, path), array.type.index_type, parts)
     else:
@@ -115,18 +115,18 @@ def _bytes_of(array: pa.Array, width: int) -> memoryview:
 
 
 def _bits(buffer: pa.Buffer, first: int, count: int) -> Any:
-    """Bits of a bitmap as one that begins at a byte."""
-    one = np.zeros(1, np.int64)
-    return _kernels.gather_bits(buffer, one, one + first, one + count)[0]
+    """Realign bits of a bitmap to a byte border."""
+    zero = np.zeros(1, np.int64)
+    return _kernels.gather_bits(buffer, zero, zero + first, zero + count)[0]
 
 
 def flat(bits: int, buffer: pb.Buffer) -> pb.ArrayEncoding:
-    """Values of one width."""
+    """Values of fixed width."""
     return pb.ArrayEncoding(flat=pb.Flat(bits_per_value=bits, buffer=buffer))
 
 
 def without_nulls(values: pb.ArrayEncoding) -> pb.ArrayEncoding:
-    """Values that are all there."""
+    """Values without nulls."""
     return pb.ArrayEncoding(nullable=pb.Nullable(no_nulls=pb.Nullable.NoNulls(values=values)))
 
 
@@ -140,23 +140,23 @@ def _dictionary(codes: Any, items: pa.Array, key: pa.DataType, parts: PageParts)
 
 
 def _split_dictionary(array: pa.DictionaryArray, path: LeafPath) -> tuple[Any, pa.Array]:
-    """Indices, and the items that they point at: null rows at a null item behind all others."""
+    """Indices, and the items that they refer to; null rows refer to a null item after all others."""
     items, key = array.dictionary, array.type.index_type
     kind = key.to_pandas_dtype()
     if not array.null_count:
         return array.indices.to_numpy().astype(kind, copy=False), items
-    if len(items) > np.iinfo(kind).max:  # no room for the null: name only what is used
+    if len(items) > np.iinfo(kind).max:  # no key is left for the null item: drop unused items
         array = pa.DictionaryArray.from_arrays(array.indices, items, ordered=array.type.ordered)
         used = distinct(array.indices.drop_null().to_numpy())
-        places = np.zeros(len(items), np.int64)
-        places[used] = np.arange(len(used))
+        positions = np.zeros(len(items), np.int64)
+        positions[used] = np.arange(len(used))
         items = items.take(pa.array(used))
         if len(items) > np.iinfo(kind).max:
             raise UnsupportedDataError(
                 f"{path.name}: dictionary indices use {8 * np.dtype(kind).itemsize} bits; the normalized dictionary of "
                 f"a page with nulls has {len(items) + 1} values, which the declared key type {key} cannot tell apart"
             )
-        numbers = places[array.indices.fill_null(0).to_numpy()]
+        numbers = positions[array.indices.fill_null(0).to_numpy()]
     else:
         numbers = array.indices.fill_null(0).to_numpy()
     is_null = array.is_null().to_numpy(zero_copy_only=False)
@@ -169,8 +169,8 @@ def _split_dictionary(array: pa.DictionaryArray, path: LeafPath) -> tuple[Any, p
 
 def _encode_packed(array: pa.StructArray, parts: PageParts) -> pb.ArrayEncoding:
     members, inner = [], []
-    for place in range(array.type.num_fields):
-        member = array.field(place)
+    for index in range(array.type.num_fields):
+        member = array.field(index)
         width = width_of(member.type)
         members.append((_rows_of(member), width))
         inner.append(_shape(member.type))
@@ -190,7 +190,7 @@ def _rows_of(member: pa.Array) -> memoryview:
 
 
 def _shape(dtype: pa.DataType) -> pb.ArrayEncoding:
-    """How a member of packed rows would be stored by itself: its number of bytes is what counts."""
+    """The encoding of a packed row's member; readers only use its number of bytes."""
     first = pb.Buffer()
     if pa.types.is_fixed_size_list(dtype):
         items = pb.FixedSizeList(dimension=dtype.list_size, items=_shape(dtype.value_type))
@@ -199,10 +199,10 @@ def _shape(dtype: pa.DataType) -> pb.ArrayEncoding:
 
 
 def _mark_nulls(descriptions: pa.StructArray) -> pa.StructArray:
-    """Descriptions of blobs, of which those that are null have the position 1 and no size (spec: 5.11)."""
+    """Mark null blobs in descriptors by position 1 and size 0 (spec: 5.11)."""
     members = descriptions.field(0), descriptions.field(1)
     if descriptions.null_count:
         nulls = descriptions.is_null().to_numpy(zero_copy_only=False)
-        position, size = (one.fill_null(0).to_numpy() for one in members)
+        position, size = (member.fill_null(0).to_numpy() for member in members)
         members = pa.array(np.where(nulls, np.uint64(1), position)), pa.array(np.where(nulls, np.uint64(0), size))
     return pa.StructArray.from_arrays(members, ["position", "size"])

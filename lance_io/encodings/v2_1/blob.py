@@ -1,8 +1,8 @@
-"""Blob pages: the values lie elsewhere in the file, the page holds where.
+"""Blob pages: the page holds descriptors, the blobs are elsewhere in the file.
 
-The inner layout stores one descriptor per row, a packed struct of position and size (two u64). Nulls hide in it:
+The inner layout stores one descriptor per row, a packed struct of position and size (two u64). It encodes nulls, too:
 size 0 with position 0 is an empty value, size 0 with position `def << 16 | rep` a null of that definition level.
-Reading gives descriptors, `struct<position: uint64, size: uint64>`; the payloads are read on request, by range.
+Reads return descriptors, `struct<position: uint64, size: uint64>`; the payloads are read on request, by range.
 Specification: structural encodings 2.1, section 7.
 """
 
@@ -28,7 +28,7 @@ DESCRIPTOR_TYPE = pa.struct([pa.field("position", pa.uint64()), pa.field("size",
 
 
 class BlobPage:
-    """One blob page over the page of its descriptors."""
+    """One blob page, which wraps the page of its descriptors."""
 
     def __init__(self, source: PageSource, layers: tuple[int, ...], inner: PageLayout) -> None:
         if has_repetition(layers):
@@ -40,11 +40,11 @@ class BlobPage:
         self.program = source.path.compile_layers(layers)
 
     def index_ranges(self) -> Ranges | None:
-        """Those of the descriptors."""
+        """The index ranges of the descriptors."""
         return self.inner.index_ranges()
 
     def load_index(self, fetched: Fetched) -> PageIndex:
-        """That of the descriptors."""
+        """The index of the descriptors."""
         return self.inner.load_index(fetched)
 
     def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
@@ -79,6 +79,6 @@ class BlobPage:
         return nest(self.source.path, leaf, layers)
 
     def describe(self) -> PageDescription:
-        """The descriptors' page, named as what it is."""
+        """The description of the descriptors' page, with the layout `blob`."""
         inner = self.inner.describe()
         return replace(inner, layout="blob", codec=f"descriptors({inner.codec})", num_rows=self.num_rows)

@@ -1,4 +1,4 @@
-"""How a page is written: which layout, which codec. Pure decisions from statistics and options.
+"""Chooses the layout and codec of a page from statistics and options. Pure.
 
 The rules are those of the format's reference writer, first match wins (spec: structural encodings 2.1, section 9).
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lance_io.encodings.leafvalues import LeafValues
     from lance_io.encodings.options import ColumnOptions
 
-# Values from here on are worth a read of their own: they go to full-zip pages.
+# Values of this size are worth a read of their own: they go to full-zip pages.
 LARGE_VALUE_BYTES: Final = 256
 
 
@@ -28,7 +28,7 @@ def is_narrow(values: LeafValues) -> bool:
 
 
 def value_bits(shape: Shape) -> int:
-    """Bits of a fixed-width value, bitmaps of list items left out."""
+    """Bits of a fixed-width value, without the bitmaps of list items."""
     match shape:
         case ListShape(items, _, inner):
             return items * value_bits(inner)
@@ -37,7 +37,7 @@ def value_bits(shape: Shape) -> int:
 
 
 def choose_codec(values: LeafValues, options: ColumnOptions) -> tree.Codec:
-    """The codec of mini-block values, before it is known whether general compression pays."""
+    """The codec of mini-block values; the writer later drops general compression if it does not pay off."""
     codec = _choose_plain(values, options)
     if options.compression in ("lz4", "zstd"):
         return tree.General(options.compression, codec)
@@ -70,15 +70,15 @@ def _choose_fixed(values: LeafValues, bits: int, options: ColumnOptions) -> tree
         return flat
     if options.compression in ("lz4", "zstd") and _splits(values, bits, options):
         return tree.ByteStreamSplit(flat)
-    facts = word_statistics(values)
-    if facts is None:
+    stats = word_statistics(values)
+    if stats is None:
         return flat
-    packed_bytes = min(facts.packed_bytes, facts.plain_bytes)
+    packed_bytes = min(stats.packed_bytes, stats.plain_bytes)
     share_max = options.rle_threshold
-    if share_max is None or count_runs(values) < share_max * facts.num_values:
-        if facts.run_bytes < facts.plain_bytes and facts.run_bytes <= packed_bytes:
+    if share_max is None or count_runs(values) < share_max * stats.num_values:
+        if stats.run_bytes < stats.plain_bytes and stats.run_bytes <= packed_bytes:
             return tree.Rle(flat, tree.Flat(8))
-    if facts.packed_bytes < facts.plain_bytes:
+    if stats.packed_bytes < stats.plain_bytes:
         return tree.InlineBitpacking(bits)
     return flat
 

@@ -1,7 +1,7 @@
 """Pages without values: every item null, or no items at all.
 
     layers [3] and no buffers   every row is null (an empty struct: every row valid)
-    otherwise                   buffer 0 repetition levels, buffer 1 definition levels, raw u16; if absent, empty
+    otherwise                   buffer 0 repetition levels, buffer 1 definition levels, raw u16; an absent one is empty
 
 The levels are the page's index, so a cached page needs no data round. Version 2.2 adds repeated values and compressed
 levels (`v2_2/constant.py`). Specification: structural encodings 2.1, section 6.
@@ -88,11 +88,11 @@ class NullPage:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def index_ranges(self) -> Ranges | None:
-        """All buffers: there is nothing else in the page."""
+        """All buffers: the page has only levels."""
         return self.source.ranges(range(len(self.source.buffer_sizes)), "index") if self.source.buffer_sizes else None
 
     def load_index(self, fetched: Fetched) -> ConstantIndex:
-        """The levels."""
+        """Parse the levels."""
         parts = [fetched.piece(i, size) for i, size in enumerate(self.source.buffer_sizes)]
         return self._load(parts)
 
@@ -106,15 +106,15 @@ class NullPage:
         return np.frombuffer(bytes(part), dtype=np.uint16) if len(part) else None
 
     def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
-        """The selected rows; no data round, the index has everything."""
+        """The selected rows; no data round, because the index holds everything."""
         index = None if isinstance(index, NoIndex) else index
         assert index is None or isinstance(index, ConstantIndex)
         if not selection.num_rows:
-            yield no_ranges()  # never for a real read; it makes this a generator, which the contract asks for
+            yield no_ranges()  # never reached by a real read; makes this a generator, as the interface requires
         return self._rows(index, selection)
 
     def scan(self) -> Steps[pa.Array]:
-        """All rows; one round for the levels, none when there are none."""
+        """All rows; one round if there are levels, else none."""
         index = None
         if self.source.buffer_sizes:
             fetched = yield self.source.ranges(range(len(self.source.buffer_sizes)), "data")
@@ -134,7 +134,7 @@ class NullPage:
         return self._nest(index, layers, num_items, known=True)
 
     def _nest(self, index: ConstantIndex | None, layers: list[Layer], num_items: int, *, known: bool) -> pa.Array:
-        """`known`: layer 0 says which items are valid; otherwise all are null."""
+        """Build the leaf and nest it. `known`: layer 0 has the validity of items; otherwise all are null."""
         leaf = self._leaf(index, layers[0], num_items, known=known)
         return nest(self.source.path, leaf, layers)
 
@@ -143,25 +143,25 @@ class NullPage:
         if is_empty_struct(dtype):
             bitmap = arrow_buffer(layer[1])
             return pa.Array.from_buffers(dtype, num_items, [bitmap], layer[2])
-        # items of null vectors have no levels of their own: they may be called valid, and nobody sees them
+        # items of null vectors have no levels of their own: they may be marked valid, which stays hidden
         in_vectors = any(node.kind is NodeKind.FIXED_SIZE_LIST for node in self.source.path.nodes)
         if known and num_items != layer[2] and not pa.types.is_null(dtype) and not in_vectors:
             raise FormatError(f"an all-null page whose levels leave {num_items - layer[2]} items valid")
         return pa.nulls(num_items, dtype)
 
     def describe(self) -> PageDescription:
-        """Layout and sizes."""
+        """A readable description: layout and sizes."""
         return PageDescription("all-null", "none", self.num_rows, self.source.num_bytes, levels=self._levels_shown())
 
     def _levels_shown(self) -> dict[str, str]:
         sizes = self.source.buffer_sizes
         stored = zip(("repetition", "definition"), self._level_buffers(), self._level_codecs(), strict=True)
-        return {name: str(codec) for name, place, codec in stored if place < len(sizes) and sizes[place]}
+        return {name: str(codec) for name, index, codec in stored if index < len(sizes) and sizes[index]}
 
     def _level_codecs(self) -> tuple[Codec, Codec]:
         return Flat(16), Flat(16)
 
 
 def is_empty_struct(dtype: pa.DataType) -> bool:
-    """Whether values of a type are structs without members, which take no bytes."""
+    """Whether a type is a struct without members, whose values take no bytes."""
     return bool(pa.types.is_struct(dtype) and dtype.num_fields == 0)

@@ -1,8 +1,8 @@
-"""Items of rows of a full-zip page of fixed width with one level of lists.
+"""Reads single list items of a full-zip page of fixed width with one level of lists.
 
-Each entry of a row that has items is a control word and a value, so item i of a row is at i * stride behind the row's
-first byte; a row without items is a control word alone. What is fetched are these entries; without their repetition
-levels they are entries of a page without lists, whose rows are the items. Specification: structural encodings 2.1,
+Each entry of a row with items is a control word and a value, so item i of a row is at i * stride after the row's first
+byte; a row without items is a single control word. Only the selected entries are fetched. Without their repetition
+levels they are entries of a page without lists whose rows are the items. Specification: structural encodings 2.1,
 section 5.
 """
 
@@ -35,24 +35,24 @@ if TYPE_CHECKING:
 
 
 def read_entry_items(page: FullZipPage, index: PageIndex | None, wanted: ItemSelection) -> Steps[pa.Array]:
-    """The wanted items, null where a row has none: one round, two when the index is read by entry."""
+    """The selected items, null where a row has no such item: one round, or two if the index is read by entry."""
     rows = distinct(wanted.rows)
     low, high = yield from page.bounds(index, RowSelection.of_rows(rows))
     lengths = _num_items(page, high - low)
     at = rows.searchsorted(wanted.rows)
-    is_there = (wanted.items >= 0) & (wanted.items < lengths[at])
-    items = wanted.items[is_there]
-    starts = low[at][is_there] + items * page.stride_bytes + page.source.buffer_offsets[0]
+    exists = (wanted.items >= 0) & (wanted.items < lengths[at])
+    items = wanted.items[exists]
+    starts = low[at][exists] + items * page.stride_bytes + page.source.buffer_offsets[0]
     if not len(starts):
-        return with_nulls(_decode(page, np.empty((0, page.stride_bytes), np.uint8), items), is_there)
+        return with_nulls(_decode(page, np.empty((0, page.stride_bytes), np.uint8), items), exists)
     fetched = yield Ranges(starts, starts + page.stride_bytes)
     width = np.array([page.stride_bytes], dtype=np.int64)
     entries = uint8s(_kernels.gather_ranges(fetched.buffer, fetched.offsets, width))
-    return with_nulls(_decode(page, entries.reshape(-1, page.stride_bytes), items), is_there)
+    return with_nulls(_decode(page, entries.reshape(-1, page.stride_bytes), items), exists)
 
 
 def _num_items(page: FullZipPage, sizes: IntArray) -> IntArray:
-    """Items of rows of so many bytes."""
+    """Number of items of rows of these sizes in bytes."""
     lengths, rest = np.divmod(sizes, page.stride_bytes)
     is_empty = sizes == page.control_bytes
     if bool(((rest != 0) & ~is_empty).any() or (sizes == 0).any()):
@@ -60,12 +60,12 @@ def _num_items(page: FullZipPage, sizes: IntArray) -> IntArray:
             f"a row of {sizes.tolist()[:10]} bytes; lists of values of {page.stride_bytes} bytes with their levels are "
             f"a multiple of that, or {page.control_bytes}"
         )
-    found: IntArray = np.where(is_empty, 0, lengths)
-    return found
+    num_items: IntArray = np.where(is_empty, 0, lengths)
+    return num_items
 
 
 def _decode(page: FullZipPage, entries: npt.NDArray[np.uint8], items: IntArray) -> pa.Array:
-    """Entries as the kernel reads them of a page without lists."""
+    """Decode entries with the kernel, as entries of a page without lists."""
     path = page.source.path.below_list()
     layers = page.layers[: len(path.nodes)]
     max_visible = sum([DEFINITION_LEVELS[layer] for layer in layers])
@@ -88,12 +88,12 @@ def _decode(page: FullZipPage, entries: npt.NDArray[np.uint8], items: IntArray) 
 def _definition(
     page: FullZipPage, words: npt.NDArray[np.uint8], items: IntArray, max_visible: int
 ) -> npt.NDArray[np.uint32]:
-    """Definition levels. Raises FormatError unless each entry is an item, and the first of a row begins it."""
+    """Definition levels. Raises FormatError unless each entry is an item, and only the first of a row begins it."""
     padded = np.zeros((len(words), 4), dtype=np.uint8)
     padded[:, : page.control_bytes] = words
     numbers = padded.view("<u4").ravel()
     definition: npt.NDArray[np.uint32] = numbers & np.uint32((1 << page.level_bits["definition"]) - 1)
     repetition = numbers >> np.uint32(page.level_bits["definition"])
     if (repetition != (items == 0)).any() or (definition > max_visible).any():
-        raise FormatError("control words of the items of a list say that one is no item, or of another list")
+        raise FormatError("control words of a list's items: an entry is not an item, or belongs to another list")
     return definition

@@ -1,12 +1,12 @@
-"""Full-zip pages: each value beside its control word, for values too large for mini-block chunks.
+"""Full-zip pages: each value next to its control word, for values too large for mini-block chunks.
 
     buffer 0   entries: [control word][length prefix][value]
-    buffer 1   repetition index: page rows + 1 byte offsets into buffer 0, of 1, 2, 4 or 8 bytes each; present when the
-               values are of variable width or the column has lists
+    buffer 1   repetition index: `num_rows + 1` offsets into buffer 0, in bytes, stored in 1, 2, 4 or 8 bytes each;
+               present if the values have variable width or the column has lists
 
-Fixed-width values without lists need no index: row i is at i * (control + value bytes). With an index a read takes one
-round when the index is cached and two when it is not: an index above `REPETITION_INDEX_KEPT_BYTES_MAX` is never cached,
-its entries are read for the rows at hand. Specification: structural encodings 2.1, section 5.
+Fixed-width values without lists need no index: row i is at i * (control + value bytes). With an index, a read takes one
+round on a cache hit and two on a miss. An index above `REPETITION_INDEX_KEPT_BYTES_MAX` is never cached: the entries of
+the selected rows are read from it. Specification: structural encodings 2.1, section 5.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class FullZipIndex:
-    """The repetition index of a page as it lies in the file."""
+    """The repetition index of a page as stored in the file."""
 
     entries: bytes
     width_bytes: int
@@ -55,7 +55,7 @@ class FullZipIndex:
 
 @dataclass(slots=True, eq=False)
 class PlainIndex:
-    """Where the rows of a plain page are, for the kernels: nothing of it is read."""
+    """Locates the rows of a plain page for the kernels; it is computed, not read."""
 
     page: _kernels.PlainPage
 
@@ -68,9 +68,9 @@ class PlainIndex:
 class FullZipPage:
     """One full-zip page. `message` is its `FullZipLayout`.
 
-    stride_bytes  bytes per row, where every row has the same
+    stride_bytes  bytes per row, if all rows have the same size
     is_plain      whether the data buffer is the array itself: no control words, no zipped validity
-    join_key      plain pages whose rows can be put into one array have the same; None for all others
+    join_key      equal for plain pages whose rows can be decoded into one array; None for all others
     """
 
     def __init__(self, source: PageSource, message: pb.FullZipLayout) -> None:
@@ -98,7 +98,7 @@ class FullZipPage:
     def _check(self, message: pb.FullZipLayout) -> None:
         source = self.source
         if message.WhichOneof("details") is None:
-            raise FormatError("full-zip page that says neither bits_per_value nor bits_per_offset")
+            raise FormatError("full-zip page with neither bits_per_value nor bits_per_offset")
         if self.has_lists != bool(message.bits_rep):
             raise FormatError(f"{message.bits_rep} bits of repetition for layers {list(self.layers)}")
         check_shape(_plain_type(source.path.leaf_type), self.value_shape)
@@ -115,7 +115,7 @@ class FullZipPage:
             raise FormatError(f"values of {self.bits} bits announced; {self.codec} has {shape_bits(self.value_shape)}")
         self._check_items(message.num_items, message.num_visible_items)
         if self.has_index:
-            _ = self.index_width_bytes
+            _ = self.index_width_bytes  # raises for an invalid size
 
     def _check_items(self, num_items: int, num_visible: int) -> None:
         """Raise FormatError unless entries, items, rows and bytes of data fit together (spec: 5.1)."""
@@ -124,14 +124,14 @@ class FullZipPage:
         )
         if not fits:
             raise FormatError(f"{num_items} entries with {num_visible} items in a page of {self.num_rows} rows")
-        size, least = self.source.buffer_sizes[0], num_items * self.control_bytes
+        size, min_bytes = self.source.buffer_sizes[0], num_items * self.control_bytes
         if self.is_variable:
-            if size < least:
-                raise FormatError(f"{size} bytes of data; the control words of {num_items} entries need {least}")
-        elif size != least + num_visible * self.bits // 8:
+            if size < min_bytes:
+                raise FormatError(f"{size} bytes of data; the control words of {num_items} entries need {min_bytes}")
+        elif size != min_bytes + num_visible * self.bits // 8:
             raise FormatError(
                 f"{size} bytes of data; {num_items} entries with {num_visible} items of {self.bits // 8} bytes need "
-                f"{least + num_visible * self.bits // 8}"
+                f"{min_bytes + num_visible * self.bits // 8}"
             )
 
     @property
@@ -146,7 +146,7 @@ class FullZipPage:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def index_ranges(self) -> Ranges | None:
-        """The repetition index, unless there is none or it is too large to keep."""
+        """The range of the repetition index; None if there is none or it is too large to cache."""
         if not self.has_index or self.source.buffer_sizes[1] > REPETITION_INDEX_KEPT_BYTES_MAX:
             return None
         return self.source.ranges([1], "index")
@@ -158,34 +158,34 @@ class FullZipPage:
         return f"plain {path.array_kind} {self.value_shape!r}"
 
     def plain_index(self) -> PlainIndex:
-        """What pages with a `join_key` have for an index."""
+        """The index of pages with a `join_key`."""
         base, depth = self.source.buffer_offsets[0], _list_depth(self.value_shape)
         return PlainIndex(_kernels.PlainPage(base, self.stride_bytes, self.num_rows, len(self.layers), depth))
 
     def load_index(self, fetched: Fetched) -> FullZipIndex:
-        """Keep it as it is; bounds are checked where they are used."""
+        """Keep the index as stored; bounds are checked when they are used."""
         return FullZipIndex(bytes(fetched.piece(0, self.source.buffer_sizes[1])), self.index_width_bytes)
 
     def read(
         self,
         index: PageIndex | None,
         selection: RowSelection,
-        look_at: Callable[[Fetched, IntArray], None] | None = None,
+        inspect: Callable[[Fetched, IntArray], None] | None = None,
     ) -> Steps[pa.Array]:
-        """The selected rows: one round, two when the index is read by entry.
+        """The selected rows: one round, or two if the index is read by entry.
 
-        look_at  is given the entries before they are decoded, and how many bytes each range of them has
+        inspect  called before decoding, with the fetched entries and the bytes of each fetched range
         """
         ends = selection.starts + 1 if selection.ends is None else selection.ends
         bounds = yield from self.bounds(index, selection)
         base = self.source.buffer_offsets[0]
         fetched = yield Ranges(bounds[0] + base, bounds[1] + base, keep=self.is_plain)
-        if look_at is not None:
-            look_at(fetched, bounds[1] - bounds[0])
+        if inspect is not None:
+            inspect(fetched, bounds[1] - bounds[0])
         return self._decode(fetched, bounds[1] - bounds[0], ends - selection.starts, selection.num_rows)
 
     def bounds(self, index: PageIndex | None, rows: RowSelection) -> Steps[tuple[IntArray, IntArray]]:
-        """Where each range of rows begins and ends in the data: a round when the index is read by entry."""
+        """Start and end of each range of rows in the data; takes a round if the index is read by entry."""
         ends = rows.starts + 1 if rows.ends is None else rows.ends
         if not self.has_index:
             return rows.starts * self.stride_bytes, ends * self.stride_bytes
@@ -194,7 +194,7 @@ class FullZipPage:
         return (yield from self._bounds_by_entry(rows.starts, ends))
 
     def data_bounds(self, index: FullZipIndex, rows: RowSelection) -> tuple[int, int]:
-        """Where the entries of a run of rows begin in the data, and where they end."""
+        """Start and end of the entries of a run of rows in the data."""
         low, high = self._bounds(index, rows)
         return int(low[0]), int(high[-1])
 
@@ -207,7 +207,7 @@ class FullZipPage:
         return int64s(starts), int64s(ends)
 
     def _bounds_by_entry(self, starts: IntArray, ends: IntArray) -> Steps[tuple[IntArray, IntArray]]:
-        """Round one of two: entries `first` to `last`, inclusive, of every row range."""
+        """Read two entries of the index per row range, at its start and its end: the first of two rounds."""
         base, width = self.source.buffer_offsets[1], self.index_width_bytes
         first = Ranges(starts * width, (starts + 1) * width, "index")
         last = Ranges(ends * width, (ends + 1) * width, "index")
@@ -243,11 +243,11 @@ class FullZipPage:
         return self.build(leaf)
 
     def build(self, leaf: Leaf) -> pa.Array:
-        """The nested array over decoded rows of this page, and of pages with the same `join_key`."""
+        """Nest decoded rows of this page, or of pages with the same `join_key`."""
         return self.nested(self.source.path, leaf)
 
     def nested(self, path: LeafPath, leaf: Leaf) -> pa.Array:
-        """The same for values of this page under another path, which leads to the same leaf."""
+        """As `build`, for another path to the same leaf."""
         num_items, values, layers = leaf
         _, validity, null_count, _ = layers[0]
         dtype = path.leaf_type
@@ -257,7 +257,7 @@ class FullZipPage:
         return nest(path, array, layers)
 
     def _plain_leaf(self, fetched: Fetched, lengths: IntArray, num_rows: int) -> Leaf:
-        """The fetched bytes are the array; only ranges that do not lie back to back must be gathered."""
+        """The fetched bytes are the array, zero-copy; only ranges that are not contiguous are gathered."""
         offsets = fetched.offsets
         data: Any
         if len(offsets) == 0:
@@ -271,7 +271,7 @@ class FullZipPage:
         return num_rows, values, [(num_rows, None, 0, None)] * len(self.layers)
 
     def describe(self) -> PageDescription:
-        """Layout, codec chain, sizes."""
+        """A readable description: layout, codec chain, sizes."""
         details: dict[str, str | int] = {"control_bytes": self.control_bytes}
         if self.has_index:
             details["repetition_index_bytes"] = self.source.buffer_sizes[1]
@@ -280,7 +280,7 @@ class FullZipPage:
 
 
 def control_bytes_of(bits_rep: int, bits_def: int) -> int:
-    """Bytes of control words that hold levels of so many bits. Raises FormatError for more than there are."""
+    """Bytes of control words for levels of these bits. Raises FormatError for more than 16 bits of a kind."""
     bits = bits_rep + bits_def
     if bits_rep > 16 or bits_def > 16:
         raise FormatError(f"control words of {bits_rep} + {bits_def} bits; levels have at most 16")
@@ -288,7 +288,7 @@ def control_bytes_of(bits_rep: int, bits_def: int) -> int:
 
 
 def _check_level_bits(layers: Sequence[int], bits_rep: int, bits_def: int) -> None:
-    """Raise FormatError when control words have more bits than the levels of these layers can take."""
+    """Raise FormatError if control words have more bits than the levels of these layers need."""
     most_rep = sum(layer in LIST_LAYERS for layer in layers).bit_length()
     most_def = sum(DEFINITION_LEVELS[layer] for layer in layers).bit_length()
     if bits_rep > most_rep or bits_def > most_def:
@@ -303,6 +303,7 @@ def _plain_type(dtype: pa.DataType) -> pa.DataType:
 
 
 def _has_item_validity(shape: Shape) -> bool:
+    """Whether values contain validity bits or partial bytes, so that their buffer is not an Arrow buffer."""
     if isinstance(shape, ListShape):
         return shape.has_validity or _has_item_validity(shape.inner) or bool(shape_bits(shape.inner) % 8)
     return not isinstance(shape, VariableShape) and shape_bits(shape) % 8 != 0

@@ -1,11 +1,11 @@
-"""Mini-block pages: chunks of a few KiB, found through a table of chunk sizes.
+"""Mini-block pages: chunks of a few KiB, located by a table of chunk sizes.
 
     buffer 0   chunk metadata, one u16 (2.2: u32) per chunk: (bytes / 8 - 1) << 4 | log2(values)
     buffer 1   the chunks, back to back
     buffer 2   dictionary, if the page has one
     last       repetition index, two u64 per chunk, if the column has lists
 
-The index of a page is all of them but buffer 1. A read asks for exactly the chunks that hold its rows: one round.
+The index of a page is everything but buffer 1. A read requests exactly the chunks that hold its rows: one round.
 Specification: structural encodings 2.1, sections 3 and 4.
 """
 
@@ -42,22 +42,22 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray, Purpose, Steps
 
 WIDE, REP, DEF = 1, 2, 4  # program flags
-PAGE_BYTES: Final = 512  # of an indexed page without its tables
+PAGE_BYTES: Final = 512  # memory of an indexed page without its tables
 _OTHER_BYTES: Final = bytes(255 - byte for byte in range(256))
 
 
 @dataclass(slots=True, eq=False)
 class MiniBlockIndex:
-    """Where the chunks of a page lie and what they hold.
+    """Positions and contents of the chunks of a page.
 
     byte_offsets  i64[n+1], chunk borders in buffer 1
     item_starts   i64[n+1], visible items before each chunk
     row_starts    i64[n+1], rows that begin before each chunk; None without lists (rows are items)
-    preamble      u8[n], 1 where a chunk opens with the rest of an earlier row
-    unfinished    u16[n], how many levels of a row that goes on behind a chunk are in it; None without lists
+    preamble      u8[n], 1 where a chunk begins with the end of an earlier row
+    unfinished    u16[n], levels in the chunk that belong to a row which continues after it; None without lists
     dictionary    `(offsets or None, data)` of the decoded dictionary
-    page          all of that as the kernels take it, with the page's program and place
-    parsed_bytes  memory held by `page` for its own, about
+    page          the index for the kernels, with the page's program and file offset
+    parsed_bytes  approximate memory of `page` itself
     """
 
     byte_offsets: Any
@@ -81,9 +81,9 @@ class MiniBlockIndex:
 class MiniBlockPage:
     """One mini-block page. `message` is its `MiniBlockLayout`.
 
-    codec, dictionary  of the values, and of what they point at where the page has a dictionary
-    value_shape        shape of the values, behind the dictionary if there is one
-    join_key           pages whose rows can be decoded into one array have the same; None for those decoded alone
+    codec, dictionary  of the values, and of the dictionary items if the page has a dictionary
+    value_shape        shape of the values after the dictionary lookup
+    join_key           equal for pages whose rows can be decoded into one array; None for pages that are decoded alone
     """
 
     def __init__(self, source: PageSource, message: pb.MiniBlockLayout) -> None:
@@ -104,50 +104,50 @@ class MiniBlockPage:
         self._dictionary_codec = None if self.dictionary is None else self._program(self.dictionary)
 
     def may_have(self, num_items: int, num_rows: int) -> bool:
-        """Whether a page of this layout may have so many items and rows."""
+        """Whether a page of this layout may have these numbers of items and rows."""
         return num_items <= PAGE_ROWS_MAX and (self.has_lists or num_items == num_rows)
 
-    def elsewhere(
+    def relocated(
         self, buffer_offsets: tuple[int, ...], buffer_sizes: tuple[int, ...], num_items: int, num_rows: int
     ) -> MiniBlockPage:
-        """The same layout over other buffers, as many, of as many items and rows as it may have."""
-        found = MiniBlockPage.__new__(MiniBlockPage)
+        """This layout over other buffers of the same number, with other numbers of items and rows (`may_have`)."""
+        page = MiniBlockPage.__new__(MiniBlockPage)
         _, _, _, path, rules = self.source
-        found.source = PageSource(buffer_offsets, buffer_sizes, num_rows, path, rules)
-        # one by one: a dictionary of attributes is an object more for the garbage collector, for every page there is
-        found.num_rows = num_rows
-        found.num_items = num_items
-        found.codec = self.codec
-        found.dictionary = self.dictionary
-        found.num_dictionary_items = self.num_dictionary_items
-        found.has_lists = self.has_lists
-        found.layers = self.layers
-        found.value_shape = self.value_shape
-        found.keeps_indices = self.keeps_indices
-        found.level_codecs = self.level_codecs
-        found._around_codec = self._around_codec
-        found.program = self.program
-        found.join_key = self.join_key
-        found._dictionary_codec = self._dictionary_codec
-        return found
+        page.source = PageSource(buffer_offsets, buffer_sizes, num_rows, path, rules)
+        # attribute by attribute: copying `__dict__` would add one object per page for the garbage collector
+        page.num_rows = num_rows
+        page.num_items = num_items
+        page.codec = self.codec
+        page.dictionary = self.dictionary
+        page.num_dictionary_items = self.num_dictionary_items
+        page.has_lists = self.has_lists
+        page.layers = self.layers
+        page.value_shape = self.value_shape
+        page.keeps_indices = self.keeps_indices
+        page.level_codecs = self.level_codecs
+        page._around_codec = self._around_codec
+        page.program = self.program
+        page.join_key = self.join_key
+        page._dictionary_codec = self._dictionary_codec
+        return page
 
     def of_items(self) -> MiniBlockPage:
-        """The layout of the same values without the lists around them and without levels, a row each.
+        """The layout of the same values without lists and levels, one row per item.
 
-        No file has such chunks: `chunk_items.py` makes them. Only of pages with one level of lists.
+        `chunk_items.py` produces such chunks, files never contain them. Only for pages with one level of lists.
         """
         source = self.source
-        found = self.elsewhere(source.buffer_offsets, source.buffer_sizes, self.num_items, self.num_items)
-        found.source = source._replace(path=source.path.below_list(), num_rows=self.num_items)
-        found.has_lists = False
-        found.layers = (ALL_VALID_ITEM,) * source.path.num_below_list
-        found.level_codecs = {}
-        found.program = found._compile()
-        found.join_key = None
-        return found
+        page = self.relocated(source.buffer_offsets, source.buffer_sizes, self.num_items, self.num_items)
+        page.source = source._replace(path=source.path.below_list(), num_rows=self.num_items)
+        page.has_lists = False
+        page.layers = (ALL_VALID_ITEM,) * source.path.num_below_list
+        page.level_codecs = {}
+        page.program = page._compile()
+        page.join_key = None
+        return page
 
     def recode(self, symbols: bytes) -> bool:
-        """Make it the layout of strings with other symbols; False for bytes that are none."""
+        """Replace the FSST symbols of this layout; False if `symbols` is not a valid table."""
         try:
             self.codec = with_symbols(self.codec, symbols)
         except FormatError:
@@ -166,13 +166,13 @@ class MiniBlockPage:
         if message.has_large_chunk != rules.wide_chunks:
             raise FormatError(f"has_large_chunk is {message.has_large_chunk}, which file version {rules.name} forbids")
         if has_repetition(self.layers) != self.has_lists:
-            raise FormatError("repetition levels and list layers do not go together in this page")
+            raise FormatError("repetition levels and list layers contradict each other in this page")
         if message.HasField("def_compression") != has_definition(self.layers):
-            raise FormatError(f"definition levels and layers {list(self.layers)} do not go together in this page")
+            raise FormatError(f"definition levels and layers {list(self.layers)} contradict each other in this page")
         if message.num_dictionary_items and self.dictionary is None:
             raise FormatError(f"{message.num_dictionary_items} dictionary items in a page without a dictionary")
         depth = message.repetition_index_depth
-        if self.has_lists and depth > 1:  # numbers for items of items, which no writer has made so far
+        if self.has_lists and depth > 1:  # indexes nested items; no known writer produces it
             raise UnsupportedError(f"a repetition index of depth {depth}: this release reads those of depth 1")
         if depth != self.has_lists:
             raise FormatError(f"repetition index of depth {depth}")
@@ -194,12 +194,12 @@ class MiniBlockPage:
         return dtype.value_type if pa.types.is_dictionary(dtype) else dtype
 
     def _level_codecs(self, message: pb.MiniBlockLayout) -> dict[str, Codec]:
-        found = {}
+        codecs = {}
         if self.has_lists:
-            found["repetition"] = decode_levels_codec(message.rep_compression)
+            codecs["repetition"] = decode_levels_codec(message.rep_compression)
         if message.HasField("def_compression"):
-            found["definition"] = decode_levels_codec(message.def_compression)
-        return found
+            codecs["definition"] = decode_levels_codec(message.def_compression)
+        return codecs
 
     def _compile(self) -> bytes:
         flags = WIDE if self.source.rules.wide_chunks else 0
@@ -216,7 +216,7 @@ class MiniBlockPage:
             case None:
                 return b"\x00"
             case _ if self.keeps_indices:
-                return b"\x00"  # nothing is looked up
+                return b"\x00"  # no lookup
             case FixedShape(bits) if bits % 8 == 0:
                 return struct.pack("<BI", 1, bits)
             case VariableShape(offset_bits):
@@ -233,11 +233,11 @@ class MiniBlockPage:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def index_ranges(self) -> Ranges | None:
-        """Chunk metadata, dictionary, repetition index."""
+        """Ranges of chunk metadata, dictionary and repetition index."""
         return index_ranges([self])
 
     def load_index(self, fetched: Fetched) -> MiniBlockIndex:
-        """Check and decode them."""
+        """Check and decode the index."""
         try:
             (index,) = decode_indexes([self], fetched)
         except DamagedError as error:
@@ -246,7 +246,7 @@ class MiniBlockPage:
 
     @property
     def described(self) -> tuple[Any, ...]:
-        """The page as kernels take it that look at all of it."""
+        """The page for kernels that process whole pages."""
         source = self.source
         return (
             self.program,
@@ -268,17 +268,17 @@ class MiniBlockPage:
         dictionary: Any,
         unfinished: npt.NDArray[np.uint16] | None = None,
     ) -> MiniBlockIndex:
-        """The index that a kernel made of its buffers."""
-        given = None if self.keeps_indices else dictionary
+        """The index from the buffers that a kernel decoded."""
+        looked_up = None if self.keeps_indices else dictionary
         base = self.source.buffer_offsets[1]
-        page = _kernels.IndexedPage(self.program, base, byte_offsets, item_starts, row_starts, preamble, given)
+        page = _kernels.IndexedPage(self.program, base, byte_offsets, item_starts, row_starts, preamble, looked_up)
         parsed_bytes = PAGE_BYTES + 2 * len(self.program)  # a symbol table is widened when it is parsed
         return MiniBlockIndex(
             byte_offsets, item_starts, row_starts, preamble, unfinished, dictionary, page, parsed_bytes
         )
 
     def chunk_ranges(self, index: MiniBlockIndex, selection: RowSelection) -> Ranges:
-        """Where the chunks of the selected rows lie in the file."""
+        """File ranges of the chunks of the selected rows."""
         starts = index.row_starts if self.has_lists else index.item_starts
         base = self.source.buffer_offsets[1]
         planned = _kernels.plan_chunks(
@@ -287,7 +287,7 @@ class MiniBlockPage:
         return Ranges(int64s(planned[2]), int64s(planned[3]))
 
     def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
-        """The selected rows, in one round: the chunks they lie in."""
+        """The selected rows, in one round: the chunks that hold them."""
         assert isinstance(index, MiniBlockIndex), "mini-block pages are read with their index"
         starts = index.row_starts if self.has_lists else index.item_starts
         base = self.source.buffer_offsets[1]
@@ -324,9 +324,9 @@ class MiniBlockPage:
             raise damage_error(error) from None
 
     def build(self, leaf: Leaf, index: MiniBlockIndex | None = None) -> pa.Array:
-        """The nested array over decoded rows of this page, and of pages with the same `join_key`.
+        """Nest decoded rows of this page, or of pages with the same `join_key`.
 
-        index  needed only where indices are kept
+        index  needed only for Arrow dictionary columns
         """
         num_items, values, layers = leaf
         _, validity, null_count, _ = layers[0]
@@ -340,7 +340,7 @@ class MiniBlockPage:
     def _dictionary_array(
         self, index: MiniBlockIndex | None, indices: Any, num_items: int, validity: Any | None, null_count: int
     ) -> pa.Array:
-        """An Arrow dictionary column keeps its indices; a page without a dictionary is encoded here."""
+        """An Arrow dictionary column keeps its indices; values of a page without a dictionary are encoded here."""
         dtype = self.source.path.leaf_type
         if self.dictionary is None or index is None or index.dictionary is None:
             plain = build_values(dtype.value_type, self.value_shape, [indices], num_items, validity, null_count)
@@ -360,7 +360,7 @@ class MiniBlockPage:
         return pa.DictionaryArray.from_arrays(keys, items, safe=False)
 
     def describe(self) -> PageDescription:
-        """Layout, codec chain, sizes."""
+        """A readable description: layout, codec chain, sizes."""
         codec = str(self.codec)
         details: dict[str, str | int] = {
             "chunks": self.source.buffer_sizes[0] // (4 if self.source.rules.wide_chunks else 2)
@@ -375,9 +375,9 @@ class MiniBlockPage:
 
 
 def symbols_at(encoding: bytes, page: MiniBlockPage) -> int | None:
-    """Where the symbols of a page of strings lie in its message; None if it has none, or they cannot be told apart.
+    """Position of the symbols of a page of strings in its message; None if there are none, or if it is ambiguous.
 
-    Other symbols in that place make a message that says the same otherwise: it is tried out.
+    Verifies that other symbols at that position change the symbol table and nothing else.
     """
     if page.dictionary is not None:
         return None
@@ -403,7 +403,7 @@ def symbols_at(encoding: bytes, page: MiniBlockPage) -> int | None:
 
 
 def index_ranges(pages: Sequence[MiniBlockPage]) -> Ranges:
-    """What `decode_indexes` needs of these pages: all buffers but the chunks."""
+    """Ranges that `decode_indexes` needs for these pages: all buffers but the chunks."""
     starts, sizes = [], []
     for page in pages:
         source = page.source
@@ -413,13 +413,13 @@ def index_ranges(pages: Sequence[MiniBlockPage]) -> Ranges:
 
 
 def decode_indexes(pages: Sequence[MiniBlockPage], fetched: Fetched) -> list[MiniBlockIndex]:
-    """Check and decode the indexes of pages; a `DamagedError` carries the number of the page."""
-    found = _kernels.index_pages([page.described for page in pages], fetched.buffer, fetched.offsets)
+    """Check and decode the indexes of pages. A `DamagedError` carries the index of the page."""
+    decoded = _kernels.index_pages([page.described for page in pages], fetched.buffer, fetched.offsets)
     indexes, at = [], 0
-    for page, parts in zip(pages, found, strict=True):
+    for page, parts in zip(pages, decoded, strict=True):
         at += len(page.source.buffer_sizes) - 1
         unfinished = None
-        if page.has_lists:  # the kernel has seen that the numbers fit
+        if page.has_lists:  # the kernel has checked that the numbers fit
             numbers = np.frombuffer(fetched.piece(at - 1, page.source.buffer_sizes[-1]), np.uint64)
             unfinished = numbers[1::2].astype(np.uint16)
         indexes.append(page.index(*parts, unfinished))
@@ -427,22 +427,21 @@ def decode_indexes(pages: Sequence[MiniBlockPage], fetched: Fetched) -> list[Min
 
 
 def whole_ranges(pages: Sequence[MiniBlockPage]) -> Ranges:
-    """All buffers of pages."""
+    """Ranges of all buffers of the pages."""
     starts = [offset for page in pages for offset in page.source.buffer_offsets]
     return _ranges(starts, [size for page in pages for size in page.source.buffer_sizes], "data")
 
 
 def decode_whole(files: Sequence[tuple[Sequence[MiniBlockPage], Fetched]]) -> list[pa.Array]:
-    """All rows of pages of some files that have a `join_key`, one array each; a `DamagedError` carries the number of
-    the page among all.
+    """All rows of pages with a `join_key`, one array each. A `DamagedError` carries the page's index among all pages.
 
-    files  pages, and what `whole_ranges` asked for
+    files  per file: pages, and the fetched `whole_ranges`
     """
     leaves = _kernels.scan_pages(
         [([page.described for page in pages], fetched.buffer, fetched.offsets) for pages, fetched in files]
     )
-    every = [page for pages, _ in files for page in pages]
-    return [page.build(leaf) for page, leaf in zip(every, leaves, strict=True)]
+    all_pages = [page for pages, _ in files for page in pages]
+    return [page.build(leaf) for page, leaf in zip(all_pages, leaves, strict=True)]
 
 
 def _ranges(starts: list[int], sizes: list[int], purpose: Purpose) -> Ranges:

@@ -1,4 +1,4 @@
-"""What the layouts of one page share: its buffers, its path, its file version's rules."""
+"""State that all layouts of one page share: its buffers, its path, its file version's rules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class VersionRules:
-    """Where the file versions that share these layouts differ (spec: structural encodings 2.1, section 10).
+    """Differences between the file versions that share these layouts (spec: structural encodings 2.1, section 10).
 
     name             of the file version, for messages
     wide_chunks      chunk words and value sizes are u32 and `has_large_chunk` is set
@@ -40,7 +40,7 @@ RULES_2_2 = VersionRules("2.2", wide_chunks=True, constant_values=True, packed_v
 
 
 class PageSource(NamedTuple):
-    """One page as its column metadata describes it (a tuple, because wide tables have many).
+    """One page, as its column metadata describes it (a tuple, because wide tables have many).
 
     buffer_offsets, buffer_sizes  absolute file offsets and exact sizes, in bytes
     num_rows                      page rows (slots, below a fixed-size list of structs)
@@ -58,7 +58,7 @@ class PageSource(NamedTuple):
         return sum(self.buffer_sizes)
 
     def ranges(self, buffers: Iterable[int], purpose: Purpose, *, keep: bool = False) -> Ranges:
-        """The file ranges of some buffers, in the order given."""
+        """The file ranges of some buffers, in this order."""
         chosen = list(buffers)
         starts = np.array([self.buffer_offsets[i] for i in chosen], dtype=np.int64)
         sizes = np.array([self.buffer_sizes[i] for i in chosen], dtype=np.int64)
@@ -71,9 +71,9 @@ class PageSource(NamedTuple):
 
 
 def damage_error(error: DamagedError) -> FormatError | ResourceLimitError:
-    """A kernel's finding as the error that users see; readers of files add where it was.
+    """Convert a kernel's error to the error that users see; file readers add the location.
 
-    What kernels find in one of many pages carries its number as a second argument.
+    For one of many pages, the kernel's error carries the page's index as a second argument.
     """
     if isinstance(error, TooLargeError):
         return ResourceLimitError(f"{error.args[0]}: open the table with a larger one to read it")

@@ -1,7 +1,7 @@
-"""Blob pages on the writing side: the reverse of `blob.py`.
+"""Writes blob pages: the reverse of `blob.py`.
 
-The payloads are in the file already. The page holds where: descriptors as packed rows of position and size in one
-mini-block page, nulls hidden among them. Specification: structural encodings 2.1, section 7.
+The payloads are already in the file. The page holds descriptors as packed rows of position and size in one mini-block
+page, which also encode the nulls. Specification: structural encodings 2.1, section 7.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ DESCRIPTOR_CODEC = tree.PackedStruct((64, 64))
 def encode_blob_page(path: LeafPath, page: LeafPage, options: ColumnOptions, rules: VersionRules) -> EncodedPage:
     """Encode descriptors of blobs.
 
-    page  values are `struct<position: uint64, size: uint64>`, positions absolute in the file; what stands under nulls
-          and in place of empty values does not matter
-    Raises UnsupportedError for blobs inside lists: descriptors have no room for repetition levels of valid rows.
+    page  values are `struct<position: uint64, size: uint64>` with absolute file offsets; positions of nulls and empty
+          values are ignored
+    Raises UnsupportedError for blobs inside lists: descriptors cannot store repetition levels of valid rows.
     """
     if page.repetition is not None:
         raise UnsupportedError(f"column {path.name}: blobs inside lists are not supported")
@@ -51,7 +51,7 @@ def encode_blob_page(path: LeafPath, page: LeafPage, options: ColumnOptions, rul
 
 
 def _descriptors(page: LeafPage) -> pa.Array:
-    """Positions and sizes; size 0 stands for a null of level `position >> 16`, or for an empty value at 0."""
+    """Positions and sizes; size 0 means a null of level `position >> 16`, or an empty value at position 0."""
     position, size = (page.values.field(i).to_numpy(zero_copy_only=False) for i in range(2))
     levels = np.zeros(len(size), np.uint64) if page.definition is None else page.definition.astype(np.uint64)
     is_empty = (size == 0) | (levels > 0)

@@ -1,4 +1,4 @@
-"""Pages without values on the writing side: every item null, or no items at all. The reverse of `constant.py`.
+"""Writes pages without values: every item null, or no items at all. The reverse of `constant.py`.
 
 Levels are stored raw in file version 2.1, compressed from 2.2 on. Specification: structural encodings 2.1, section 6.
 """
@@ -26,7 +26,7 @@ NULLABLE_ITEM: Final = pb.REPDEF_NULLABLE_ITEM
 
 
 def has_no_values(page: LeafPage) -> bool:
-    """Whether a page is to be written without values: all items null, no items, or of a type without values."""
+    """Whether a page needs no values: all items null, no items, or a type without values."""
     dtype = page.values.type
     if pa.types.is_null(dtype) or is_empty_struct(dtype):
         return True
@@ -36,7 +36,7 @@ def has_no_values(page: LeafPage) -> bool:
 def encode_null_page(path: LeafPath, page: LeafPage, rules: VersionRules) -> EncodedPage:
     """Encode a page for which `has_no_values` holds.
 
-    Raises UnsupportedDataError for empty structs that are null or in lists: nothing would tell their rows apart.
+    Raises UnsupportedDataError for empty structs that are null or in lists: their rows could not be distinguished.
     """
     if is_empty_struct(page.values.type):
         if page.definition is not None or page.repetition is not None:
@@ -44,7 +44,7 @@ def encode_null_page(path: LeafPath, page: LeafPage, rules: VersionRules) -> Enc
                 "Empty structs with rep/def information are not yet supported.  "
                 f"The field {path.leaf.name} is an empty struct that either has nulls or is in a list."
             )
-        return constant_page(page, constant_layout((NULLABLE_ITEM,)), [])  # one layer, however deep it is nested
+        return constant_page(page, constant_layout((NULLABLE_ITEM,)), [])  # one layer, independent of the nesting
     layout = constant_layout(page.layers)
     if page.layers == (NULLABLE_ITEM,):
         return constant_page(page, layout, [])
@@ -54,25 +54,25 @@ def encode_null_page(path: LeafPath, page: LeafPage, rules: VersionRules) -> Enc
 
 
 def constant_layout(layers: Sequence[int]) -> pb.PageLayout:
-    """The message of a page, as far as its layers say."""
+    """The message of a page with its layers."""
     layout = pb.PageLayout()
     layout.constant_layout.layers.extend(cast("Sequence[pb.RepDefLayer.ValueType]", layers))
     return layout
 
 
 def constant_page(page: LeafPage, layout: pb.PageLayout, buffers: Sequence[PageBuffer]) -> EncodedPage:
-    """The page, with its message."""
+    """Assemble the page and its message."""
     return EncodedPage(page.num_rows, layout.SerializeToString(deterministic=True), tuple(buffers))
 
 
 def raw_levels(page: LeafPage) -> list[PageBuffer]:
-    """Both vectors of levels as buffers; an absent one is empty."""
+    """Repetition and definition levels as buffers; absent levels make an empty buffer."""
     vectors = (page.repetition, page.definition)
     return [PageBuffer(Role.DATA, [] if levels is None else [levels.data.cast("B")]) for levels in vectors]
 
 
 def _compressed_levels(page: LeafPage, message: pb.ConstantLayout, rules: VersionRules) -> list[PageBuffer]:
-    """The same compressed; how is told in `message` (10.3)."""
+    """Repetition and definition levels compressed; `message` receives the codecs (10.3)."""
     buffers = raw_levels(page)
     if page.repetition is not None:
         block = encode_level_block(page.repetition, rules)

@@ -1,7 +1,7 @@
-"""Dictionaries on the writing side: pages with few distinct values, and Arrow dictionary columns.
+"""Writes dictionaries: for pages with few distinct values, and for Arrow dictionary columns.
 
-The chunks of such a page hold indices, 32 bits each (or as wide as the keys of the Arrow type), which are compressed
-like any other integers; the distinct values are one block. Specification: structural encodings 2.1, 3.5, 8.0 and 9.
+The chunks of such a page hold indices of 32 bits (or of the width of the Arrow keys), which are compressed like any
+other integers; the distinct values are one block. Specification: structural encodings 2.1, 3.5, 8.0 and 9.
 """
 
 from __future__ import annotations
@@ -29,39 +29,39 @@ if TYPE_CHECKING:
 VALUES_MIN: Final = 100
 ITEMS_MAX: Final = 100_000
 INDEX_BITS: Final = 32
-# Blocks below this are left alone: the frame of the compression is most of what it could save.
+# Smaller blocks stay uncompressed: the frame overhead would exceed most of the savings.
 COMPRESSED_BYTES_MIN: Final = 64
 PACKED_BITS: Final = (32, 64)
-PACKED_INLINE_MAX: Final = 1024  # one group carries its width, more have one that the message tells
+PACKED_INLINE_MAX: Final = 1024  # one group stores its width inline; for more groups the message has it
 
 
 def has_word_dictionaries(rules: VersionRules) -> bool:
-    """Whether 64-bit values may have dictionaries, and dictionaries be compressed: from file version 2.2 on."""
+    """Whether 64-bit values may have dictionaries and dictionaries may be compressed: from file version 2.2 on."""
     return rules.wide_chunks
 
 
 def split_dictionary(
     values: LeafValues, options: ColumnOptions, rules: VersionRules
 ) -> tuple[LeafValues, Dictionary] | None:
-    """Indices and dictionary of a page; None where a dictionary is not worth having."""
+    """Indices and dictionary of a page; None if a dictionary does not pay off."""
     num_values, shape = values.num_values, values.shape
     if num_values < VALUES_MIN or not _is_candidate(shape, rules):
         return None
     items_max = min(num_values // options.dictionary_divisor, ITEMS_MAX)
     bytes_max = _bytes_max(values, options)
-    # Words have other ways to become small, unless options say which way to go.
+    # Words compress well without a dictionary, so it has to compete, unless options choose.
     competes = isinstance(shape, FixedShape) and options.compression is None and options.layout != "fullzip"
-    facts = word_statistics(values) if competes else None
-    if facts is not None:
-        items_max = min(items_max, _word_items_max(facts))
-        bytes_max = min(bytes_max, _direct_bytes(facts) - min(_index_run_bytes(facts), num_values // 8))
+    stats = word_statistics(values) if competes else None
+    if stats is not None:
+        items_max = min(items_max, _word_items_max(stats))
+        bytes_max = min(bytes_max, _direct_bytes(stats) - min(_index_run_bytes(stats), num_values // 8))
     if items_max < 1 or bytes_max < 1:
         return None
-    found = _distinct(values, items_max, bytes_max)
-    if found is None:
+    distinct = _distinct(values, items_max, bytes_max)
+    if distinct is None:
         return None
-    indices, items = found
-    if facts is not None and not _pays(facts, items):
+    indices, items = distinct
+    if stats is not None and not _pays(stats, items):
         return None
     if options.dictionary_max_bytes is not None and items.sources[-1][0].nbytes > options.dictionary_max_bytes:
         return None
@@ -79,38 +79,38 @@ def _is_candidate(shape: tree.Shape, rules: VersionRules) -> bool:
 
 
 def _bytes_max(values: LeafValues, options: ColumnOptions) -> int:
-    """What a dictionary may weigh, so that it and its indices, taken as they are, save their share of the page."""
+    """Size limit of a dictionary, so that dictionary and unpacked indices save their share of the page."""
     indices_bytes = values.num_values * INDEX_BITS // 8
     return int(values.num_bytes * options.dictionary_size_ratio) - indices_bytes
 
 
-def _direct_bytes(facts: WordStatistics) -> int:
-    """What words take without a dictionary."""
-    return min(facts.plain_bytes, facts.packed_bytes, facts.run_bytes)
+def _direct_bytes(stats: WordStatistics) -> int:
+    """Size of words without a dictionary."""
+    return min(stats.plain_bytes, stats.packed_bytes, stats.run_bytes)
 
 
-def _index_run_bytes(facts: WordStatistics) -> int:
-    """What indices take as runs: they come in the same runs as their values."""
-    return facts.num_runs * (INDEX_BITS // 8 + 1)
+def _index_run_bytes(stats: WordStatistics) -> int:
+    """Size of run-length encoded indices: they have the same runs as their values."""
+    return stats.num_runs * (INDEX_BITS // 8 + 1)
 
 
-def _word_items_max(facts: WordStatistics) -> int:
-    """With more items than this, items and indices take as much as the words: each item takes a byte at least."""
-    direct_bytes = _direct_bytes(facts)
-    if _index_run_bytes(facts) < direct_bytes:
+def _word_items_max(stats: WordStatistics) -> int:
+    """Number of items above which items and indices are no smaller than the words: each item takes at least a byte."""
+    direct_bytes = _direct_bytes(stats)
+    if _index_run_bytes(stats) < direct_bytes:
         return ITEMS_MAX
-    index_bits = min((direct_bytes * 8 - 1) // facts.num_values, INDEX_BITS)
-    left_bytes = direct_bytes - facts.num_values * index_bits // 8
+    index_bits = min((direct_bytes * 8 - 1) // stats.num_values, INDEX_BITS)
+    left_bytes = direct_bytes - stats.num_values * index_bits // 8
     return min(1 << index_bits, max(1 << index_bits >> 1, left_bytes))
 
 
-def _pays(facts: WordStatistics, items: LeafValues) -> bool:
-    """Whether indices and dictionary are smaller than the words written in another way."""
+def _pays(stats: WordStatistics, items: LeafValues) -> bool:
+    """Whether indices and dictionary are smaller than the best encoding without a dictionary."""
     index_bits = max(items.num_values - 1, 1).bit_length()
-    indices_bytes = min(_index_run_bytes(facts), facts.num_values * index_bits // 8)
-    item_facts = word_statistics(items)
-    items_bytes = items.num_bytes if item_facts is None else min(item_facts.packed_bytes, item_facts.plain_bytes)
-    return indices_bytes + items_bytes < _direct_bytes(facts)
+    indices_bytes = min(_index_run_bytes(stats), stats.num_values * index_bits // 8)
+    item_stats = word_statistics(items)
+    items_bytes = items.num_bytes if item_stats is None else min(item_stats.packed_bytes, item_stats.plain_bytes)
+    return indices_bytes + items_bytes < _direct_bytes(stats)
 
 
 def _distinct(values: LeafValues, items_max: int, bytes_max: int) -> tuple[Any, LeafValues] | None:
@@ -135,7 +135,7 @@ def _distinct(values: LeafValues, items_max: int, bytes_max: int) -> tuple[Any, 
 def split_arrow_dictionary(
     array: pa.DictionaryArray[Any, Any], options: ColumnOptions, rules: VersionRules
 ) -> tuple[LeafValues, Dictionary]:
-    """Keys and dictionary of an Arrow dictionary array, whose dictionary holds no nulls."""
+    """Keys and dictionary of an Arrow dictionary array whose dictionary has no nulls."""
     items = leaf_values(array.dictionary)
     if not isinstance(items.shape, VariableShape | FixedShape):
         raise UnsupportedError(f"dictionaries of {array.dictionary.type}")
@@ -143,7 +143,7 @@ def split_arrow_dictionary(
 
 
 def encode_dictionary(items: LeafValues, options: ColumnOptions, rules: VersionRules) -> Dictionary:
-    """The items of a dictionary as one block."""
+    """Encode the items of a dictionary as one block, in the smallest form."""
     forms = [_plain_block(items)]
     scheme = _scheme(options, rules)
     if scheme is not None and items.num_bytes >= COMPRESSED_BYTES_MIN:
@@ -177,14 +177,14 @@ def _packed_block(items: LeafValues, bits: int) -> tuple[tree.Codec, Any]:
 
 
 def _scheme(options: ColumnOptions, rules: VersionRules) -> str | None:
-    """Compression of dictionary values: a matter of file version 2.2."""
+    """Compression of dictionary values, which file version 2.2 introduced."""
     if not has_word_dictionaries(rules) or options.dictionary_compression == "none":
         return None
     return options.dictionary_compression or "lz4"
 
 
 def _bitmap_block(items: LeafValues) -> bytes:
-    """Booleans from the first bit of a byte on; the bits behind them are 0."""
+    """Booleans, realigned to a byte border; padding bits are 0."""
     ((bitmap, first),) = items.sources
     bits = np.unpackbits(np.frombuffer(bitmap, dtype=np.uint8), bitorder="little")[first : first + items.num_values]
     return np.packbits(bits, bitorder="little").tobytes()

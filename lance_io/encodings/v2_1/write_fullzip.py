@@ -1,7 +1,7 @@
-"""Full-zip pages on the writing side: the reverse of `fullzip.py`.
+"""Writes full-zip pages: the reverse of `fullzip.py`.
 
-Values of fixed width are stored as they are. Text is coded with FSST, very long values are compressed with zstd, each
-on its own so that it can be read alone. The repetition index goes to the page's initialisation data.
+Values of fixed width are stored unchanged. Text is coded with FSST, very long values are compressed with zstd, each by
+itself, so that it can be read alone. The repetition index goes to the page's initialisation data.
 Specification: structural encodings 2.1, sections 5 and 9; packed structs of variable width, 10.5.
 """
 
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from lance_io.levels.leafpage import LeafPage, Levels
     from lance_io.levels.path import LeafPath
 
-COMPRESSED_VALUE_BYTES_MIN: Final = 32 << 10  # a value above pays the work of zstd by itself
+COMPRESSED_VALUE_BYTES_MIN: Final = 32 << 10  # above, a value is worth its own zstd frame
 COMPRESSED_PAGE_BYTES_MIN: Final = 32 << 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Zipped:
-    """Values of a page as they go into entries.
+    """Values of a page in the form of full-zip entries.
 
-    length_bits  of the length before each value, 0 for values of fixed width
+    length_bits  of the length before each value; 0 for values of fixed width
     """
 
     codec: Codec
@@ -54,19 +54,19 @@ class _Zipped:
 
     @property
     def is_plain(self) -> bool:
-        """True when the one buffer is what a page without control words holds."""
+        """True when the only buffer equals that of a page without control words."""
         return not self.length_bits and len(self.sources) == 1 and not self.sources[0][1]
 
 
 def encode_fullzip(path: LeafPath, page: LeafPage, options: ColumnOptions, rules: VersionRules) -> EncodedPage:
     """Encode some rows of a leaf column as a full-zip page.
 
-    path     the column's way through the schema
+    path     the column's path in the schema
     page     its levels and values
-    options  what the field's metadata asks for
+    options  from the field's metadata
     rules    of the file version
     Raises UnsupportedError for Arrow dictionaries, for packed structs that this file version cannot store, and for
-    shapes that do not pass `fits_fullzip`.
+    shapes that `fits_fullzip` rejects.
     """
     values = _zip_values(path, page.values, options, rules)
     bits_rep, bits_def = _bits(page.repetition), _bits(page.definition)
@@ -105,9 +105,9 @@ def encode_fullzip(path: LeafPath, page: LeafPage, options: ColumnOptions, rules
 
 
 def fits_fullzip(shape: tree.Shape) -> bool:
-    """Whether every reader takes values of this shape from full-zip pages.
+    """Whether every reader accepts values of this shape in full-zip pages.
 
-    pylance refuses files with fixed-size lists of booleans that do not end on a byte or have a bitmap beside them.
+    pylance rejects files with fixed-size lists of booleans that do not end at a byte border or have a bitmap.
     """
     if not isinstance(shape, ListShape):
         return True
@@ -119,7 +119,7 @@ def fits_fullzip(shape: tree.Shape) -> bool:
 
 
 def _bits(levels: Levels | None) -> int:
-    """Bits of a control word that these levels take: those of the highest one present, and at least one."""
+    """Bits that these levels take in a control word: those of the highest level present, and at least one."""
     return 0 if levels is None else max(1, int(levels.max(initial=0)).bit_length())
 
 
@@ -149,7 +149,7 @@ def _zip_values(path: LeafPath, array: pa.Array, options: ColumnOptions, rules: 
 
 
 def _is_plain(dtype: pa.DataType) -> bool:
-    """Whether members of this type make rows of one width, without bitmaps."""
+    """Whether members of this type make rows of fixed width without bitmaps."""
     try:
         return not pa.types.is_nested(dtype) and dtype.bit_width % 8 == 0
     except ValueError:
@@ -171,7 +171,7 @@ def _fixed_codec(shape: tree.Shape) -> Codec:
 
 
 def _zip_strings(values: LeafValues, options: ColumnOptions, *, is_text: bool) -> _Zipped:
-    assert isinstance(values.shape, VariableShape), "the caller has looked"
+    assert isinstance(values.shape, VariableShape), "checked by the caller"
     offset_bits = values.shape.offset_bits
     codec: Codec = tree.Variable(offset_bits)
     if _wants_zstd(values, options):
@@ -186,14 +186,14 @@ def _is_text(dtype: pa.DataType) -> bool:
 
 
 def _wants_zstd(values: LeafValues, options: ColumnOptions) -> bool:
-    """Compress each value: when asked to (LZ4 fails on nulls in pylance), or when one is very long (9)."""
+    """Whether to compress each value: if requested (LZ4 fails on nulls in pylance), or if a value is very long (9)."""
     if options.compression == "none" or values.num_bytes < COMPRESSED_PAGE_BYTES_MIN:
         return False
     return options.compression in ("lz4", "zstd") or longest_value(values) > COMPRESSED_VALUE_BYTES_MIN
 
 
 def _zip_members(path: LeafPath, array: pa.Array) -> _Zipped:
-    """A packed struct of file version 2.2: members of fixed width as they are, the others after their lengths."""
+    """A packed struct of file version 2.2: members of fixed width unchanged, the others after their lengths."""
     members, sources = [], []
     for i in range(array.type.num_fields):
         member = _widen(array.field(i))
@@ -213,5 +213,5 @@ def _zip_members(path: LeafPath, array: pa.Array) -> _Zipped:
 
 
 def _widen(member: pa.Array) -> pa.Array:
-    """Booleans as bytes; other members as they are."""
+    """Convert booleans to bytes; other members stay unchanged."""
     return member.cast(pa.uint8()) if pa.types.is_boolean(member.type) else member

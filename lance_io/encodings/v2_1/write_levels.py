@@ -1,9 +1,9 @@
-"""Repetition and definition levels as blocks, for chunks of mini-block pages and for pages without values.
+"""Writes repetition and definition levels as blocks, for chunks of mini-block pages and for pages without values.
 
 A page describes the compression of its levels once and applies it block by block: per chunk, or once per page. All
-codecs of levels are measured on the blocks as they are, padded to 8 bytes; the smallest is taken, among equals the one
-that costs readers least. Full-zip pages have no such blocks,
-their levels are in the control words. Specification: structural encodings 2.1, sections 3.3, 8.0 and 10.4.
+codecs of levels are measured on the actual blocks, padded to 8 bytes. The smallest wins; on a tie, the one with the
+lowest cost for readers. Full-zip pages have no such blocks: their levels are in the control words.
+Specification: structural encodings 2.1, sections 3.3, 8.0 and 10.4.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _RLE: Final = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LevelBlocks:
-    """The compressed levels of a page, one kind (repetition or definition).
+    """The compressed levels of a page, of one kind (repetition or definition).
 
-    codec    what the page's message says of them
+    codec    their codec in the page's message
     data     all blocks, back to back, without padding
-    offsets  i64[blocks + 1], where each block begins in `data`, in bytes
+    offsets  i64[blocks + 1], start of each block in `data`, in bytes
     """
 
     codec: pb.CompressiveEncoding
@@ -50,14 +50,14 @@ def encode_level_blocks(levels: Levels, bounds: IntArray, rules: VersionRules) -
     bounds  i64[blocks + 1], ascending from 0 to n: block i is `levels[bounds[i]:bounds[i + 1]]`
     rules   of the file version: runs are written from 2.2 on
 
-    The caller bounds the blocks: how many levels a chunk may have (3.3) and how many bytes (4.10) is not known here.
+    The caller limits the blocks: the limits of levels (3.3) and bytes (4.10) per chunk are not checked here.
     """
     op, width, data, offsets = _kernels.encode_levels(levels, bounds, rules.constant_values)
     return LevelBlocks(_codec(op, width), data, int64s(offsets))
 
 
 def encode_level_block(levels: Levels, rules: VersionRules) -> LevelBlocks:
-    """The same for a page that has one block only."""
+    """As `encode_level_blocks`, for a page with a single block."""
     return encode_level_blocks(levels, np.array([0, len(levels)], dtype=np.int64), rules)
 
 

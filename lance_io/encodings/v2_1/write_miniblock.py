@@ -1,7 +1,7 @@
-"""Mini-block pages on the writing side: the reverse of `miniblock.py`.
+"""Writes mini-block pages: the reverse of `miniblock.py`.
 
-The codec is chosen already (`choose.py`). Here the page is cut into chunks, its levels are compressed chunk by chunk,
-and the chunks are put together. Specification: structural encodings 2.1, sections 3 and 4.
+`choose.py` chooses the codec. This module cuts the page into chunks, compresses its levels chunk by chunk, and
+assembles the chunks. Specification: structural encodings 2.1, sections 3 and 4.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 CHUNK_LEVELS_MAX: Final = 65535
 # Below file version 2.2 a chunk ends at 32 KiB, header included.
 NARROW_CHUNK_BYTES_MAX: Final = (32 << 10) - 64
-# Codecs of fixed-width values make chunks of at most this size, those of variable width follow their option.
+# Codecs of fixed-width values make chunks of at most this size; those of variable width follow their option.
 VALUE_BYTES_MAX: Final = 8192
 NARROW_TARGET_BYTES_MAX: Final = 16 << 10
 LEVEL_GROUP_BYTES: Final = 128  # a group of 1024 levels, per bit of their width
-# Compression must save something over the page, and pages with less than this are left alone (4.9).
+# Compression must make the page smaller; smaller pages stay uncompressed (4.9).
 GENERAL_BYTES_MIN: Final = 4096
 
 
@@ -58,9 +58,9 @@ class Dictionary:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MiniBlock:
-    """A page that is to be written as mini-blocks.
+    """The plan of a mini-block page.
 
-    values      what goes into the chunks: the values, or indices into the dictionary
+    values      contents of the chunks: the values, or indices into the dictionary
     codec       of the values
     """
 
@@ -72,9 +72,9 @@ class MiniBlock:
 def encode_miniblock(
     page: LeafPage, plan: MiniBlock, options: ColumnOptions, rules: VersionRules
 ) -> EncodedPage | None:
-    """Write a page; None when the levels of a few values are too many for a chunk, or values too large for it.
+    """Write a page; None if few values have too many levels for a chunk, or if values are too large for a chunk.
 
-    page  gives the levels; its values are those of `plan`
+    page  supplies the levels; the values are those of `plan`
     """
     chunks = _encode_chunks(page, plan, options, rules)
     if chunks is None:
@@ -135,7 +135,7 @@ def _encode_chunks(page: LeafPage, plan: MiniBlock, options: ColumnOptions, rule
     )
     blocks = [(each.data, each.offsets) for each in (repetition, definition) if each is not None]
 
-    def put(codec: Codec) -> tuple[Any, Any, int, int, int] | None:
+    def encode(codec: Codec) -> tuple[Any, Any, int, int, int] | None:
         return _kernels.encode_miniblock(
             codec.program(),
             rules.wide_chunks,
@@ -147,18 +147,18 @@ def _encode_chunks(page: LeafPage, plan: MiniBlock, options: ColumnOptions, rule
             level_bounds,
         )
 
-    made = put(codec)
-    if isinstance(codec, General) and made is not None and not _pays(made):
+    encoded = encode(codec)
+    if isinstance(codec, General) and encoded is not None and not _pays(encoded):
         codec = codec.values
-        made = put(codec)
-    if made is None:
+        encoded = encode(codec)
+    if encoded is None:
         return None
-    return _Chunks(made[0], made[1], codec, made[2], repetition, definition, level_bounds)
+    return _Chunks(encoded[0], encoded[1], codec, encoded[2], repetition, definition, level_bounds)
 
 
-def _pays(made: tuple[Any, Any, int, int, int]) -> bool:
+def _pays(encoded: tuple[Any, Any, int, int, int]) -> bool:
     """Whether general compression made the first value buffers smaller."""
-    _, _, _, plain_bytes, coded_bytes = made
+    _, _, _, plain_bytes, coded_bytes = encoded
     return plain_bytes >= GENERAL_BYTES_MIN and coded_bytes < plain_bytes
 
 
@@ -168,10 +168,10 @@ def _target_bytes(options: ColumnOptions, rules: VersionRules) -> int:
 
 
 def _levels_max(page: LeafPage, options: ColumnOptions, rules: VersionRules) -> int:
-    """Levels of a chunk, so that it keeps within its size.
+    """Maximum number of levels of a chunk, so that it keeps within its size.
 
-    Packing works on groups of 1024 levels, all of the page's width; no other codec is taken where it makes more of
-    the page, and so of a chunk with many levels.
+    Packing works on groups of 1024 levels, all of the page's width. Another codec is only chosen if it makes the page
+    smaller, and with it any chunk with many levels.
     """
     widths = [int(each.max(initial=0)).bit_length() for each in (page.repetition, page.definition) if each is not None]
     if rules.wide_chunks or not sum(widths):

@@ -1,4 +1,4 @@
-"""FSST on the writing side: when it is worth trying, and a page's values coded with a table of their own.
+"""Encodes strings with FSST, each page with its own symbol table, if that pays off.
 
 Shared by mini-block and full-zip pages. Specification: structural encodings 2.1, sections 8.3 and 9.
 """
@@ -16,14 +16,14 @@ from lance_io.encodings.statistics import longest_value
 if TYPE_CHECKING:
     from lance_io.encodings.options import ColumnOptions
 
-LONGEST_BYTES_MIN: Final = 5  # shorter values have no room for symbols that save anything
-PAGE_BYTES_MIN: Final = 32 << 10  # below, the table weighs more than it saves
+LONGEST_BYTES_MIN: Final = 5  # below, symbols save nothing
+PAGE_BYTES_MIN: Final = 32 << 10  # below, the table is larger than its savings
 
 
 def code_strings(values: LeafValues, options: ColumnOptions) -> tuple[tree.Fsst, LeafValues] | None:
-    """The values as FSST codes, with their codec; None when FSST is not wanted or does not make the page smaller.
+    """Encode values with FSST; returns codec and codes. None if FSST is not wanted or does not make the page smaller.
 
-    values  variable-width, and text unless FSST is asked for: the caller looks at the type
+    values  variable-width, and text unless the options request FSST: the caller checks the type
     """
     shape = values.shape
     assert isinstance(shape, VariableShape), "FSST is for variable-width values"

@@ -1,1 +1,1 @@
-"""What file version 2.2 adds to 2.1: constant pages. Wider chunk words and packed rows are options of 2.1's layouts."""
+"""Additions of file version 2.2: constant pages. Wider chunk words and packed rows are options of 2.1's layouts."""

@@ -58,27 +58,27 @@ class ConstantPage(NullPage):
 
     @cached_property
     def is_plain(self) -> bool:
-        """Whether it is a value without levels, one for each row, of a field that is a leaf: see `whole`."""
+        """Whether it has one value per row, no levels, and belongs to a top-level leaf: see `whole`."""
         dtype = self.source.path.leaf_type
         is_leaf = len(self.source.path.nodes) == 1 and self.source.path.members is None and tuple(self.layers) == (1,)
         return is_leaf and self.is_constant and len(self.source.buffer_sizes) < 2 and not pa.types.is_dictionary(dtype)
 
-    def elsewhere(self, source: PageSource, inline_value: bytes | None) -> ConstantPage:
-        """The same layout, of a page that `is_plain`, over other buffers, as many, or of another value."""
-        found = ConstantPage.__new__(ConstantPage)
-        found.source = source
-        found.num_rows = source.num_rows
-        found.layers = self.layers
-        found.program = self.program
-        found.inline_value = inline_value
-        found.message = self.message
-        found.rep_codec = self.rep_codec
-        found.def_codec = self.def_codec
-        found.is_plain = True
-        return found
+    def relocated(self, source: PageSource, inline_value: bytes | None) -> ConstantPage:
+        """The layout of a page that `is_plain`, with another source of as many buffers, or with another value."""
+        page = ConstantPage.__new__(ConstantPage)
+        page.source = source
+        page.num_rows = source.num_rows
+        page.layers = self.layers
+        page.program = self.program
+        page.inline_value = inline_value
+        page.message = self.message
+        page.rep_codec = self.rep_codec
+        page.def_codec = self.def_codec
+        page.is_plain = True
+        return page
 
     def whole(self, part: memoryview | None) -> pa.Array:
-        """All rows of a page that `is_plain`; `part` is its buffer, if it has one."""
+        """All rows of a page that `is_plain`; `part` is its buffer, if any."""
         dtype, count, value = self.source.path.leaf_type, self.num_rows, self.inline_value
         if value is not None and _is_of_width(dtype, len(value)):
             return pa.Array.from_buffers(dtype, count, [None, pa.py_buffer(value * count)], 0)
@@ -146,8 +146,8 @@ class ConstantPage(NullPage):
         return array.dictionary_encode().cast(dtype) if plain is not dtype else array
 
     def _check_bytes(self, num_bytes: int, what: str) -> None:
-        """Raise ResourceLimitError where levels that few bytes stand for make more than one value may take: a page with
-        levels is decoded whole.
+        """Raise ResourceLimitError if levels expand to more than one value may take: a page with levels is decoded
+        whole, so a few bytes could expand to any size.
         """
         bytes_max = max(VALUE_BYTES_MAX, self.source.path.value_bytes_max)
         if num_bytes > bytes_max:
@@ -157,7 +157,7 @@ class ConstantPage(NullPage):
             )
 
     def describe(self) -> PageDescription:
-        """Layout and sizes."""
+        """A readable description: layout and sizes."""
         name = "constant" if self.is_constant else "all-null"
         return PageDescription(name, "none", self.num_rows, self.source.num_bytes, levels=self._levels_shown())
 
@@ -167,24 +167,24 @@ class ConstantPage(NullPage):
 
 
 def value_at(encoding: bytes, page: ConstantPage) -> tuple[bytes, bytes] | None:
-    """What is around the value of a page in its message, which says the same with another value of that length.
+    """The bytes before and after the value in a page's message: a template for other values of the same length.
 
-    All of it in front, if the value is not there; None where it cannot be told apart.
+    Without an inline value, all bytes are before it. None if the value cannot be located with certainty.
     """
     value = page.inline_value
     if value is None:
         return encoding, b""
     at = encoding.find(value) if value else -1
-    while at >= 0:  # of a short value other bytes may be alike
+    while at >= 0:  # other bytes may equal a short value
         before, behind = encoding[:at], encoding[at + len(value) :]
-        if _says_the_same(encoding, value, before, behind):
+        if _is_value(encoding, value, before, behind):
             return before, behind
         at = encoding.find(value, at + 1)
     return None
 
 
-def _says_the_same(encoding: bytes, value: bytes, before: bytes, behind: bytes) -> bool:
-    """Whether a message differs in nothing but its value with another one in that place."""
+def _is_value(encoding: bytes, value: bytes, before: bytes, behind: bytes) -> bool:
+    """Whether replacing these bytes in the message changes the inline value and nothing else."""
     others = bytes(255 - byte for byte in value)
     try:
         message, changed = pb.PageLayout.FromString(encoding), pb.PageLayout.FromString(before + others + behind)
@@ -203,7 +203,7 @@ def whole_ranges(pages: Sequence[ConstantPage]) -> Ranges:
 
 
 def _is_of_width(dtype: pa.DataType, num_bytes: int) -> bool:
-    """Whether values of a type lie in memory as so many bytes each."""
+    """Whether values of a type take `num_bytes` each in memory."""
     if pa.types.is_nested(dtype) or pa.types.is_boolean(dtype):
         return False
     return _byte_width(dtype) == num_bytes > 0

@@ -1,4 +1,4 @@
-"""Pages of one repeated value on the writing side, file version 2.2: the reverse of `constant.py`.
+"""Writes pages of one repeated value, file version 2.2: the reverse of `constant.py`.
 
 A value of fixed width and at most 32 bytes is part of the message; others are a scalar buffer:
 
@@ -6,9 +6,9 @@ A value of fixed width and at most 32 bytes is part of the message; others are a
     fixed width     [value]
     variable width  [offsets 0 and length, bytes]
 
-Items may be null beside the value, but levels are not compressed here (pylance would not read them): with many levels
-a mini-block page of the same values is smaller. Nor is the value: a very long one that compresses well, and that does
-not come often, is smaller in a full-zip page. Specification: structural encodings 2.1, section 10.3.
+Items may also be null, but levels are not compressed here (pylance would not read them): with many levels, a mini-block
+page of the same values is smaller. The value is not compressed either: a very long value that compresses well and
+repeats rarely is smaller in a full-zip page. Specification: structural encodings 2.1, section 10.3.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ if TYPE_CHECKING:
     from lance_io.encodings.written import EncodedPage
     from lance_io.levels.leafpage import LeafPage
 
-# What chunks need besides (headers, metadata, a dictionary), and what a page that is easy to read may cost.
+# Share of the plain levels for chunk overhead (headers, metadata, a dictionary) and for the benefit of a simple page.
 _CHUNKS_SHARE: Final = 0.1
-_PROBE_BYTES: Final = 64  # of the first value and the last, which tell most pages apart
-_SAMPLE_BYTES: Final = 64 << 10  # of a very long value, compressed to see what it would take
+_PROBE_BYTES: Final = 64  # compared of the first and last value, which rules out most pages
+_SAMPLE_BYTES: Final = 64 << 10  # of a very long value, compressed to estimate its size
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
 Rows: TypeAlias = npt.NDArray[np.uint8]
 
 
 def encode_constant_page(page: LeafPage, options: ColumnOptions, rules: VersionRules) -> EncodedPage | None:
-    """Encode a page whose valid items all have the same value; None for other pages, and where others are smaller.
+    """Encode a page whose valid items all have the same value; None for other pages, or if others are smaller.
 
-    None also where not every reader knows how: fixed-size lists, packed structs, dictionaries. The caller has made sure
-    that an item is valid (`has_no_values` is False).
+    Also None for types that not every reader supports: fixed-size lists, packed structs, dictionaries. Requires at
+    least one valid item (`has_no_values` is False).
     """
     if not rules.constant_values or pa.types.is_nested(page.values.type) or pa.types.is_dictionary(page.values.type):
         return None
@@ -72,9 +72,9 @@ def encode_constant_page(page: LeafPage, options: ColumnOptions, rules: VersionR
 
 
 def _is_smaller_in_chunks(page: LeafPage, value: tuple[bytes, ...], rules: VersionRules) -> bool:
-    """Whether compressed levels and packed values take less than levels as they are.
+    """Whether compressed levels and packed values are smaller than uncompressed levels.
 
-    Under nulls a value goes on: a machine word makes runs. Others are bits, or indices of a dictionary of two values.
+    Nulls take the same value, so a machine word makes runs. Others are bits, or indices of a dictionary of two values.
     """
     levels = [each for each in (page.repetition, page.definition) if each is not None]
     if not levels:
@@ -90,17 +90,17 @@ def _is_smaller_in_chunks(page: LeafPage, value: tuple[bytes, ...], rules: Versi
 
 
 def _is_smaller_zipped(page: LeafPage, value: tuple[bytes, ...], options: ColumnOptions) -> bool:
-    """Whether all values, each compressed by itself, take less than the one as it is."""
+    """Whether all values, each compressed by itself, are smaller than one uncompressed value."""
     if len(value) == 1 or options.compression == "none" or len(value[1]) <= COMPRESSED_VALUE_BYTES_MIN:
         return False
     middle = max(0, len(value[1]) - _SAMPLE_BYTES) // 2
     sample = memoryview(value[1])[middle : middle + _SAMPLE_BYTES]
-    taken = _kernels.compress_block(sample, SCHEMES["zstd"], options.compression_level)
-    return memoryview(taken).nbytes * len(page.values) < len(sample)
+    compressed = _kernels.compress_block(sample, SCHEMES["zstd"], options.compression_level)
+    return memoryview(compressed).nbytes * len(page.values) < len(sample)
 
 
 def _only_value(page: LeafPage) -> tuple[bytes, ...] | None:
-    """The Arrow buffers of the value that all valid items share."""
+    """The Arrow buffers of the value that all valid items share; None if they differ."""
     array = page.values
     if page.definition is None and _ends_differ(array):
         return None
@@ -118,14 +118,14 @@ def _only_value(page: LeafPage) -> tuple[bytes, ...] | None:
 
 
 def _ends_differ(array: pa.Array) -> bool:
-    """Whether the first value is not the last one, as far as the first bytes of these tell: so it is in most pages."""
+    """Whether the first and the last value differ in their first bytes, as they do in most pages."""
     last = array.offset + len(array) - 1
     if last <= array.offset:
         return False
     _, *buffers = array.buffers()
-    if any(one is None for one in buffers):
+    if any(buffer is None for buffer in buffers):
         return False
-    values, *data = [memoryview(one) for one in buffers]
+    values, *data = [memoryview(buffer) for buffer in buffers]
     width = OFFSET_BYTES.get(array.type.id)
     if width is None:
         width, rest = divmod(array.type.bit_width, 8)
@@ -139,7 +139,7 @@ def _ends_differ(array: pa.Array) -> bool:
 
 
 def _valid_items(page: LeafPage) -> Flags | None:
-    """Which of the visible items are valid; None when all are."""
+    """Mask of the valid items among the visible ones; None if all are valid."""
     if page.definition is None:
         return None
     limit = max_visible(page.layers)
@@ -150,7 +150,7 @@ def _valid_items(page: LeafPage) -> Flags | None:
 
 
 def _only_row(rows: Rows, is_valid: Flags | None) -> tuple[bytes, ...] | None:
-    """The row that all valid ones are equal to. A look at a few tells most pages apart without reading them."""
+    """The row that equals all valid rows, or None. Probes a few rows first, which rules out most pages cheaply."""
     first = 0 if is_valid is None else int(is_valid.argmax())
     value = rows[first].tobytes()
     if len(rows) == 1:
@@ -170,7 +170,7 @@ def _only_row(rows: Rows, is_valid: Flags | None) -> tuple[bytes, ...] | None:
 
 
 def _only_string(values: LeafValues, is_valid: Flags | None, width: int) -> tuple[bytes, ...] | None:
-    """Values of variable width; nulls are empty, so that the valid ones lie side by side."""
+    """As `_only_value` for variable width. Nulls are empty, so that the valid values are contiguous."""
     offsets = np.frombuffer(values.sources[0][0], dtype=f"<i{width}")
     start, end = int(offsets[0]), int(offsets[-1])
     count = values.num_values if is_valid is None else int(is_valid.sum())

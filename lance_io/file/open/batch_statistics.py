@@ -1,14 +1,14 @@
 """Statistics of the batches of a file of version 0.1, as bounds for filters (spec: legacy 0.1, section 8).
 
-They are a table with a row for each batch, and a struct for each field, which is called by the id of the field:
+They are a table with a row per batch and a struct per field, named after the field's id:
 
-    null_count             int64: nulls that were written, which pages cannot tell
-    min_value, max_value   of the type of the field; null where nothing is known
+    null_count             int64: nulls that were written, which pages do not store
+    min_value, max_value   of the type of the field; null if unknown
 
-The table is one batch with a page table of its own. All of it lies behind the page table of the file, where nothing is
-large: usually one read brings what there is.
+The table is one batch with its own page table. It lies after the file's page table, where everything is small: usually
+one read fetches it.
 
-What is not safe is left out: where a batch was given nulls, what its pages hold in their place is in no bounds.
+Unsafe bounds are left out: if a batch was written with nulls, the bounds miss the values that its pages store instead.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from lance_io.encodings.rounds import fetch, together
 from lance_io.encodings.v0_1.batched_leaf import BatchedLeaf
 from lance_io.encodings.v0_1.field_pages import FieldPages
 from lance_io.errors import FormatError
-from lance_io.file.file_steps import Tail, served_by
+from lance_io.file.file_steps import Tail, serve_from_tail
 from lance_io.file.open.batched_file import BatchedFile
 from lance_io.file.open.open_file import open_cached
 from lance_io.filters.zones import ColumnZones
-from lance_io.format.error_context import REFUSALS, place_error
+from lance_io.format.error_context import FILE_ERRORS, add_location
 from lance_io.format.schema_messages import decode_schema
 from lance_io.format.v0_1.batch_table import PageTable, page_table_range
 from lance_io.levels.path import leaf_paths
@@ -43,16 +43,16 @@ if TYPE_CHECKING:
     from lance_io.levels.path import LeafPath
     from lance_io.spans import IntArray
 
-READ_AT_ONCE_BYTES_MAX: Final = 1 * MIB  # behind the page table; more is read by what is needed of it
+READ_AT_ONCE_BYTES_MAX: Final = 1 * MIB  # after the page table; of more bytes, only the needed ranges are read
 _MEMBERS: Final = ["null_count", "min_value", "max_value"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchZones:
-    """What is known of the batches of a file.
+    """Bounds of the batches of a file.
 
-    row_starts  i64[batches + 1], rows before each
-    columns     bounds by field id, of those that have some
+    row_starts  i64[batches + 1], rows before each batch
+    columns     bounds by field id, for fields that have some
     """
 
     row_starts: IntArray
@@ -60,33 +60,33 @@ class BatchZones:
 
     @property
     def nbytes(self) -> int:
-        """Memory held, in bytes, about."""
-        return 256 + sum(int(one.least.nbytes + one.greatest.nbytes) for one in self.columns.values())
+        """Approximate memory held, in bytes."""
+        return 256 + sum(int(zones.least.nbytes + zones.greatest.nbytes) for zones in self.columns.values())
 
 
-def batch_zones(context: ReadContext, here: FileColumns) -> FileSteps[BatchZones | None]:
-    """Bounds of the columns that are read of a file; None for one of another version, or without statistics.
+def batch_zones(context: ReadContext, file_columns: FileColumns) -> FileSteps[BatchZones | None]:
+    """Bounds of the projected columns of a file; None for another file version or a file without statistics.
 
-    Two rounds at most where the file is open already, three with strings; none where they were asked for before.
-    Raises FormatError for statistics that are damaged.
+    Takes at most two rounds if the file is open already (three with strings), none on a cache hit.
+    Raises FormatError for damaged statistics.
     """
-    file, tail = yield from open_cached(context, here.ref, here.columns)
+    file, tail = yield from open_cached(context, file_columns.ref, file_columns.columns)
     if type(file) is not BatchedFile or not file.metadata.has_statistics:
         return None
-    key = (file.identity, "statistics", tuple(here.leaf_ids))
+    key = (file.identity, "statistics", tuple(file_columns.leaf_ids))
     known: BatchZones | None = context.cache.get(key)
     if known is None:
         try:
-            known = yield from _read(file, here, tail)
-        except REFUSALS as error:
-            raise place_error(error, "statistics", file.key) from error.__cause__
+            known = yield from _read(file, file_columns, tail)
+        except FILE_ERRORS as error:
+            raise add_location(error, "statistics", file.key) from error.__cause__
         context.cache.put(key, known, known.nbytes)
     return known
 
 
-def _read(file: BatchedFile, here: FileColumns, tail: Tail | None) -> FileSteps[BatchZones]:
+def _read(file: BatchedFile, file_columns: FileColumns, tail: Tail | None) -> FileSteps[BatchZones]:
     statistics = file.metadata.statistics
-    assert statistics is not None, "looked at before"
+    assert statistics is not None, "checked before"
     end, size = file.page_table_at[1], file.size_bytes
     if (tail is None or tail.start > end) and size - end <= READ_AT_ONCE_BYTES_MAX:
         fetched = yield Ranges.of((end, size), purpose="metadata", keep=True)
@@ -95,25 +95,25 @@ def _read(file: BatchedFile, here: FileColumns, tail: Tail | None) -> FileSteps[
     if not ids or min(ids) < 0:
         raise FormatError(f"{len(ids)} fields in their table")
     start, end = page_table_range(statistics.page_table_position, 0, max(ids), 1, size)
-    fetched = yield from served_by(tail, fetch(Ranges.of((start, end), purpose="metadata")))
+    fetched = yield from serve_from_tail(tail, fetch(Ranges.of((start, end), purpose="metadata")))
     table = PageTable(bytes(fetched.piece(0, end - start)), 0, max(ids), 1)
     row_starts = np.array([0, file.metadata.num_batches], dtype=np.int64)
     by_name = {field.name: field for field in decode_schema(statistics.schema, {}).fields}
     wanted: dict[int, list[BatchedLeaf]] = {}
-    for leaf_id, path in zip(here.leaf_ids, here.of_leaves.paths, strict=True):
-        found = by_name.get(str(leaf_id))
-        if found is not None and _is_of(found, path.leaf_type):
-            wanted[leaf_id] = [_leaf(top, table, row_starts, size) for top in leaf_paths(found)]
+    for leaf_id, path in zip(file_columns.leaf_ids, file_columns.leaf_columns.paths, strict=True):
+        field = by_name.get(str(leaf_id))
+        if field is not None and _has_members(field, path.leaf_type):
+            wanted[leaf_id] = [_leaf(member, table, row_starts, size) for member in leaf_paths(field)]
     steps = [leaf.scan() for leaves in wanted.values() for leaf in leaves]
-    arrays: list[pa.Array] = yield from served_by(tail, together(steps))
+    arrays: list[pa.Array] = yield from serve_from_tail(tail, together(steps))
     columns = {
-        leaf_id: _zones(*[one.field(0) for one in arrays[3 * at : 3 * at + 3]]) for at, leaf_id in enumerate(wanted)
+        leaf_id: _zones(*[array.field(0) for array in arrays[3 * at : 3 * at + 3]]) for at, leaf_id in enumerate(wanted)
     }
     return BatchZones(file.metadata.row_starts, columns)
 
 
-def _is_of(field: Field, dtype: pa.DataType) -> bool:
-    """Whether a field of the statistics is as it should be for a column of this type."""
+def _has_members(field: Field, dtype: pa.DataType) -> bool:
+    """Whether a field of the statistics has the members and types for a column of this type."""
     types = [child.arrow_type for child in field.children]
     return [child.name for child in field.children] == _MEMBERS and types == [pa.int64(), dtype, dtype]
 

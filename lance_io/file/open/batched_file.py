@@ -1,12 +1,12 @@
-"""An opened file of version 0.1, and how it is opened (spec: legacy 0.1, sections 1 to 4).
+"""Files of version 0.1 and how to open them (spec: legacy 0.1, sections 1 to 4).
 
     round 1   the end of the file: footer, in most files metadata and page table as well
-    round 2   what of the metadata lies before that
-    round 3   what of the page table does
+    round 2   the part of the metadata before it
+    round 3   the part of the page table before it
 
-Such a file knows nothing of types: the table says which fields it has, and what they are. So it is read through a
-table only, and its columns are those of a projection. A leaf has one page, which is all of its batches: what is wanted
-of it is found by arithmetic over the page table.
+Such a file stores no types: the table names its fields and their types. So it is read only through a table, and its
+columns are those of a projection. A leaf has one page, which consists of all batches; arithmetic over the page table
+locates rows in it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from lance_io.encodings.rounds import fetch
 from lance_io.encodings.v0_1.batched_leaf import BatchedLeaf
 from lance_io.encodings.v0_1.field_pages import FieldPages
 from lance_io.errors import FormatError, UnsupportedError
-from lance_io.file.file_steps import Tail, served_by
-from lance_io.file.open.column_pages import Column, OnePage, where
+from lance_io.file.file_steps import Tail, serve_from_tail
+from lance_io.file.open.column_pages import Column, SinglePage, where
 from lance_io.file.open.file_source import DEAD
 from lance_io.file.open.projected_pages import FileView
-from lance_io.format.error_context import REFUSALS, place_error
+from lance_io.format.error_context import FILE_ERRORS, add_location
 from lance_io.format.v0_1.batch_table import (
     BATCH_FOOTER_BYTES,
     PageTable,
@@ -46,15 +46,15 @@ if TYPE_CHECKING:
     from lance_io.levels.path import LeafPath, PathNode
     from lance_io.spans import IntArray
 
-VIEWS_MAX: Final = 8  # projections of one file that are remembered
-VIEW_BYTES_PER_ENTRY: Final = 64  # memory that the views of a file take, for each entry of its page table, about
+VIEWS_MAX: Final = 8  # cached projections per file
+VIEW_BYTES_PER_ENTRY: Final = 64  # approximate memory of a file's views per entry of its page table
 
 
 class BatchedFile:
-    """A data file of version 0.1 whose end has been read; see `TableFile` for what all have.
+    """A data file of version 0.1 whose end has been read; see `TableFile` for the common interface.
 
-    metadata       batches, and where statistics are
-    page_table_at  where the page table begins and ends
+    metadata       batches, and location of the statistics
+    page_table_at  start and end offset of the page table
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class BatchedFile:
         self.page_table_at = page_table_at
         self._ids = ids
         self._table = table
-        self._views: dict[int, FileView] = {}  # by identity of `here`, which they keep
+        self._views: dict[int, FileView] = {}  # by identity of their `FileColumns`, which they keep alive
         self._known_pages: dict[int, FieldPages] = {}  # by field id
-        self._known_columns: dict[int, tuple[IntArray | None, Column]] = {}  # and what `_ends_before` gave
+        self._known_columns: dict[int, tuple[IntArray | None, Column]] = {}  # with the result of `_ends_before`
 
     @cached_property
     def _row_starts(self) -> IntArray:
@@ -84,47 +84,48 @@ class BatchedFile:
 
     @property
     def page_table(self) -> PageTable:
-        """Where the pages are."""
+        """Locations of the pages."""
         return self._table
 
     @property
     def nbytes(self) -> int:
-        """Memory held, in bytes, about."""
+        """Approximate memory held, in bytes."""
         return 4096 + VIEW_BYTES_PER_ENTRY * (len(self._table) + self.metadata.num_batches + 1)
 
     def has_ids(self, ref: FileRef) -> bool:
-        """Whether a table says that the file has the fields which the table said it has that opened it."""
+        """Whether the table names the same field ids as when the file was opened."""
         return ids_of(ref) == self._ids
 
     def missing(self, columns: list[int]) -> list[int]:
-        """None: the page table is here."""
+        """Always empty: the page table has been read."""
         return []
 
-    def view(self, here: FileColumns, *, keep: bool = True) -> FileView:
+    def view(self, file_columns: FileColumns, *, keep: bool = True) -> FileView:
         """The columns of a projection. Raises FormatError and UnsupportedError that name column and batch.
 
-        keep  remember them
+        keep  cache them
         """
-        view = self._views.get(id(here))
+        view = self._views.get(id(file_columns))
         if view is None:
-            if not self.has_ids(here.ref):
-                text = f"the table names fields {ids_of(here.ref)}, another version of it {self._ids}"
+            if not self.has_ids(file_columns.ref):
+                text = f"the table names fields {ids_of(file_columns.ref)}, another version of it {self._ids}"
                 raise FormatError(text, path=self.key)
-            view = FileView(here, self._columns(here))
+            view = FileView(file_columns, self._columns(file_columns))
             if not keep:
                 return view
             if len(self._views) >= VIEWS_MAX:
                 self._views.clear()
-            self._views[id(here)] = view
+            self._views[id(file_columns)] = view
         return view
 
-    def _columns(self, here: FileColumns) -> list[Column]:
-        paths = here.of_leaves.paths
-        chains = [self._chain(path, column) for path, column in zip(paths, here.columns, strict=True)]
-        return [self._column(*one) for one in zip(paths, here.columns, chains, strict=True)]
+    def _columns(self, file_columns: FileColumns) -> list[Column]:
+        paths = file_columns.leaf_columns.paths
+        chains = [self._chain(path, column) for path, column in zip(paths, file_columns.columns, strict=True)]
+        columns = file_columns.columns
+        return [self._column(path, column, chain) for path, column, chain in zip(paths, columns, chains, strict=True)]
 
     def _column(self, path: LeafPath, column: int, chain: list[FieldPages]) -> Column:
-        """The column of a leaf: that of another projection, if nothing is known by now that it could not use."""
+        """The column of a leaf; from the cache, unless page bounds are known by now that it was built without."""
         leaf = chain[-1]
         before = self._ends_before(column) if leaf.kind == "binary" else None
         known = self._known_columns.get(column)
@@ -133,18 +134,18 @@ class BatchedFile:
         try:
             pages = BatchedLeaf(path, self.metadata.row_starts, chain[:-1], leaf, before, self.size_bytes)
         except FormatError as error:
-            raise place_error(error, where(column, path), self.key) from None
-        page = OnePage(pages, int(pages.batch_bytes.sum()))
-        found = Column(self.identity, column, path, self._row_starts, page)
-        self._known_columns[column] = before, found
-        return found
+            raise add_location(error, where(column, path), self.key) from None
+        page = SinglePage(pages, int(pages.batch_bytes.sum()))
+        leaf_column = Column(self.identity, column, path, self._row_starts, page)
+        self._known_columns[column] = before, leaf_column
+        return leaf_column
 
     def _chain(self, path: LeafPath, column: int) -> list[FieldPages]:
         """The pages of the lists around a leaf, and its own."""
         try:
             return [self._pages_of(node) for node in path.nodes if node.kind is not NodeKind.STRUCT]
-        except REFUSALS as error:
-            raise place_error(error, where(column, path), self.key) from error.__cause__
+        except FILE_ERRORS as error:
+            raise add_location(error, where(column, path), self.key) from error.__cause__
 
     def _pages_of(self, node: PathNode) -> FieldPages:
         field_id = node.field.id
@@ -156,7 +157,7 @@ class BatchedFile:
         return known
 
     def _ends_before(self, field_id: int) -> IntArray | None:
-        """Where the pages end that writers put in front of those of a field; None where their sizes are not known."""
+        """End offsets of the pages that writers put before those of a field; None if their sizes are unknown."""
         at = int(self._rows_with_pages.searchsorted(field_id - self._table.first_id))
         if not len(self._rows_with_pages):
             return None
@@ -168,12 +169,12 @@ class BatchedFile:
     @cached_property
     def _rows_with_pages(self) -> IntArray:
         """Rows of the page table that have pages."""
-        found: IntArray = np.flatnonzero(self._table.positions.any(axis=1) | self._table.lengths.any(axis=1))
-        return found
+        rows: IntArray = np.flatnonzero(self._table.positions.any(axis=1) | self._table.lengths.any(axis=1))
+        return rows
 
 
 def ids_of(ref: FileRef) -> tuple[int, int]:
-    """The smallest and the largest field id of a file. Raises `UnsupportedError` where the table does not say."""
+    """The smallest and the largest field id of a file. Raises `UnsupportedError` if the table names none."""
     ids = [each for each in ref.field_ids if each >= 0]
     if not ids:
         raise UnsupportedError(
@@ -183,23 +184,23 @@ def ids_of(ref: FileRef) -> tuple[int, int]:
 
 
 def checked_ids(ref: FileRef) -> tuple[int, int]:
-    """The ids that the page table of a file begins and ends with; `FormatError` where the first is not known."""
+    """First and last field id of a file's page table. Raises `FormatError` if the first is unknown."""
     ids = ids_of(ref)
     if ref.field_ids[0] == DEAD:
-        raise FormatError("its first column is dead, and where the pages of the others are is counted from it")
+        raise FormatError("its first column is dead, and the locations of the other columns' pages are counted from it")
     return ids
 
 
 def open_batched(identity: tuple[str, str, int], ref: FileRef, tail: Tail) -> FileSteps[tuple[BatchedFile, Tail]]:
     """Open a file whose footer is of version 0.1.
 
-    tail  the end of the file, the footer at least
+    tail  the end of the file, at least the footer
     Raises `FormatError` and `UnsupportedError`.
     """
     ids, file_bytes = checked_ids(ref), identity[2]
-    found = decode_end(tail.buffer, tail.start, file_bytes, ids[1] - ids[0] + 1)
-    if found is not None:
-        metadata, data = found
+    decoded = decode_end(tail.buffer, tail.start, file_bytes, ids[1] - ids[0] + 1)
+    if decoded is not None:
+        metadata, data = decoded
         at = metadata.page_table_at
         return BatchedFile(
             identity, ids, metadata, PageTable(data, *ids, metadata.num_batches), (at, at + len(data))
@@ -210,12 +211,12 @@ def open_batched(identity: tuple[str, str, int], ref: FileRef, tail: Tail) -> Fi
     content = memoryview(tail.buffer)[position - tail.start : len(tail.buffer) - BATCH_FOOTER_BYTES]
     metadata = decode_metadata(block_at(content, 0, "metadata"))
     start, end = page_table_range(metadata.page_table_at, *ids, metadata.num_batches, file_bytes)
-    fetched = yield from served_by(tail, fetch(Ranges.of((start, end), purpose="metadata")))
+    fetched = yield from serve_from_tail(tail, fetch(Ranges.of((start, end), purpose="metadata")))
     table = PageTable(bytes(fetched.piece(0, end - start)), *ids, metadata.num_batches)
     return BatchedFile(identity, ids, metadata, table, (start, end)), tail
 
 
 def _extend_tail(tail: Tail, start: int) -> FileSteps[Tail]:
-    """The tail from an earlier start, reading only what is missing."""
+    """Extend the tail to an earlier start, reading only the missing bytes."""
     fetched = yield Ranges.of((start, tail.start), purpose="metadata")
     return Tail(start, b"".join((fetched.piece(0, tail.start - start), memoryview(tail.buffer))))

@@ -1,8 +1,8 @@
 """An opened data file: its schema, and its columns with the layouts of their pages.
 
-Columns are parsed when they are first asked for, from metadata that was read at opening (or, in very wide files, for
-the projection only): the lengths of their pages at once, the layout of a page when it is first touched. What does not
-depend on the file but on its schema, which most files of a table share, is found out once for all of them.
+Columns are parsed on first use from metadata that was read at opening (in very wide files, only that of the
+projection): page lengths at once, the layout of a page on its first use. Results that depend only on the schema are
+computed once and shared, because most files of a table have the same schema.
 Specification: file container, sections 2.2 and 3.
 """
 
@@ -17,16 +17,16 @@ from lance_io.errors import FormatError
 from lance_io.file.open.column_pages import Column, Layouts, Pages, where
 from lance_io.file.open.projected_pages import FileView
 from lance_io.format.columns import LazyItems, decode_column, decode_column_table, decode_columns, ordinary_info
-from lance_io.format.error_context import REFUSALS
+from lance_io.format.error_context import FILE_ERRORS
 from lance_io.format.flat_fields import FlatFields
 from lance_io.format.footer import TABLE_ENTRY_BYTES
 from lance_io.format.globals import FileDescriptor, decode_globals_table
 from lance_io.format.version import V2_0
-from lance_io.lazy_names import later
+from lance_io.gil import yielding
+from lance_io.lazy_names import lazy_module
 from lance_io.levels.path import LeafPath, leaf_paths
 from lance_io.limits import VALUE_BYTES_MAX
 from lance_io.records import dataclass
-from lance_io.turns import in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     from lance_io.format.version import FileVersion
     from lance_io.spans import IntArray
 else:
-    array_columns = later("lance_io.file.open.array_columns")  # with all that reads 2.0, which few tables need
+    array_columns = lazy_module("lance_io.file.open.array_columns")  # imports the readers of 2.0, which few tables need
 
-VIEWS_MAX: Final = 8  # projections of one file that are remembered, and of one schema
+VIEWS_MAX: Final = 8  # cached projections per file and per schema
 
 
 class FlatPaths(LazyItems[LeafPath]):
-    """The ways to the columns of fields without members, each of which has one."""
+    """Paths to the columns of fields without members, one column each."""
 
     __slots__ = ("_fields", "_value_bytes_max")
 
@@ -64,13 +64,13 @@ class FlatPaths(LazyItems[LeafPath]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FileSchema:
-    """What all files with the same schema share, byte by byte.
+    """State that all files with the same schema (byte by byte) share.
 
-    schema    of the file
-    paths     the ways to its columns, all but those of version 2.0 leaf columns
-    tree      of the columns of version 2.0
-    layouts   of pages
-    accepted  leaves of projections whose declared types are those of the columns, by identity, which they keep
+    schema    schema of the file
+    paths     paths to its columns; before and after version 2.0 only leaves have columns
+    tree      column tree, version 2.0 only
+    layouts   cached page layouts
+    accepted  leaves of projections whose declared types match the columns, by identity; keeps them alive
     """
 
     schema: Schema
@@ -81,7 +81,7 @@ class FileSchema:
 
     @classmethod
     def of(cls, schema: Schema, version: FileVersion, value_bytes_max: int = VALUE_BYTES_MAX) -> FileSchema:
-        """The columns of a file with this schema, of which a value may decode to so many bytes."""
+        """The state for files with this schema; a value may decode to at most `value_bytes_max` bytes."""
         if version == V2_0:
             tree = array_columns.ColumnTree.of(schema, value_bytes_max)
             return cls(schema, tree.paths, tree=tree)
@@ -94,13 +94,13 @@ class FileSchema:
 class OpenedFile:
     """A data file whose metadata has been read.
 
-    identity         store, key and size: what cache entries about the file are known by
+    identity         store, key and size: key of cache entries about the file
     key, size_bytes  the object
     footer           sections and version
     num_rows         rows of the file
-    messages         the bytes from the first column's metadata to the footer, in files of which all was read
-    tables           where the metadata of each column is, and where the global buffers are, of other files
-    blocks           their metadata messages by column, as far as they were read
+    messages         bytes from the first column's metadata to the footer, if all of it has been read
+    tables           offsets of column metadata and global buffers, if `messages` is None
+    blocks           metadata messages by column that have been read, if `messages` is None
     """
 
     def __init__(
@@ -122,9 +122,10 @@ class OpenedFile:
         self._schema = schema
         self._messages = messages
         self._tables = tables
-        self._rows_of_one_page: IntArray | None = None
+        self._single_page_row_starts: IntArray | None = None
         self._columns: dict[int, Column] = {}
-        self._others: dict[int, Column] = {}  # those of which a table declares other members, as it last did
+        # Columns whose members the table declares differently, by its last declaration.
+        self._redeclared: dict[int, Column] = {}
         self._views: dict[int, FileView] = {}  # by identity of `here`, which they keep
         self.paths = schema.paths
         self._arrays: array_columns.ArrayColumns | None = None
@@ -152,17 +153,17 @@ class OpenedFile:
 
     @property
     def column_table(self) -> OffsetTable:
-        """Where the metadata of each column is."""
+        """Offsets of each column's metadata."""
         return self._offset_tables()[0]
 
     @property
     def global_buffers(self) -> OffsetTable:
-        """Where the global buffers are."""
+        """Offsets of the global buffers."""
         return self._offset_tables()[1]
 
     def _offset_tables(self) -> tuple[OffsetTable, OffsetTable]:
         if self._tables is None:
-            assert self._messages is not None, "a file has its tables or the bytes that they are made of"
+            assert self._messages is not None, "a file has its tables or the bytes to parse them from"
             footer, messages = self.footer, memoryview(self._messages)
             columns = decode_column_table(messages[footer.column_table_at - footer.columns_at :], footer)
             buffers = decode_globals_table(messages[footer.globals_table_at - footer.columns_at :], footer)
@@ -171,24 +172,24 @@ class OpenedFile:
 
     @property
     def nbytes(self) -> int:
-        """Memory held, in bytes, about: messages, and what parsing makes of them."""
+        """Approximate memory held, in bytes: messages and their parsed form."""
         held = sum(map(len, self.blocks.values()))
         if self._messages is not None:
             held = len(self._messages) - TABLE_ENTRY_BYTES * (self.footer.num_columns + self.footer.num_globals)
         return 4096 + 4 * held + 1024 * len(self.paths)
 
     def missing(self, columns: list[int]) -> list[int]:
-        """Which of these columns' metadata has not been read."""
+        """Those of these columns whose metadata has not been read."""
         if self._messages is not None:
             return []
         return [column for column in self.with_list_columns(columns) if column not in self.blocks]
 
     def with_list_columns(self, columns: list[int]) -> list[int]:
-        """These columns, and those of the lists above them where these have some."""
+        """These columns and the columns of the lists above them, if lists have columns."""
         if self._arrays is None:
             return columns
         known = [column for column in columns if 0 <= column < len(self.paths)]
-        return list(dict.fromkeys(one for column in known for one in self._tree.columns_of(column)))
+        return list(dict.fromkeys(index for column in known for index in self._tree.columns_of(column)))
 
     def column(self, index: int) -> Column:
         """The column, parsed on first use. Raises FormatError and UnsupportedError that name column and page."""
@@ -196,60 +197,63 @@ class OpenedFile:
         return self._load([index])[0] if column is None else column
 
     def stored_column(self, index: int) -> Column:
-        """A column with its own pages, to be described: those of lists apart from those of their items."""
+        """A column with its own pages, for descriptions: list pages are separate from those of their items."""
         if self._arrays is None:
             return self.column(index)
         row_starts, pages = self._arrays.stored_pages(index)
         return Column(self.identity, index, self.paths[index], row_starts, pages)
 
     def info(self, index: int) -> ColumnInfo:
-        """What the metadata says about a column; raises as `column`."""
+        """The decoded metadata of a column; raises as `column`."""
         return decode_column(self._block(index), index, self.footer, self.key)
 
     def infos(self) -> list[ColumnInfo]:
-        """What the metadata says about all columns; raises as `column`."""
+        """The decoded metadata of all columns; raises as `column`."""
         indices = range(len(self.paths))
         if self._messages is None:
             return [self.info(index) for index in indices]
         parts = decode_columns(self._messages, indices, self.footer)
-        return [self.info(at) if one is None else ordinary_info(at, *one) for at, one in enumerate(parts)]
+        return [
+            self.info(at) if column_parts is None else ordinary_info(at, *column_parts)
+            for at, column_parts in enumerate(parts)
+        ]
 
-    def view(self, here: FileColumns, *, keep: bool = True) -> FileView:
+    def view(self, file_columns: FileColumns, *, keep: bool = True) -> FileView:
         """The columns of a projection; raises as `column`, and FormatError for types other than the table's.
 
-        keep  remember them, and what they are made of
+        keep  cache them and their parts
         """
-        view = self._views.get(id(here))
+        view = self._views.get(id(file_columns))
         if view is None:
             had_some = bool(self._columns)
-            view = FileView(here, self._declare_columns(here.of_leaves))
+            view = FileView(file_columns, self._declare_columns(file_columns.leaf_columns))
             if not keep:
                 if not had_some:
-                    self._columns, self._others = {}, {}
+                    self._columns, self._redeclared = {}, {}
                 return view
             if len(self._views) >= VIEWS_MAX:
                 self._views.clear()
-            self._views[id(here)] = view
+            self._views[id(file_columns)] = view
         return view
 
     def _declare_columns(self, leaves: LeafColumns) -> list[Column]:
-        """The columns as a table declares them; FormatError for other types."""
+        """The columns as the table declares them; FormatError for other types."""
         columns = self._load(leaves.columns)
         accepted = self._schema.accepted
-        if id(leaves) in accepted:  # the usual case, without comparing
+        if id(leaves) in accepted:  # fast path: nothing to compare
             return columns
-        found = [
-            self._as_declared(column, path, dtype)
+        declared = [
+            self._declare_column(column, path, dtype)
             for column, path, dtype in zip(columns, leaves.paths, leaves.types, strict=True)
         ]
-        if found == columns:
+        if declared == columns:
             if len(accepted) >= VIEWS_MAX:
                 accepted.clear()
             accepted[id(leaves)] = leaves
-        return found
+        return declared
 
-    def _as_declared(self, column: Column, declared: LeafPath, dtype: pa.DataType) -> Column:
-        """A column as a table declares it, whose `LeafPath.skeleton` is `dtype`."""
+    def _declare_column(self, column: Column, declared: LeafPath, dtype: pa.DataType) -> Column:
+        """A column as the table declares it; the `LeafPath.skeleton` of `declared` is `dtype`."""
         skeleton = column.path.skeleton
         is_same = dtype == skeleton and not declared.leaf.is_packed  # members of packed structs have ids, too
         path = column.path if is_same else column.path.as_declared(declared)
@@ -257,17 +261,17 @@ class OpenedFile:
             raise FormatError(f"{skeleton} in the file, {dtype} in the table", path=self.key, where=column.where)
         if path is column.path:
             return column
-        other = self._others.get(column.index)
+        other = self._redeclared.get(column.index)
         if other is None or other.path != path:
-            other = self._others[column.index] = self._with_path(column, path)
+            other = self._redeclared[column.index] = self._with_path(column, path)
         return other
 
     def _with_path(self, column: Column, path: LeafPath) -> Column:
-        """A column whose pages are read as of another path."""
+        """The column with its pages read under another path."""
         if self._arrays is not None:
             return self._array_column(column.index, path)
         index, row_starts = column.index, column.row_starts
-        # These layouts are not shared: the ones that are know the path of the file's own schema.
+        # These layouts are not shared: shared layouts refer to the path of the file's own schema.
         pages = Pages(self.key, self.version, index, path, self.info(index).pages, row_starts, None)
         return Column(self.identity, index, path, row_starts, pages)
 
@@ -279,25 +283,25 @@ class OpenedFile:
         if new:
             try:
                 self._parse(new)
-            except REFUSALS as error:
+            except FILE_ERRORS as error:
                 error.path = self.key
                 raise
         return [columns[index] for index in indices]
 
-    def _learn(self, indices: list[int]) -> None:
-        """Have at hand what the metadata says about some columns of version 2.0 and those above them, all in one go."""
+    def _decode_infos(self, indices: list[int]) -> None:
+        """Decode the metadata of some columns of version 2.0 and of the columns above them in one call."""
         if self._messages is None:
             return
         tree = self._tree
         wanted = list(
-            dict.fromkeys(one for index in indices for one in (*tree.headers[index], *tree.columns_of(index)))
+            dict.fromkeys(column for index in indices for column in (*tree.headers[index], *tree.columns_of(index)))
         )
         for index, parts in zip(wanted, decode_columns(self._messages, wanted, self.footer), strict=True):
             if parts is not None:
                 self._infos[index] = ordinary_info(index, *parts)
 
     def _array_column(self, index: int, path: LeafPath) -> Column:
-        """A leaf column of version 2.0, read as of this path."""
+        """A leaf column of version 2.0, read under this path."""
         assert self._arrays is not None, "only files of version 2.0 have such columns"
         for header in self._tree.headers[index]:
             if self._messages is not None:
@@ -314,21 +318,21 @@ class OpenedFile:
             for index in indices:
                 if not 0 <= index < len(self.paths):
                     raise FormatError(f"the manifest names column {index}; the file has {len(self.paths)}")
-            self._learn(indices)
+            self._decode_infos(indices)
             for index in indices:
                 self._columns[index] = self._array_column(index, self.paths[index])
             self._infos.clear()
             return
         messages = self._messages
-        taken_apart = [None] * len(indices) if messages is None else decode_columns(messages, indices, self.footer)
-        for index, parts in in_turns(zip(indices, taken_apart, strict=True)):
+        decoded = [None] * len(indices) if messages is None else decode_columns(messages, indices, self.footer)
+        for index, parts in yielding(zip(indices, decoded, strict=True)):
             if not 0 <= index < len(self.paths):
                 raise FormatError(f"the manifest names column {index}; the file has {len(self.paths)}")
             slots = self.paths[index].slots_per_row
             if parts is None:
                 info = self.info(index)
                 column = self._column(index, info.row_starts, info.pages)
-            elif parts[0] is None and parts[1] == self.num_rows * slots:  # the usual case: all rows in a page
+            elif parts[0] is None and parts[1] == self.num_rows * slots:  # the usual case: one page with all rows
                 column = self._column(index, None, parts[2])
             else:
                 starts = [0, parts[1]] if parts[0] is None else np.frombuffer(parts[0], dtype=np.int64)
@@ -336,19 +340,19 @@ class OpenedFile:
             self._columns[index] = column
 
     def _column(self, index: int, slot_starts: IntArray | None, pages: Any) -> Column:
-        """A column of pages that begin at these slots; None for one page of all rows."""
+        """A column whose pages begin at these slots; None for one page with all rows."""
         path, schema = self.paths[index], self._schema
         if slot_starts is None:
-            row_starts = self._rows_of_one_page
+            row_starts = self._single_page_row_starts
             if row_starts is None:
-                row_starts = self._rows_of_one_page = np.array([0, self.num_rows], dtype=np.int64)
+                row_starts = self._single_page_row_starts = np.array([0, self.num_rows], dtype=np.int64)
         else:
             row_starts = self._row_starts(index, slot_starts)
-        made = Pages(self.key, self.version, index, path, pages, row_starts, schema.layouts)
-        return Column(self.identity, index, path, row_starts, made)
+        layouts = Pages(self.key, self.version, index, path, pages, row_starts, schema.layouts)
+        return Column(self.identity, index, path, row_starts, layouts)
 
     def _row_starts(self, index: int, slot_starts: IntArray) -> IntArray:
-        """The rows at which pages begin, all rows of the file in them."""
+        """The first row of each page and the total; checks that the pages hold all rows of the file."""
         path, starts = self.paths[index], slot_starts
         slots = path.slots_per_row
         if slots > 1:
@@ -365,7 +369,7 @@ class OpenedFile:
         return starts
 
     def _block(self, index: int) -> bytes | memoryview:
-        """The metadata message of a column that the file has, and whose metadata has been read."""
+        """The metadata message of an existing column whose metadata has been read."""
         if self._messages is None:
             return self.blocks[index]
         table, start = self.column_table, self.footer.columns_at

@@ -1,4 +1,4 @@
-"""What the table says about a file and a fragment, and what reading them needs."""
+"""Files and fragments as the manifest describes them, and the context that reads share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from lance_io.io.budget import process
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.limits import IO_BUFFER_BYTES, VALUE_BYTES_MAX
 from lance_io.records import dataclass
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from lance_io.io.shared_limits import IoScheduler
     from lance_io.store.api import ObjectReads
 else:
-    schedulers = later("lance_io.io.scheduler")
+    schedulers = lazy_module("lance_io.io.scheduler")
 
 DEAD: Final = -2  # field id of a dead column
 _SHARED_COLUMNS_MAX: Final = 64
-_SOUGHT_SHARE: Final = 64  # of the fields: to look for more of them takes longer than to note where all are
+_SEARCHED_SHARE: Final = 64  # of the fields: beyond this, building the dictionary is faster than searching
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class FileRef:
     """One data file as the manifest describes it.
 
     key             object key in the store
-    size_bytes      of the whole file; 0 when the manifest does not know
-    field_ids       ids of the leaf fields stored in it (`DEAD`: a dead column; lower ones are spilled lineage); one
-                    that is there twice has one column
-    column_indices  the column of each, parallel to `field_ids`; -1 for a field that is not read here
-    about_bytes     its size where the manifest knows that of its pages only; 0 when it does not
+    size_bytes      of the whole file; 0 if the manifest has no size
+    field_ids       ids of the leaf fields stored in it (`DEAD`: a dead column; lower ids are spilled lineage); an id
+                    that occurs twice has one column
+    column_indices  the column of each field, parallel to `field_ids`; -1 for a field that is not read from this file
+    about_bytes     approximate size, if the manifest has only that of its pages; otherwise 0
     """
 
     key: str
@@ -49,20 +49,20 @@ class FileRef:
 
     @property
     def columns(self) -> dict[int, int]:
-        """The column of each field that can be read; files with the same columns share it, and nobody changes it."""
+        """The column of each readable field. Files with the same columns share this dictionary: do not change it."""
         if self._columns is None:
             object.__setattr__(self, "_columns", _columns_of(self.field_ids, self.column_indices))
         assert self._columns is not None
         return self._columns
 
     def columns_of(self, field_ids: Collection[int]) -> dict[int, int]:
-        """The column of each of these fields that can be read. Of a wide file few are looked for one by one."""
-        if self._columns is None and len(field_ids) * _SOUGHT_SHARE <= len(self.field_ids):
-            return {each: column for each in field_ids if (column := self._sought(each)) >= 0}
+        """The column of each of these fields that is readable. Searches for a few fields of a wide file one by one."""
+        if self._columns is None and len(field_ids) * _SEARCHED_SHARE <= len(self.field_ids):
+            return {each: column for each in field_ids if (column := self._search_column(each)) >= 0}
         columns = self.columns
         return {each: columns[each] for each in field_ids if each in columns}
 
-    def _sought(self, field_id: int) -> int:
+    def _search_column(self, field_id: int) -> int:
         try:
             return -1 if field_id in (-1, DEAD) else self.column_indices[self.field_ids.index(field_id)]
         except (ValueError, IndexError):
@@ -77,7 +77,7 @@ def _columns_of(field_ids: tuple[int, ...], column_indices: tuple[int, ...]) -> 
 
 @dataclass(frozen=True, slots=True)
 class FragmentSource:
-    """Where the rows of one fragment live; `num_rows` counts physical rows, deleted ones included."""
+    """The files of one fragment; `num_rows` counts physical rows, including deleted ones."""
 
     num_rows: int
     files: tuple[FileRef, ...]
@@ -85,16 +85,16 @@ class FragmentSource:
 
 @dataclass(slots=True, eq=False)
 class ReadContext:
-    """What every read of a dataset shares.
+    """Shared context of all reads of a dataset.
 
-    store            where the objects are
+    store            the object store
     cache            search cache, shared through a session
-    io_buffer_bytes  bound on bytes read and not yet consumed, per scan
-    checks_values    whether decoded values are checked to be in the range of their types (`value_check.py`)
-    has_indexes_at_end  whether files are likely to be ours, which have their page indexes right before the metadata
-    schedulers       those of the reads that end with their owner, None where nobody ends them
-    shared           what the reads of a session have in common, or None
-    value_bytes_max  that a value may decode to
+    io_buffer_bytes  limit of bytes read and not yet consumed, per scan
+    checks_values    whether to check that decoded values are in the range of their types (`value_check.py`)
+    has_indexes_at_end  whether files likely have their page indexes right before the metadata, as our writer puts them
+    schedulers       collects the schedulers of reads that end when their owner closes; None if reads have no owner
+    shared           scheduler that the reads of a session share, or None
+    value_bytes_max  limit of the decoded bytes of a value
     """
 
     store: ObjectReads
@@ -108,11 +108,11 @@ class ReadContext:
 
     @property
     def pool(self) -> Pool:
-        """The bound on what this and other reads hold together."""
+        """The memory budget that this and other reads share."""
         return process.pool if self.shared is None else self.shared.pool
 
     def scheduler(self, merge: Merge = "take") -> ReadScheduler:
-        """The scheduler of one operation, for the engine's loop; close it when the operation ends early."""
+        """A scheduler for one operation on the engine's loop; close it if the operation ends early."""
         scheduler = schedulers.ReadScheduler(
             self.store, merge=merge, budget_bytes=self.io_buffer_bytes, shared=self.shared
         )

@@ -1,12 +1,12 @@
 """Opening a data file: footer, schema and column metadata.
 
     round 1   the end of the file, `first_read_bytes` of it: footer and offset tables, in most files everything
-    round 2   what of schema and column metadata lies before the tail, in one read; in a very wide file of which few
-              columns are wanted only the schema and the table of columns
+    round 2   the part of schema and column metadata before the tail, in one read; only schema and column table if few
+              columns of a very wide file are wanted
     round 3   in a very wide file, the metadata of the projected columns
 
-In files that we write, what takes need to locate rows lies right before the metadata. Where a file is likely to be
-ours, rounds 1 and 2 bring it along on stores that are waited for; in others a longer read would bring nothing of use.
+Our writer puts the page indexes, with which takes locate rows, right before the metadata. On stores with latency,
+rounds 1 and 2 read them along if the file likely comes from our writer; otherwise a longer read would be of no use.
 
 The size comes from the manifest, so no HEAD is needed. Specification: file container, section 1.4.
 """
@@ -33,8 +33,8 @@ from lance_io.format.recent_values import RecentValues
 from lance_io.format.schema_messages import find_flat_schema
 from lance_io.format.v0_1.batch_table import version_at_end
 from lance_io.format.version import V0_1, check_readable
-from lance_io.io.cache import Found, LoadOwner
-from lance_io.lazy_names import later
+from lance_io.io.cache import CacheHit, LoadOwner
+from lance_io.lazy_names import lazy_module
 from lance_io.limits import KIB, MIB, VALUE_BYTES_MAX
 from lance_io.spans import Ranges
 
@@ -48,27 +48,27 @@ if TYPE_CHECKING:
     from lance_io.spans import Fetched
     from lance_io.store.profile import StoreProfile
 else:
-    batched_file = later("lance_io.file.open.batched_file")  # with all that reads 0.1, which few tables need
+    batched_file = lazy_module("lance_io.file.open.batched_file")  # imports the readers of 0.1, which few tables need
 
 PROBED_SHARE: Final = 256  # of a large file's size
 INDEXES_TO_METADATA: Final = 4  # page indexes take less than a few times the metadata of the same pages
-WIDE_METADATA_BYTES: Final = 1 * MIB  # above this, the projected columns' metadata alone is worth a round of its own
+WIDE_METADATA_BYTES: Final = 1 * MIB  # above this, reading only the projected columns' metadata is worth a round
 
-SHARED_SCHEMA_BYTES_MAX: Final = 64 * KIB  # descriptors of this size are kept for the next file that has the same
+SHARED_SCHEMA_BYTES_MAX: Final = 64 * KIB  # schemas of descriptors up to this size are cached for further files
 SHARED_SCHEMAS_MAX: Final = 64
-LARGE_SCHEMA_BYTES_MAX: Final = 4 * MIB  # of larger ones only a few are
+LARGE_SCHEMA_BYTES_MAX: Final = 4 * MIB  # of descriptors up to this size, only the few most recent are cached
 LARGE_SCHEMAS_MAX: Final = 4
 
 
 def known_files(context: ReadContext, refs: Sequence[FileRef]) -> list[TableFile | None]:
-    """The files that the cache has, under one lock; None where `open_cached` has to be asked."""
+    """The cached files, looked up under one lock; None on a cache miss, which `open_cached` resolves."""
     return context.cache.get_many([_cache_key(context, ref) for ref in refs])
 
 
 def _cache_key(context: ReadContext, ref: FileRef) -> tuple[object, ...]:
-    """By what the cache knows an opened file.
+    """Cache key of an opened file.
 
-    What is read of one of version 0.1, whose size is not asked for, depends on which of its columns are dead.
+    Reading a file of version 0.1, for which manifests have no size, also depends on which of its columns are dead.
     """
     key: tuple[object, ...] = ("file", context.store.identity, ref.key, ref.size_bytes)
     if context.value_bytes_max != VALUE_BYTES_MAX:
@@ -79,9 +79,9 @@ def _cache_key(context: ReadContext, ref: FileRef) -> tuple[object, ...]:
 def open_cached(
     context: ReadContext, ref: FileRef, columns: Sequence[int], *, is_whole: bool = False
 ) -> FileSteps[tuple[TableFile, Tail | None]]:
-    """The opened file from the cache, or by reading it; with the tail, when this call read it.
+    """The opened file, from the cache or by reading it; with the tail if this call has read it.
 
-    columns   indices of the columns whose metadata must be there
+    columns   indices of the columns whose metadata is needed
     is_whole  all rows of all columns will be read
     Raises FormatError or UnsupportedError.
     """
@@ -90,7 +90,7 @@ def open_cached(
     file: TableFile | None = None
     while file is None:
         claim = context.cache.claim(key)
-        if isinstance(claim, Found):
+        if isinstance(claim, CacheHit):
             file = claim.value
         elif isinstance(claim, LoadOwner):
             try:
@@ -106,20 +106,20 @@ def open_cached(
     return file, tail
 
 
-def opened_alone(context: ReadContext, ref: FileRef) -> FileSteps[OpenedFile]:
-    """A file of which no table says anything. Raises as `open_cached`, `UnsupportedError` also for version 0.1."""
+def open_standalone(context: ReadContext, ref: FileRef) -> FileSteps[OpenedFile]:
+    """Open a file without a table. Raises as `open_cached`, and `UnsupportedError` for version 0.1."""
     file, _ = yield from open_cached(context, ref, [])
-    assert isinstance(file, OpenedFile), "others are not opened without field ids"
+    assert isinstance(file, OpenedFile), "other versions need field ids to open"
     return file
 
 
 def open_ending(
     identity: tuple[str, str, int], data: Any, start: int, value_bytes_max: int = VALUE_BYTES_MAX
 ) -> tuple[OpenedFile, bytes] | None:
-    """A file by its end, and its schema as it stands in it; None unless all metadata are there, as writers leave them.
+    """Open a file from its end; returns it with its encoded schema. None if `data` lacks any metadata.
 
     data             the file from byte `start` on
-    value_bytes_max  that a value may decode to
+    value_bytes_max  limit of the decoded bytes of a value
     Raises FormatError or UnsupportedError.
     """
     ending = decode_ending(data, start, identity[2])
@@ -146,7 +146,7 @@ def _open(
 def _read_tail(context: ReadContext, ref: FileRef, is_whole: bool) -> FileSteps[tuple[Tail, int]]:
     if ref.size_bytes == 0:
         profile = context.store.profile
-        reads_whole = is_whole or not _is_waited_for(profile)
+        reads_whole = is_whole or not _has_latency(profile)
         length = max(profile.tail_bytes, profile.whole_file_bytes) if reads_whole else profile.tail_bytes
         answer: FetchedSuffix = yield Suffix(length)
         view = memoryview(answer.buffer).cast("B")
@@ -158,26 +158,26 @@ def _read_tail(context: ReadContext, ref: FileRef, is_whole: bool) -> FileSteps[
 
 
 def first_read_bytes(context: ReadContext, file_bytes: int, *, is_whole: bool = False) -> int:
-    """How much of the end of a file of this size the first read asks for.
+    """Length of the first read at the end of a file of this size.
 
-    Page indexes, which we write right before the metadata, grow with the file: they take about a 256th at most.
+    Page indexes, which our writer puts right before the metadata, grow with the file: at most about a 256th of it.
     """
     profile = context.store.profile
-    brings_indexes = _brings_indexes(context)
-    if file_bytes <= profile.whole_file_bytes and (is_whole or brings_indexes or not _is_waited_for(profile)):
+    brings_indexes = _reads_indexes_early(context)
+    if file_bytes <= profile.whole_file_bytes and (is_whole or brings_indexes or not _has_latency(profile)):
         return file_bytes
     length = max(profile.tail_bytes, file_bytes // PROBED_SHARE) if brings_indexes else profile.tail_bytes
     return min(length, max(profile.tail_bytes, profile.tail_bytes_max), file_bytes)
 
 
-def _is_waited_for(profile: StoreProfile) -> bool:
-    """Whether one more request costs more than some bytes."""
+def _has_latency(profile: StoreProfile) -> bool:
+    """Whether one more request costs more than a longer read."""
     return profile.tail_bytes_max > profile.tail_bytes
 
 
-def _brings_indexes(context: ReadContext) -> bool:
-    """Whether a longer read of the end is worth its bytes."""
-    return context.has_indexes_at_end and _is_waited_for(context.store.profile)
+def _reads_indexes_early(context: ReadContext) -> bool:
+    """Whether to extend reads of the end to the page indexes."""
+    return context.has_indexes_at_end and _has_latency(context.store.profile)
 
 
 def _parse(
@@ -210,8 +210,8 @@ def _parse(
 
 
 def _index_bytes(context: ReadContext, metadata_at: int, file_bytes: int) -> int:
-    """How much of what lies before the metadata is read along with it: about as much as page indexes may take."""
-    if not _brings_indexes(context):
+    """Bytes before the metadata to read along with it: about as many as page indexes may take."""
+    if not _reads_indexes_early(context):
         return 0
     return min(INDEXES_TO_METADATA * (file_bytes - metadata_at), context.store.profile.tail_bytes_max, metadata_at)
 
@@ -224,10 +224,10 @@ def _open_wide(
     columns: Sequence[int],
     value_bytes_max: int,
 ) -> FileSteps[OpenedFile | None]:
-    """None for a file that must be read whole to know which columns belong together."""
+    """None for a file whose column hierarchy needs all of its metadata."""
     described = int(globals_table.positions[0]), int(globals_table.positions[0] + globals_table.sizes[0])
     table_at, table_end = footer.column_table_at, footer.globals_table_at
-    held_at = min(max(table_at, tail.start), table_end)  # from here on the tail has the table of columns
+    held_at = min(max(table_at, tail.start), table_end)  # the tail holds the column table from here on
     fetched: Fetched = yield Ranges.of(described, (table_at, held_at), purpose="metadata")
     schema, num_rows = _parse_descriptor(fetched.piece(0, described[1] - described[0]), footer.version, value_bytes_max)
     held = _slice(tail, held_at, table_end) if held_at < table_end else b""
@@ -240,7 +240,7 @@ def _open_wide(
 
 
 def _parse_descriptor(data: memoryview, version: FileVersion, value_bytes_max: int) -> tuple[FileSchema, int]:
-    """What a file descriptor says, and the number of rows. Most files of a table have the same schema, byte by byte."""
+    """Schema and number of rows of a file descriptor. Most files of a table have the same schema, byte by byte."""
     parts = split_descriptor(data)
     if parts is not None:
         return _shared_schema(parts[0], version, value_bytes_max), parts[1]
@@ -249,11 +249,11 @@ def _parse_descriptor(data: memoryview, version: FileVersion, value_bytes_max: i
 
 
 def _shared_schema(descriptor: bytes, version: FileVersion, value_bytes_max: int) -> FileSchema:
-    """What files share whose descriptors are the same but for their rows, of which this one has none."""
+    """The shared state of files whose descriptors differ only in their row counts; this descriptor has none."""
     if len(descriptor) > LARGE_SCHEMA_BYTES_MAX:
         return _decoded_schema(descriptor, version, value_bytes_max)
-    remembered = _small_schema if len(descriptor) <= SHARED_SCHEMA_BYTES_MAX else _large_schema
-    return remembered(descriptor, version, value_bytes_max)
+    cached = _small_schema if len(descriptor) <= SHARED_SCHEMA_BYTES_MAX else _large_schema
+    return cached(descriptor, version, value_bytes_max)
 
 
 def _decoded_schema(descriptor: bytes, version: FileVersion, value_bytes_max: int) -> FileSchema:
@@ -267,7 +267,7 @@ _large_schema = RecentValues(_decoded_schema, LARGE_SCHEMAS_MAX)
 
 
 def load_columns(file: OpenedFile, columns: list[int]) -> FileSteps[None]:
-    """Read the metadata messages of some columns of a wide file."""
+    """Read the metadata messages of columns of a wide file."""
     known = [column for column in dict.fromkeys(file.with_list_columns(columns)) if 0 <= column < len(file.paths)]
     if not known:
         return
@@ -279,14 +279,14 @@ def load_columns(file: OpenedFile, columns: list[int]) -> FileSteps[None]:
 
 
 def _extend_tail(tail: Tail, start: int) -> FileSteps[Tail]:
-    """The tail from an earlier start, reading only what is missing."""
+    """Extend the tail to an earlier start, reading only the missing bytes."""
     length = tail.start - start
     fetched: Fetched = yield Ranges.of((start, tail.start), purpose="metadata")
     return Tail(start, b"".join((fetched.piece(0, length), memoryview(tail.buffer))))
 
 
 def _slice(tail: Tail, start: int, end: int) -> memoryview:
-    """Bytes of the file that the tail holds."""
+    """A byte range of the file, from the tail."""
     if start < tail.start:
         raise FormatError(f"metadata at {start} lies before byte {tail.start}, where the footer says it begins")
     return memoryview(tail.buffer)[start - tail.start : end - tail.start]

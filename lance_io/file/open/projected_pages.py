@@ -1,6 +1,6 @@
-"""The columns that a projection reads of a file, and what follows from that for every take of them.
+"""The columns that a projection reads from a file, and derived state that all takes of them share.
 
-Pages are numbered over all columns here, those of one column behind those of the one before.
+Pages are numbered over all columns here, in column order.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray
 
 
-PAGE_BYTES_USUAL: Final = 8 * MIB  # of values, at which writers close a page, pylance's as well,
-ITEM_BYTES_USUAL: Final = 4 * KIB  # of a chunk that holds an item, while that is decoded
-COLUMNS_USUAL: Final = 32  # unless there are more columns than this
+PAGE_BYTES_USUAL: Final = 8 * MIB  # values per page at which writers (also pylance's) close a page,
+ITEM_BYTES_USUAL: Final = 4 * KIB  # of the chunk that holds an item, during decoding
+COLUMNS_USUAL: Final = 32  # unless a file has more columns than this
 
 
 class TableFile(Protocol):
-    """What an opened file of any version offers to whoever reads columns of a table in it.
+    """Interface of an opened file of any version.
 
-    identity         store, key and size: what cache entries about the file are known by
+    identity         store, key and size: key of cache entries about the file
     key, size_bytes  the object
     """
 
@@ -58,29 +58,29 @@ class TableFile(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Memory held, in bytes, about."""
+        """Approximate memory held, in bytes."""
         ...
 
     def missing(self, columns: list[int]) -> list[int]:
-        """Which of these columns' metadata has not been read."""
+        """Those of these columns whose metadata has not been read."""
         ...
 
-    def view(self, here: FileColumns, *, keep: bool = True) -> FileView:
-        """The columns of a projection, remembered if `keep` says so; raises FormatError and UnsupportedError."""
+    def view(self, file_columns: FileColumns, *, keep: bool = True) -> FileView:
+        """The columns of a projection, cached if `keep`; raises FormatError and UnsupportedError."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AlikePages:
-    """Pages of all columns, of which those of a column make one array with each other or are all read by themselves.
+class JoinablePages:
+    """Pages of all columns; the pages of a column either all decode into one array or are all decoded alone.
 
-    join_keys     `Column.join_key` of each column's; None for those that are read by themselves
-    joined        numbers of the columns among those whose pages make one array; None for the others
-    alone         places of the others
-    builders      what makes the arrays of the columns whose pages do, from leaves
-    stride_bytes  most bytes that a value takes which lies in the file as in memory
-    needs_located  whether some can only be decoded with others when their index says where they are
-    pages         numbers of the pages that were looked at
+    join_keys      `Column.join_key` per column; None for a column whose pages decode alone
+    joined         per column: its number among the joined columns, None if its pages decode alone
+    alone          positions of the columns whose pages decode alone
+    builders       array builders of the joined columns
+    stride_bytes   largest size of a value that is stored as in memory
+    needs_located  whether joining some pages requires their index, which locates their values
+    pages          numbers of the pages that have been checked
     """
 
     join_keys: list[str | None]
@@ -92,13 +92,13 @@ class AlikePages:
     pages: set[int] = field(default_factory=set)
 
     @classmethod
-    def of(cls, heads: Sequence[Any]) -> AlikePages:
-        """What follows from the first page of each column."""
+    def of(cls, heads: Sequence[Any]) -> JoinablePages:
+        """Derive the state from the first page of each column."""
         join_keys = [join_key_of(page) for page in heads]
         count = itertools.count()
         joined = [None if key is None else next(count) for key in join_keys]
         builders = [page.build for page, key in zip(heads, join_keys, strict=True) if key is not None]
-        are_arrays = bool(heads) and is_array(heads[0])  # all of a file are
+        are_arrays = bool(heads) and is_array(heads[0])  # then all pages of the file are
         placed = [page for page, key in zip(heads, join_keys, strict=True) if key is not None]
         strides = [page.stride_bytes for page in placed if are_arrays or type(page) is FullZipPage]
         alone = [at for at, key in enumerate(join_keys) if key is None]
@@ -106,24 +106,24 @@ class AlikePages:
 
 
 def is_array(page: Any) -> bool:
-    """Whether it is a page of version 2.0, whose index is found when it is first read."""
+    """Whether a page is of version 2.0; its index is built when it is first read."""
     return isinstance(page, ArrayLayout)
 
 
 def stride_of(page: Any) -> int:
-    """Bytes of a value of a page with a `join_key` that lies in the file as in memory; 0 for others."""
+    """Bytes per value of a page with a `join_key` whose values are stored as in memory; 0 for other pages."""
     is_placed = type(page) is FullZipPage or is_array(page)
     return page.stride_bytes if is_placed and page.join_key is not None else 0
 
 
 def _row_bytes(column: Column, num_columns: int) -> float:
-    """What a row of a column takes in memory, about.
+    """Approximate memory of a row of a column, in bytes.
 
-    Writers close a page when its values take so many bytes, whatever they are compressed to; so a page that is not the
-    last one tells how large values are, unless it is larger as it is stored. Of a single page there is what it says of
-    itself, and how it is stored where it does not.
+    Writers close a page at a fixed number of uncompressed bytes. So any page but the last gives the size of values,
+    unless its stored size is larger. For a single page, the estimate is the decoded size that its layout implies, or
+    its stored size.
 
-    num_columns  of the file: with many their pages are smaller
+    num_columns  columns of the file: pages are smaller if there are many
     """
     bits = None if any(node.kind in LIST_KINDS for node in column.path.nodes) else fixed_bits(column.path.leaf_type)
     if bits is not None:
@@ -144,29 +144,29 @@ def _row_bytes(column: Column, num_columns: int) -> float:
 class FileView:
     """Columns of a file, checked to have the types that the table declares.
 
-    here     what is read
-    columns  its columns
+    file_columns  the file and the leaves to read
+    columns       its columns
     """
 
-    def __init__(self, here: FileColumns, columns: list[Column]) -> None:
-        self.here = here
+    def __init__(self, file_columns: FileColumns, columns: list[Column]) -> None:
+        self.file_columns = file_columns
         self.columns = columns
-        self._alike: AlikePages | None = None
+        self._joinable: JoinablePages | None = None
 
     @cached_property
     def row_bytes(self) -> float:
-        """What a row of the columns takes in memory, about: by types where these say, and by pages."""
-        fixed = self.here.of_leaves.fixed_row_bytes
+        """Approximate memory of a row of the columns, in bytes: from types of fixed size, otherwise from pages."""
+        fixed = self.file_columns.leaf_columns.fixed_row_bytes
         if fixed is not None:
             return fixed
-        return sum([_row_bytes(column, len(self.here.ref.columns)) for column in self.columns])
+        return sum([_row_bytes(column, len(self.file_columns.ref.columns)) for column in self.columns])
 
     def row_bytes_of(self, items: Collection[int]) -> float:
-        """The same where only items of the lists of some leaves are wanted: a chunk each, where pages are read so."""
+        """As `row_bytes`, if a take wants only list items of the leaves `items`: one chunk each, if pages allow it."""
         total = 0.0
-        for leaf_id, column in zip(self.here.leaf_ids, self.columns, strict=True):
+        for leaf_id, column in zip(self.file_columns.leaf_ids, self.columns, strict=True):
             is_small = leaf_id in items and all([reads_items(page) for page in column.pages[:1]])
-            total += ITEM_BYTES_USUAL if is_small else _row_bytes(column, len(self.here.ref.columns))
+            total += ITEM_BYTES_USUAL if is_small else _row_bytes(column, len(self.file_columns.ref.columns))
         return total
 
     @cached_property
@@ -176,51 +176,47 @@ class FileView:
 
     @cached_property
     def _row_starts(self) -> tuple[IntArray, list[int]]:
-        """`Column.row_starts` of all columns one after the other, and where each column's part ends."""
+        """Concatenated `Column.row_starts` of all columns, and the end of each column's part."""
         parts = [column.row_starts for column in self.columns]
         return np.concatenate(parts), list(accumulate(map(len, parts)))
 
     def split(self, rows: IntArray) -> PageRows:
-        """Ascending rows of the file by column and page."""
+        """Group ascending rows of the file by column and page."""
         return PageRows(rows, *self._row_starts)
 
-    def alike(self, pages: Sequence[int]) -> AlikePages | None:
-        """What is known of these pages, some of each column, ascending; None where those of a column differ."""
-        found = self._alike
-        if found is not None and found.pages.issuperset(pages):  # the usual case, without looking at pages
-            return found
+    def joinable(self, pages: Sequence[int]) -> JoinablePages | None:
+        """The join state of ascending page numbers; None if the pages of a column differ, or a column has none."""
+        known = self._joinable
+        if known is not None and known.pages.issuperset(pages):  # fast path: without looking at pages
+            return known
         by_column = self._by_column(pages)
         if not all(by_column):
             return None
-        first = found if found is not None else AlikePages.of([of_column[0] for of_column in by_column])
-        num_seen = int(found is None)  # of each column
-        for of_column, key in zip(by_column, first.join_keys, strict=True):
-            if len(of_column) > num_seen and any([join_key_of(page) != key for page in of_column]):
+        joinable = known if known is not None else JoinablePages.of([column_pages[0] for column_pages in by_column])
+        num_seen = int(known is None)  # of each column
+        for column_pages, key in zip(by_column, joinable.join_keys, strict=True):
+            if len(column_pages) > num_seen and any([join_key_of(page) != key for page in column_pages]):
                 return None
-        if found is None:  # of two threads that come first, one is remembered
-            self._alike = first
-        first.pages.update(pages)
-        return first
+        if known is None:  # if two threads race, one of the two is kept
+            self._joinable = joinable
+        joinable.pages.update(pages)
+        return joinable
 
     def _by_column(self, pages: Sequence[int]) -> list[list[PageLayout]]:
-        found: list[list[PageLayout]] = [[] for _ in self.columns]
+        by_column: list[list[PageLayout]] = [[] for _ in self.columns]
         starts, at = [*self._page_starts, pages[-1] + 1] if pages else [], 0
         for number in pages:
             while number >= starts[at + 1]:
                 at += 1
-            found[at].append(self.columns[at].pages[number - starts[at]])
-        return found
+            by_column[at].append(self.columns[at].pages[number - starts[at]])
+        return by_column
 
     def page(self, number: int) -> tuple[Column, int]:
-        """A page's column, and its number there."""
-        at, place = self._place(number)
-        return self.columns[at], place
-
-    def _place(self, number: int) -> tuple[int, int]:
+        """A page's column, and its number in the column."""
         at = bisect_right(self._page_starts, number) - 1
-        return at, number - self._page_starts[at]
+        return self.columns[at], number - self._page_starts[at]
 
     @cached_property
     def _page_starts(self) -> list[int]:
-        """Pages before each column."""
+        """Number of pages before each column."""
         return list(accumulate([len(column.keys) for column in self.columns[:-1]], initial=0))

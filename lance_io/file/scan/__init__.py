@@ -1,1 +1,1 @@
-"""SCANS of files: pages read and decoded ahead, batches cut from them in row order."""
+"""Scans of files: prefetch and decode pages, and cut batches from them in row order."""

@@ -1,9 +1,9 @@
-"""The pieces of a scan of a file of version 0.1: runs of its batches, the same rows in all columns.
+"""Pieces of a scan of a file of version 0.1: runs of its batches, the same rows in all columns.
 
-The pages of a batch lie side by side, and those of the next one behind them. So pieces of all columns that begin and
-end with the same batches are one large read, and each of them is decoded by one kernel call, however many they are.
+The pages of a batch lie side by side, followed by those of the next batch. So pieces of all columns with the same
+batches are one large read, and one kernel call decodes each piece, regardless of its number of batches.
 
-Small files, which are at hand as a whole once they are open, are decoded by one kernel call for all of a job.
+Opening a small file reads all of it; one kernel call decodes all such files of a job.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 
 class _WholeColumn:
-    """A column that many files have, as pieces of all of its rows know it.
+    """A column that many files share, for pieces of all of its rows.
 
-    where  the column, for messages
-    pages  the one that says how it is decoded
+    where  name of the column for error messages
+    pages  its only page, which defines the decoding
     """
 
     __slots__ = ("index", "leaf", "pages", "path", "where")
@@ -60,17 +60,17 @@ class _WholeBatchedFiles(WholeFiles):
     """Files of version 0.1."""
 
     def decode_groups(self, files: Sequence[tuple[Sequence[Piece], Fetched]]) -> list[pa.Array]:
-        """See `WholeFiles`: one kernel call; what that refuses is read in general, which says what is wrong."""
+        """See `WholeFiles`: one kernel call. A file that it refuses falls back to the general reader for the error."""
         wanted: list[Any] = []
         for group, fetched in files:
             file = cast("BatchedFile", group[0].file)
             table = file.page_table
-            place = int(fetched.offsets[0]), file.size_bytes
-            one = (fetched.buffer, *place, file.metadata.row_starts, table.data)
-            wanted.append((one, table.first_id, [piece.page for piece in group]))
+            location = int(fetched.offsets[0]), file.size_bytes
+            described = (fetched.buffer, *location, file.metadata.row_starts, table.data)
+            wanted.append((described, table.first_id, [piece.page for piece in group]))
         arrays: list[pa.Array] = []
-        for (group, fetched), found in zip(files, decode_files(wanted), strict=True):
-            arrays += _one_by_one(group, fetched) if found is None else found
+        for (group, fetched), decoded in zip(files, decode_files(wanted), strict=True):
+            arrays += _decode_one_by_one(group, fetched) if decoded is None else decoded
         return arrays
 
 
@@ -79,14 +79,14 @@ _WHOLE_FILES: Final = _WholeBatchedFiles()
 
 @dataclass(slots=True, eq=False)
 class WholePiece(Piece):
-    """All rows of a column of a file that is at hand as a whole; `here` says which file, `at` which of its columns."""
+    """All rows of a column of a file that has been read whole: column `at` of `file_columns`."""
 
-    here: FileColumns | None = None
+    file_columns: FileColumns | None = None
     at: int = 0
 
     @property
     def bound(self) -> int:
-        """See `Piece`: nothing is compressed."""
+        """See `Piece`; values are not compressed."""
         return self.num_bytes + 8 * (self.row_end - self.row_start)
 
     @property
@@ -100,49 +100,53 @@ class WholePiece(Piece):
         return _WHOLE_FILES
 
     def steps(self, allowance: Allowance | None = None) -> Steps[pa.Array]:
-        """Decode it by itself: all bytes are at hand."""
-        assert self.tail is not None, "the file was read to open it"
-        yield from ()  # no round; it makes this a generator, which `Piece` asks for
+        """Decode the piece alone: all bytes are in the tail."""
+        assert self.tail is not None, "opening the file has read all of it"
+        yield from ()  # no round; makes this a generator, as `Piece` requires
         (array,) = _WHOLE_FILES.decode_groups([([self], Fetched(self.tail.buffer, np.zeros(1, dtype=np.int64)))])
         return array
 
 
 def whole_pieces(
-    file: TableFile, here: FileColumns, row_start: int, row_end: int, tail: Tail | None
+    file: TableFile, file_columns: FileColumns, row_start: int, row_end: int, tail: Tail | None
 ) -> list[list[Piece]] | None:
-    """The pieces of all rows of a file of which the tail is all; None for others, and for columns of another kind."""
+    """The pieces of all rows of a file whose tail is the whole file; None for other files and unsupported columns."""
     if tail is None or tail.start or row_start or row_end != file.num_rows or not 0 < row_end <= SCAN_JOB_ROWS:
         return None
-    columns = _whole_columns(here.of_leaves)
-    if not columns or not cast("BatchedFile", file).has_ids(here.ref):
+    columns = _whole_columns(file_columns.leaf_columns)
+    if not columns or not cast("BatchedFile", file).has_ids(file_columns.ref):
         return None
     num_bytes = file.size_bytes // len(columns)
     return [
-        [WholePiece(file, cast("Column", column), 0, 0, row_end, num_bytes, tail, True, here=here, at=at)]
+        [
+            WholePiece(
+                file, cast("Column", column), 0, 0, row_end, num_bytes, tail, True, file_columns=file_columns, at=at
+            )
+        ]
         for at, column in enumerate(columns)
     ]
 
 
-def _whole_columns(of_leaves: LeafColumns) -> Sequence[_WholeColumn]:
-    """Empty where some are of another kind."""
-    found: Sequence[_WholeColumn] | None = of_leaves.made.get("0.1")
-    if found is None:
-        leaves = [WholeLeaf.of(path) for path in of_leaves.paths]
-        columns = zip(of_leaves.columns, of_leaves.paths, leaves, strict=True)
-        made = [_WholeColumn(index, path, leaf) for index, path, leaf in columns if leaf is not None]
-        found = of_leaves.made["0.1"] = made if len(made) == len(leaves) else ()
-    return found
+def _whole_columns(leaf_columns: LeafColumns) -> Sequence[_WholeColumn]:
+    """The columns of these leaves; empty if any column is unsupported."""
+    columns: Sequence[_WholeColumn] | None = leaf_columns.derived.get("0.1")
+    if columns is None:
+        leaves = [WholeLeaf.of(path) for path in leaf_columns.paths]
+        parts = zip(leaf_columns.columns, leaf_columns.paths, leaves, strict=True)
+        supported = [_WholeColumn(index, path, leaf) for index, path, leaf in parts if leaf is not None]
+        columns = leaf_columns.derived["0.1"] = supported if len(supported) == len(leaves) else ()
+    return columns
 
 
-def _one_by_one(group: Sequence[Piece], fetched: Fetched) -> list[pa.Array]:
-    """What the kernel refuses: read in general, which says what is wrong."""
+def _decode_one_by_one(group: Sequence[Piece], fetched: Fetched) -> list[pa.Array]:
+    """Fallback for files that the kernel refuses: decode piece by piece, which raises the precise error."""
     file = group[0].file
     tail = Tail(0, fetched.piece(0, file.size_bytes))
     arrays = []
     for piece in group:
         assert isinstance(piece, WholePiece)
-        assert piece.here is not None
-        column = file.view(piece.here).columns[piece.at]
+        assert piece.file_columns is not None
+        column = file.view(piece.file_columns).columns[piece.at]
         steps = Piece(file, column, 0, 0, file.num_rows, piece.num_bytes, tail, True).steps()
         try:
             next(steps)
@@ -165,10 +169,10 @@ def batch_pieces(
     piece_bytes: int,
     borders: Borders | None = None,
 ) -> list[list[Piece]]:
-    """The pieces of some columns that hold rows `row_start` to `row_end`, in row order; `column_pieces` has the rest.
+    """The pieces of columns with rows `row_start` to `row_end`, in row order; see `column_pieces`.
 
-    piece_bytes  of all columns together; where that is less than a batch, it is cut
-    borders      where else, at the borders of batches behind: see `column_pieces`
+    piece_bytes  target size over all columns; larger batches are cut
+    borders      further rows to cut at, moved to the next batch border: see `column_pieces`
     """
     if row_end > file.num_rows:
         raise FormatError(f"rows up to {row_end} wanted; the file has {file.num_rows}", path=file.key)
@@ -182,14 +186,14 @@ def batch_pieces(
         num_bytes = int(np.sum(sizes)) * (row_end - row_start) // max(1, file.num_rows)
         wanted = row_starts[np.searchsorted(row_starts, borders.rows(row_start, row_end, num_bytes))]
         cuts = np.union1d(cuts, wanted[wanted < row_end])
-    is_whole = cuts.tolist() == [0, file.num_rows]  # of many small files, most are
-    found = []
-    for column, of_column in zip(columns, sizes, strict=True):
+    is_whole = cuts.tolist() == [0, file.num_rows]  # the usual case for small files
+    by_column = []
+    for column, batch_bytes in zip(columns, sizes, strict=True):
         if is_whole:
-            found.append([Piece(file, column, 0, 0, file.num_rows, int(of_column.sum()), tail, True)])
+            by_column.append([Piece(file, column, 0, 0, file.num_rows, int(batch_bytes.sum()), tail, True)])
             continue
-        bytes_before = np.interp(cuts, row_starts, np.append(0, np.cumsum(of_column))).astype(np.int64)
-        found.append(
+        bytes_before = np.interp(cuts, row_starts, np.append(0, np.cumsum(batch_bytes))).astype(np.int64)
+        by_column.append(
             [
                 Piece(file, column, 0, start, end, size, tail, end - start == file.num_rows)
                 for start, end, size in zip(
@@ -197,11 +201,11 @@ def batch_pieces(
                 )
             ]
         )
-    return found
+    return by_column
 
 
 def _cuts(row_starts: IntArray, batch_bytes: IntArray, start: int, end: int, piece_bytes: int) -> IntArray:
-    """Rows at which pieces begin, and where the last ends: borders of batches, and others in those that are large."""
+    """First row of each piece and end of the last: batch borders, and rows inside large batches."""
     before = np.append(0, np.cumsum(batch_bytes))
     low, high = np.interp([start, end], row_starts, before)
     count = max(1, int((high - low) / max(1, piece_bytes)), (end - start) // SCAN_JOB_ROWS)

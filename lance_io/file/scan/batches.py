@@ -1,10 +1,10 @@
-"""Batches and whole columns out of decoded pieces. Pure.
+"""Batches and whole columns from decoded pieces. No I/O.
 
-ScanBatch  rows of one span, from here on up to where they are filtered or given out
+ScanBatch    rows of one span; the unit that later steps filter and return
 JoinedBatch  all rows of several spans
-Cutter     the batches of one span, as its pieces arrive: rows are cut alike in all columns, whose pages end anywhere
-whole_span the batch of a span whose pieces arrived together, as those of a small file do
-Collector  whole columns of many spans: decoded pieces as chunks
+Cutter       cuts the batches of one span as its pieces arrive: page ends differ between columns, batch rows do not
+whole_span   the batch of a span whose pieces arrive together, such as those of a small file
+Collector    whole columns of many spans, with decoded pieces as chunks
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.errors import FormatError
-from lance_io.file.scan.decoded_parts import Later, Part
-from lance_io.format.error_context import at_pages
+from lance_io.file.scan.decoded_parts import DeferredParts, Part
+from lance_io.format.error_context import add_page_locations
 from lance_io.levels.arrays import memory_bytes
 from lance_io.levels.join import join_arrays
 from lance_io.records import dataclass
@@ -49,7 +49,7 @@ class ScanBatch:
 class JoinedBatch:
     """All rows of the spans from `span_index` on, one array per field.
 
-    row_counts  of each span, which begins with the first row of its fragment
+    row_counts  rows of each span, which begins with the first row of its fragment
     """
 
     span_index: int
@@ -58,13 +58,13 @@ class JoinedBatch:
     arrays: list[pa.Array]
 
     def cut(self, rows_max: int) -> tuple[JoinedBatch, JoinedBatch | None]:
-        """The first spans, as many as have no more rows together, one at least, and the others, if there are any."""
+        """Split off the first spans with at most `rows_max` rows together, at least one span; and the other spans."""
         ends = np.cumsum(self.row_counts)
         count = max(1, int(np.searchsorted(ends, rows_max, side="right")))
         if count == len(self.row_counts):
             return self, None
         end = int(ends[count - 1])
-        head, rest = [one.slice(0, end) for one in self.arrays], [one.slice(end) for one in self.arrays]
+        head, rest = [array.slice(0, end) for array in self.arrays], [array.slice(end) for array in self.arrays]
         counts = self.row_counts
         return (
             JoinedBatch(self.span_index, counts[:count], end, head),
@@ -72,7 +72,7 @@ class JoinedBatch:
         )
 
     def split(self, batch_rows: int | None = None) -> Iterator[ScanBatch]:
-        """The same span by span, at most `batch_rows` rows each (None for any number)."""
+        """Split into batches of one span each, with at most `batch_rows` rows (None for any number)."""
         before = 0
         for index, count in enumerate(self.row_counts, self.span_index):
             step = batch_rows or max(count, 1)
@@ -84,19 +84,19 @@ class JoinedBatch:
 
 
 class _Leaf:
-    """Decoded arrays of one leaf column that batches have not used up, in row order, and parts that are decoded now.
+    """Decoded arrays of one leaf column that batches have not used up, in row order, and its deferred parts.
 
-    room     counts the parts; None where nobody counts
-    used     the pieces that the last rows were of
-    in_use   the parts that the last rows were of, two at most: some of the one before may wait for their batch
+    room     counts the parts; None if they are not counted
+    used     the pieces of the last rows
+    in_use   the parts of the last rows, at most two: rows of the previous part may wait for their batch
     """
 
     __slots__ = ("_room", "arrays", "in_use", "used")
 
     def __init__(self, room: PartRoom | None) -> None:
         self._room = room
-        # (first row, array, what it is decoded from); what was read and waits stands behind its parts
-        self.arrays: deque[tuple[int, pa.Array | Part | Later, Piece]] = deque()
+        # (first row, array, its piece); deferred parts stand behind the parts created from them
+        self.arrays: deque[tuple[int, pa.Array | Part | DeferredParts, Piece]] = deque()
         self.used: list[Piece] = []
         self.in_use: deque[Part] = deque()
 
@@ -108,33 +108,33 @@ class _Leaf:
         return row_start + len(array)
 
     def _first(self) -> tuple[int, pa.Array | Part]:
-        while type(self.arrays[0][1]) is Later:
+        while type(self.arrays[0][1]) is DeferredParts:
             self._make_part(0)
         row_start, array, _ = self.arrays[0]
         return row_start, array
 
     def _make_part(self, at: int) -> None:
-        """Put the next part of what waits there before it, or take it away if there is no other."""
-        _, later, whole = self.arrays[at]
-        assert type(later) is Later, "looked at before"
-        piece = later.take()
+        """Insert the next of the deferred parts before them, or replace them if it is the last."""
+        _, deferred, whole = self.arrays[at]
+        assert type(deferred) is DeferredParts, "checked before"
+        piece = deferred.take()
         self.arrays[at] = piece.row_start, Part(piece, self._room), piece
-        if later.next_piece is not None:
-            self.arrays.insert(at + 1, (later.next_piece.row_start, later, whole))
+        if deferred.next_piece is not None:
+            self.arrays.insert(at + 1, (deferred.next_piece.row_start, deferred, whole))
 
     def rows(self, start: int, end: int) -> pa.Array:
-        """Rows `start` to `end`; arrays before `end` are dropped."""
+        """Rows `start` to `end`; drops arrays before `end`."""
         parts = []
         arrays = self.arrays
         self.used = []
         while True:
-            row_start, found = self._first()
+            row_start, first = self._first()
             piece = arrays[0][2]
-            if isinstance(found, Part):
-                array = self._use(found)
+            if isinstance(first, Part):
+                array = self._use(first)
                 arrays[0] = row_start, array, piece
             else:
-                array = found
+                array = first
             self.used.append(piece)
             array_end = row_start + len(array)
             part_end = min(end, array_end)
@@ -152,16 +152,16 @@ class _Leaf:
             self.in_use.popleft().release()
         self.in_use.append(part)
         array = part.array()
-        part.forget()
+        part.drop_array()
         if len(array) != len(part):
             raise _wrong_rows(part.piece, len(array))
         return array
 
     def parts(self, end: int) -> Iterator[Part]:
-        """Those before row `end` that are not decoded, made as they are asked for."""
+        """Parts before row `end` that are not decoded, created lazily."""
         at = 0
         while at < len(self.arrays) and self.arrays[at][0] < end:
-            if type(self.arrays[at][1]) is Later:
+            if type(self.arrays[at][1]) is DeferredParts:
                 self._make_part(at)
             array = self.arrays[at][1]
             at += 1
@@ -169,7 +169,7 @@ class _Leaf:
                 yield array
 
     def close(self) -> None:
-        """No more rows are wanted."""
+        """Release all parts; no more rows are wanted."""
         for _, array, _ in self.arrays:
             if type(array) is Part:
                 array.release()
@@ -178,9 +178,9 @@ class _Leaf:
 
 
 class Cutter:
-    """Cuts the batches of one span out of arriving arrays.
+    """Cuts the batches of one span from arriving arrays.
 
-    room  counts what is decoded while batches are cut; None where nobody counts
+    room  counts the parts that are decoded while batches are cut; None if they are not counted
     """
 
     def __init__(
@@ -204,15 +204,15 @@ class Cutter:
 
     @property
     def needs_rows_before(self) -> int:
-        """Every piece that starts before this row must have arrived before `cut`."""
+        """All pieces that start before this row must arrive before `cut`."""
         if self.batch_rows is None:
             return self.position + 1
         return min(self.position + self.batch_rows, self.end)
 
-    def add(self, leaf_id: int, piece: Piece, array: pa.Array | Later) -> None:
-        """A decoded piece, or its parts; pieces of a leaf arrive in row order."""
+    def add(self, leaf_id: int, piece: Piece, array: pa.Array | DeferredParts) -> None:
+        """Add a decoded piece, or its deferred parts; pieces of a leaf arrive in row order."""
         leaf = self.leaves.setdefault(leaf_id, _Leaf(self.room))
-        if isinstance(array, Later):
+        if isinstance(array, DeferredParts):
             if array.next_piece is not None:
                 leaf.arrays.append((piece.row_start, array, piece))
             self.has_parts = True
@@ -228,21 +228,21 @@ class Cutter:
         return min((leaf.end(self.end) for leaf in self.leaves.values()), default=self.end)
 
     def wanted_parts(self) -> Iterator[Part]:
-        """What is decoded when the next batch is cut, and is not yet."""
+        """The parts that the next batch needs and that are not decoded yet."""
         if self.has_parts:
             end = self._next_end()
             for leaf in self.leaves.values():
                 yield from leaf.parts(end)
 
     def begin_ahead(self) -> None:
-        """Have the next parts of each leaf decoded, as many as there are processors and room for them."""
+        """Submit the next parts of each leaf for decoding, as many as there are cores and room."""
         if self.has_parts:
             for leaf in self.leaves.values():
                 for part in islice(leaf.parts(self.end), cpu_count()):
                     part.begin_ahead()
 
     def all(self) -> Iterator[ScanBatch]:
-        """The batches that are left, once all pieces have arrived."""
+        """The remaining batches, once all pieces have arrived."""
         try:
             while self.position < self.end:
                 batch = self.cut()
@@ -253,13 +253,13 @@ class Cutter:
 
     @property
     def held_bytes(self) -> int:
-        """Memory of what is decoded, and of what parts are decoded from."""
+        """Memory of decoded arrays and of the bytes of deferred parts."""
         arrays = [array for leaf in self.leaves.values() for _, array, _ in leaf.arrays]
-        decoded = [array for array in arrays if type(array) not in (Part, Later)]
+        decoded = [array for array in arrays if type(array) not in (Part, DeferredParts)]
         return self.waiting_bytes + sum(map(memory_bytes, decoded))
 
     def close(self) -> None:
-        """No more batches are cut."""
+        """Release all parts; no more batches are cut."""
         if self.has_parts:
             for leaf in self.leaves.values():
                 leaf.close()
@@ -270,7 +270,7 @@ class Cutter:
         leaves = self.rows(end)
         arrays = [
             leaves[leaf_id] if leaf_id in leaves else self.field(number, leaves, end - start)
-            for number, leaf_id in enumerate(self.projection.lone)
+            for number, leaf_id in enumerate(self.projection.flat_leaf_ids)
         ]
         return ScanBatch(self.index, start, end - start, arrays)
 
@@ -280,12 +280,13 @@ class Cutter:
         return {leaf_id: leaf.rows(start, end) for leaf_id, leaf in self.leaves.items()}
 
     def field(self, number: int, leaves: dict[int, pa.Array], num_rows: int) -> pa.Array:
-        """A field out of its leaves, as `rows` has given them."""
+        """Assemble a field from the result of `rows`."""
         try:
             return self.projection.assemble_field(number, leaves, num_rows)
         except FormatError as error:
-            found = [self.leaves[path.leaf.id] for path in self.projection.paths[number] if path.leaf.id in self.leaves]
-            raise _placed(error, [piece for leaf in found for piece in leaf.used]) from None
+            ids = [path.leaf.id for path in self.projection.paths[number]]
+            leaves_used = [self.leaves[leaf_id] for leaf_id in ids if leaf_id in self.leaves]
+            raise _with_locations(error, [piece for leaf in leaves_used for piece in leaf.used]) from None
 
 
 def _wrong_rows(piece: Piece, num_rows: int) -> FormatError:
@@ -299,7 +300,7 @@ def _wrong_rows(piece: Piece, num_rows: int) -> FormatError:
 def whole_span(
     projection: Projection, index: int, start: int, num_rows: int, pieces: Sequence[Piece], arrays: list[pa.Array]
 ) -> ScanBatch:
-    """The batch of a span that has one piece of each leaf, decoded: all of a small file.
+    """The batch of a span with one decoded piece per leaf, such as all of a small file.
 
     pieces, arrays  in the order of the projection's leaves; all arrays have `num_rows`
     """
@@ -312,12 +313,13 @@ def whole_span(
             fields.append(projection.assemble_field(number, leaves, num_rows))
         except FormatError as error:
             used = dict(zip(projection.leaves, pieces, strict=True))
-            raise _placed(error, [used[path.leaf.id] for path in paths]) from None
+            raise _with_locations(error, [used[path.leaf.id] for path in paths]) from None
     return ScanBatch(index, start, num_rows, fields)
 
 
-def _placed(error: FormatError, pieces: Sequence[Piece]) -> FormatError:
-    return at_pages(error, [(one.file.key, one.column.where, one.number) for one in pieces])
+def _with_locations(error: FormatError, pieces: Sequence[Piece]) -> FormatError:
+    pages = [(piece.file.key, piece.column.where, piece.number) for piece in pieces]
+    return add_page_locations(error, pages)
 
 
 class Collector:
@@ -327,8 +329,10 @@ class Collector:
         self.projection = projection
         self.chunks: list[list[pa.Array]] = [[] for _ in projection.fields]
 
-    def add(self, index: int, start: int, end: int, leaves: dict[int, list[tuple[Piece, pa.Array | Later]]]) -> None:
-        """All pieces of one span, by leaf and in row order."""
+    def add(
+        self, index: int, start: int, end: int, leaves: dict[int, list[tuple[Piece, pa.Array | DeferredParts]]]
+    ) -> None:
+        """Add all pieces of one span, by leaf and in row order."""
         for number, paths in enumerate(self.projection.paths):
             cutter = Cutter(self.projection, index, start, end, None)
             for path in paths:

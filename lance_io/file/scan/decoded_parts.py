@@ -1,10 +1,10 @@
-"""Pieces that become more than may be decoded at once: their bytes are held, and parts are decoded as they are needed.
+"""Pieces too large to decode at once: their bytes are held, and parts are decoded on demand.
 
-Allowance   what a job may decode at once
-Claims      what the jobs of a scan have claimed of what it may decode ahead
-Later       what is left of a piece: its parts
-Part        rows of a piece whose bytes are at hand
-PartRoom    counts what parts hold, and says whether one may be decoded before it is needed
+Allowance      limit of the bytes that a job decodes at once
+Claims         bytes that the jobs of a scan have claimed of its decode-ahead limit
+DeferredParts  the remaining parts of a piece
+Part           rows of a piece whose bytes have been read
+PartRoom       counts the bytes that parts hold, and decides whether a part may be decoded ahead
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 class Allowance:
-    """Bytes that a job may decode at once; what is known to become more than is left waits.
+    """Limits the bytes that a job decodes at once; pieces beyond the limit are deferred.
 
-    claim  asks the scan, which has other jobs, whether so many bytes of pages may be decoded that were measured; None
-           where there are no others
-    is_counted  whether the scan has counted what these pages were expected to become
+    claim       `claim(num_bytes)` reserves decoded bytes of measured pages in the scan, if its other jobs leave room;
+                None for a job without others
+    is_counted  whether the scan has counted the expected bytes of these pages
     """
 
     __slots__ = ("_claim", "_is_counted", "_left_bytes")
@@ -42,11 +42,11 @@ class Allowance:
         self._is_counted = is_counted
 
     def use(self, num_bytes: int) -> None:
-        """So many bytes are decoded, which the scan has counted."""
+        """Deduct decoded bytes that the scan has counted."""
         self._left_bytes -= num_bytes
 
     def grants(self, num_bytes: int, expected_bytes: int) -> bool:
-        """Whether a page that was measured may be decoded to so many bytes; they are used then."""
+        """Whether a measured page may be decoded to `num_bytes`; deducts them if so."""
         more_bytes = num_bytes - expected_bytes if self._is_counted else num_bytes
         if num_bytes > self._left_bytes or not (self._claim is None or self._claim(more_bytes)):
             return False
@@ -55,9 +55,9 @@ class Allowance:
 
 
 class Claims:
-    """What the jobs of a scan have claimed. Thread-safe.
+    """Bytes that the jobs of a scan have claimed. Thread-safe.
 
-    bytes_max  of all of them
+    bytes_max  limit over all jobs
     """
 
     __slots__ = ("_bytes_max", "_lock", "_num_bytes")
@@ -68,7 +68,7 @@ class Claims:
         self._lock = threading.Lock()
 
     def claim(self, num_bytes: int) -> bool:
-        """Whether so many more may be decoded; they count then."""
+        """Whether `num_bytes` more may be decoded; counts them if so."""
         with self._lock:
             if self._num_bytes + num_bytes > self._bytes_max:
                 return False
@@ -76,41 +76,40 @@ class Claims:
             return True
 
     def release(self, num_bytes: int) -> None:
-        """So many are used, or not wanted."""
+        """Return claimed bytes."""
         with self._lock:
             self._num_bytes -= num_bytes
 
 
-class Later:
-    """What was read of a piece, in parts that are not decoded, and are made as they are needed: few bytes may have
-    millions.
+class DeferredParts:
+    """The fetched bytes of a piece, in parts that are created on demand: few bytes may have millions of parts.
 
-    next_piece  of the next part; None where there is no other
-    num_bytes   that are held
+    next_piece  piece of the next part; None after the last
+    num_bytes   bytes held
     """
 
     __slots__ = ("_pieces", "next_piece", "num_bytes")
 
     def __init__(self, pieces: Iterator[Piece], num_bytes: int) -> None:
-        """`pieces` are those of the parts, in row order; decoding one reads nothing."""
+        """`pieces` are the parts in row order; decoding one reads nothing."""
         self._pieces = pieces
         self.next_piece = next(pieces, None)
         self.num_bytes = num_bytes
 
     def take(self) -> Piece:
-        """That of the next part, which is not kept."""
+        """Remove and return the piece of the next part."""
         piece = self.next_piece
-        assert piece is not None, "looked at before"
+        assert piece is not None, "checked before"
         self.next_piece = next(self._pieces, None)
         return piece
 
 
 class PartRoom:
-    """What the parts of a scan hold.
+    """Counts the bytes that the parts of a scan hold.
 
-    charge    called with the bytes that are taken, or given back (negative), from any thread
-    has_room  whether so many bytes may be decoded ahead of need
-    ahead_bytes  that parts which nobody has needed so far become at most
+    charge       `charge(num_bytes)` takes bytes, or returns them if negative; called from any thread
+    has_room     `has_room(num_bytes)`: whether this many bytes may be decoded ahead
+    ahead_bytes  upper bound of the decoded bytes of parts that are decoded ahead
     """
 
     __slots__ = ("ahead_bytes", "charge", "has_room")
@@ -122,7 +121,7 @@ class PartRoom:
 
 
 class Part:
-    """Rows of a piece whose bytes are at hand."""
+    """Rows of a piece whose bytes have been read."""
 
     __slots__ = ("_array", "_future", "_held_bytes", "_is_ahead", "_lock", "_room", "piece")
 
@@ -131,7 +130,7 @@ class Part:
         self._room = room
         self._array: pa.Array | None = None
         self._future: Future[pa.Array] | None = None
-        self._held_bytes: int | None = 0  # None once nobody wants it
+        self._held_bytes: int | None = 0  # None once released
         self._is_ahead = False
         self._lock = threading.Lock()
 
@@ -139,14 +138,14 @@ class Part:
         return self.piece.row_end - self.piece.row_start
 
     def begin(self) -> Future[pa.Array]:
-        """Have the pool decode it."""
+        """Submit it to the pool for decoding."""
         if self._future is None:
             self._hold(self.bound)
             self._future = cpu_pool().submit(self._decode)
         return self._future
 
     def begin_ahead(self) -> None:
-        """The same, if there is room and a processor besides the one that waits."""
+        """Submit it ahead of need, if there is room and a core besides the waiting one."""
         if self._array is None and self._future is None and self._room is not None and cpu_count() > 1:
             if self._room.has_room(self._room.ahead_bytes + self.bound):
                 self._room.ahead_bytes += self.bound
@@ -155,19 +154,19 @@ class Part:
 
     @property
     def bound(self) -> int:
-        """Bytes that it becomes at most."""
+        """Upper bound of its decoded bytes."""
         return self.piece.bound or 0
 
     def array(self) -> pa.Array:
-        """Its rows; decoded here, where the pool has not begun it."""
-        self._is_needed()
+        """Its rows; decodes them in this thread if they have not been submitted."""
+        self._mark_needed()
         if self._array is None:
             future, self._future = self._future, None
             self._array = self._decode() if future is None else future.result()
         return self._array
 
-    def forget(self) -> None:
-        """Whoever cuts batches has the rows now; what they hold counts until `release`."""
+    def drop_array(self) -> None:
+        """Drop the reference to the rows, which the caller has now; their bytes count until `release`."""
         self._array = None
 
     def _decode(self) -> pa.Array:
@@ -175,14 +174,14 @@ class Part:
         self._hold(held_bytes(self.piece, array))
         return array
 
-    def _is_needed(self) -> None:
+    def _mark_needed(self) -> None:
         if self._is_ahead and self._room is not None:
             self._room.ahead_bytes -= self.bound
         self._is_ahead = False
 
     def release(self) -> None:
-        """Nobody cuts batches from it any more."""
-        self._is_needed()
+        """No more batches are cut from it."""
+        self._mark_needed()
         if self._future is not None:
             self._future.cancel()
         self._hold(None)
@@ -197,28 +196,28 @@ class Part:
                 self._room.charge((num_bytes or 0) - before)
 
 
-def held_bytes(piece: Piece, array: pa.Array | Later) -> int:
-    """Bytes of memory that decoded rows take, or those that wait.
+def held_bytes(piece: Piece, array: pa.Array | DeferredParts) -> int:
+    """Memory of decoded rows, or of deferred parts, in bytes.
 
-    Raises ResourceLimitError for a row that takes more than the column allows.
+    Raises ResourceLimitError for a row larger than the column allows.
     """
-    if type(array) is Later:
+    if type(array) is DeferredParts:
         return array.num_bytes
-    found = memory_bytes(array)
+    num_bytes = memory_bytes(array)
     bytes_max = piece.column.path.value_bytes_max
-    if found > bytes_max:
+    if num_bytes > bytes_max:
         try:
             check_row_bytes(array, bytes_max, piece.row_start)
         except ResourceLimitError as error:
             raise piece.locate(error) from None
-    return found
+    return num_bytes
 
 
 def decode_at_hand(piece: Piece) -> Any:
-    """Rows of a piece whose bytes are at hand. Raises FormatError."""
+    """Rows of a piece whose bytes have been read. Raises FormatError."""
     steps = piece.steps()
     try:
         next(steps)
     except StopIteration as done:
         return done.value
-    raise AssertionError("all bytes were read before")
+    raise AssertionError("all bytes have been read before")

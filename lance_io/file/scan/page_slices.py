@@ -1,11 +1,10 @@
-"""The pieces that a scan reads and decodes one by one: a page each, or a part of a page.
+"""Pieces: the units that a scan reads and decodes, one page or a part of a page each.
 
-Pages are read whole, in one round, with nothing cached; so are those of which only a few rows are not wanted, such as
-deleted ones at the start of a fragment. What exceeds twice `SCAN_PIECE_BYTES` is cut into pieces of about that size, so
-that memory stays bounded whatever the writer put into one page; into smaller ones, where all that the process may hold
-is held: every scan holds a piece of each column, however many there are. The index of such a page is taken from the
-search cache, or read once, before its first piece, and kept there, as for takes. Pieces of one page ask for disjoint
-bytes (`encodings/cuts.py` tells the one exception).
+Pages are read whole, in one round and without caching, even if a few rows are not wanted, such as deleted rows at the
+start of a fragment. A page larger than twice `SCAN_PIECE_BYTES` is cut into pieces of about that size, so that memory
+stays bounded for any page size. Pieces are smaller when the process's memory budget is full, because every scan holds a
+piece of each column. The index of such a page comes from the search cache, or is read once before the first piece and
+cached, as for takes. Pieces of one page read disjoint bytes (one exception: `encodings/cuts.py`).
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ from lance_io.encodings.v2_1.page import damage_error
 from lance_io.encodings.v2_2 import constant
 from lance_io.encodings.v2_2.constant import ConstantPage
 from lance_io.errors import FormatError
-from lance_io.file.file_steps import Tail, served_by, side_by_side
-from lance_io.file.scan.decoded_parts import Allowance, Later
+from lance_io.file.file_steps import Tail, serve_from_tail, side_by_side
+from lance_io.file.scan.decoded_parts import Allowance, DeferredParts
 from lance_io.file.scan.slow_start import FINE_BYTES_MIN, NOWHERE
-from lance_io.format.error_context import REFUSALS, Refused, at_rows, place_error
+from lance_io.format.error_context import FILE_ERRORS, FileError, add_location, add_row_location
 from lance_io.format.version import V0_1, V2_0
 from lance_io.levels.row_bytes import fixed_bits
 from lance_io.spans import Fetched, Ranges
@@ -60,21 +59,21 @@ if TYPE_CHECKING:
     from lance_io.io.cache import SearchCache
     from lance_io.spans import Steps
 
-TEXT_BYTES_MORE: Final = 64  # of a value of which there is one in a page, beside the bytes of that
-CONSTANT_PIECES_MAX: Final = 64  # of a page; what is more of them is decoded in parts
-NEARLY_ALL: Final = 7 / 8  # reading the rest of the page too costs less than a round for its index
+TEXT_BYTES_MORE: Final = 64  # overhead of a value in a page of one value, besides its bytes
+CONSTANT_PIECES_MAX: Final = 64  # pieces per page of constants; larger pieces are decoded in parts
+NEARLY_ALL: Final = 7 / 8  # from this share of the rows on, reading the whole page beats a round for its index
 
 
 @dataclass(slots=True, eq=False)
 class Piece:
-    """Unit of a scan: some rows of one page.
+    """Unit of a scan: rows of one page.
 
     row_start, row_end  rows of the file
-    num_bytes           what will be read for it, about
+    num_bytes           approximate bytes to read
     tail                end of the file, which serves the ranges inside it
-    is_whole            it is all of the page
-    index               of a page that was cut; None to read what is needed
-    part_rows           of a page of constants: rows that are decoded at once, fewer than it has; 0 for all
+    is_whole            whether the piece is the whole page
+    index               index of a page that was cut; None to read it if needed
+    part_rows           for a page of constants: rows to decode at once, fewer than the piece has; 0 for all
     """
 
     file: TableFile
@@ -93,7 +92,7 @@ class Piece:
 
     @property
     def bound(self) -> int | None:
-        """Bytes that it is decoded to at most; None where only its bytes tell."""
+        """Upper bound of its decoded bytes; None if it depends on the bytes of the page."""
         if self._bound == -1:
             start, end = self.slots
             self._bound = decoded_bound(self.page, end - start, self.num_bytes)
@@ -101,19 +100,19 @@ class Piece:
 
     @property
     def expected_bytes(self) -> int:
-        """What jobs count for it when it is decoded: about what it becomes, or a guess."""
-        found = self._expected_bytes
-        if found < 0:
+        """Estimate of its decoded bytes, which jobs count."""
+        expected_bytes = self._expected_bytes
+        if expected_bytes < 0:
             bound = self.bound
             if bound is None:
                 bound = limits.SCAN_GROWTH * self.num_bytes
-            elif bound > FSST_GROWTH * self.num_bytes:  # hardly any text becomes as much
+            elif bound > FSST_GROWTH * self.num_bytes:  # hardly any text grows this much
                 start, end = self.slots
                 bound = decoded_bound(self.page, end - start, self.num_bytes, usual=True) or bound
             if self.part_rows:
                 bound = min(bound, limits.SCAN_DECODED_BYTES)
-            found = self._expected_bytes = max(self.num_bytes, bound)
-        return found
+            expected_bytes = self._expected_bytes = max(self.num_bytes, bound)
+        return expected_bytes
 
     @property
     def page(self) -> PageLayout:
@@ -125,7 +124,7 @@ class Piece:
 
     @property
     def joined_kind(self) -> Any:
-        """What decodes it together with others of the kind: see `_decode_joined`; None where nothing does."""
+        """The module or object that decodes it together with others of its kind, see `_decode_joined`; or None."""
         if not self.is_whole or self.index is not None:
             return None
         page, bound = self.page, self.bound
@@ -137,22 +136,22 @@ class Piece:
             return constant if page.is_plain else None
         if not isinstance(page, ArrayLayout) or page.whole is None:
             return None
-        from lance_io.encodings.v2_0 import whole  # with all that reads 2.0, which new tables do not need
+        from lance_io.encodings.v2_0 import whole  # imports the readers of 2.0, which new tables do not need
 
         return whole
 
     @property
     def slots(self) -> tuple[int, int]:
-        """Which slots of the page it is."""
+        """First and end slot in the page."""
         first, per_row = int(self.column.row_starts[self.number]), self.column.path.slots_per_row
         return (self.row_start - first) * per_row, (self.row_end - first) * per_row
 
     def steps(self, allowance: Allowance | None = None) -> Steps[Any]:
         """Read and decode it: one round, two for a smaller part of a page that was not cut and has an index.
 
-        allowance  what may be decoded; None for all
+        allowance  limit of the decoded bytes; None for no limit
 
-        What would become more is `Later`.
+        A piece that exceeds the allowance returns `DeferredParts`.
         """
         if allowance is not None and not self.part_rows and not self._is_to_measure:
             allowance.use(self.bound or 0)
@@ -168,13 +167,13 @@ class Piece:
         else:
             steps = _read_span(self.page, self.index, *self.slots)
         try:
-            return (yield from (steps if self.tail is None else served_by(self.tail, steps)))
-        except REFUSALS as error:
+            return (yield from (steps if self.tail is None else serve_from_tail(self.tail, steps)))
+        except FILE_ERRORS as error:
             raise self.locate(error) from error.__cause__
 
     @property
     def _is_to_measure(self) -> bool:
-        """Whether its bytes have to tell how much of it is decoded at once."""
+        """Whether its decoded size must be measured from its bytes."""
         bound = self.bound
         return (bound is None or bound > limits.SCAN_BOUND_BYTES) and self._can_measure
 
@@ -186,13 +185,13 @@ class Piece:
     def _measure(self, allowance: Allowance) -> Steps[Any]:
         page, (start, end) = self.page, self.slots
         is_whole = self.is_whole or self._wants_nearly_all
-        found = yield from read_measured(page, self.index, start, end, is_whole=is_whole)
-        at_hand = Tail(found.start, found.data)
-        if allowance.grants(max(found.parts.num_bytes, self.num_bytes), self.expected_bytes):
-            if self.is_whole and found.whole is not None:
-                return _scan_fetched(page, found.whole)
-            return (yield from served_by(at_hand, _read_span(page, found.index, start, end)))
-        return Later(self._parts(found, at_hand), len(found.data))
+        measured = yield from read_measured(page, self.index, start, end, is_whole=is_whole)
+        at_hand = Tail(measured.start, measured.data)
+        if allowance.grants(max(measured.parts.num_bytes, self.num_bytes), self.expected_bytes):
+            if self.is_whole and measured.whole is not None:
+                return _scan_fetched(page, measured.whole)
+            return (yield from serve_from_tail(at_hand, _read_span(page, measured.index, start, end)))
+        return DeferredParts(self._parts(measured, at_hand), len(measured.data))
 
     def _parts(self, measured: MeasuredPage, at_hand: Tail) -> Iterator[Piece]:
         per_row, first_row = self.column.path.slots_per_row, int(self.column.row_starts[self.number])
@@ -201,7 +200,7 @@ class Piece:
             yield self._part(*rows, at_hand, measured.index, bound)
 
     def _part(self, row_start: int, row_end: int, at_hand: Tail | None, index: PageIndex | None, bound: int) -> Piece:
-        """Some rows of it, whose bytes are at hand."""
+        """A piece of some of its rows, whose bytes have been read."""
         return Piece(
             self.file, self.column, self.number, row_start, row_end, 0, at_hand, False, index, self.page, bound
         )
@@ -219,9 +218,9 @@ class Piece:
         return array.slice(self.row_start - first, self.row_end - self.row_start)
 
     def cut(self, piece_bytes: int, cache: SearchCache, borders: Borders | None = None) -> Steps[list[Piece]]:
-        """The pieces of it: itself unless it is too large. One round if the page has an index, and nobody knows it.
+        """Cut it into pieces; returns itself if it is small. One round if the page's index is not cached.
 
-        borders  where it is cut, too
+        borders  further rows to cut at
         """
         if self.is_constant:
             return self._cut_constant()
@@ -235,8 +234,8 @@ class Piece:
         page, key = self.page, self.column.keys[self.number]
         known = cache.get(key)
         try:
-            cuts = yield from served_by(self.tail, cut_page(page, *self.slots, fine_bytes, known))
-        except REFUSALS as error:
+            cuts = yield from serve_from_tail(self.tail, cut_page(page, *self.slots, fine_bytes, known))
+        except FILE_ERRORS as error:
             raise self.locate(error) from error.__cause__
         if known is None and cuts is not None and cuts.index is not None and page.index_ranges() is not None:
             cache.put(key, cuts.index, cuts.index.nbytes)
@@ -245,8 +244,8 @@ class Piece:
         rows = cuts.slots // self.column.path.slots_per_row + int(self.column.row_starts[self.number])
         sizes = cuts.sizes
         if borders is not None and len(wanted):
-            kept = borders.kept(rows, sizes, wanted, piece_bytes)
-            rows, sizes = rows[kept], np.add.reduceat(sizes, kept[:-1])
+            selected = borders.select(rows, sizes, wanted, piece_bytes)
+            rows, sizes = rows[selected], np.add.reduceat(sizes, selected[:-1])
         return [
             Piece(self.file, self.column, self.number, start, end, size, self.tail, False, cuts.index)
             for start, end, size in zip(rows[:-1].tolist(), rows[1:].tolist(), sizes.tolist(), strict=True)
@@ -255,13 +254,13 @@ class Piece:
 
     @property
     def is_constant(self) -> bool:
-        """Whether it has values that hardly any bytes stand for, more than are decoded at once."""
+        """Whether few stored bytes stand for more values than may be decoded at once."""
         if type(self.page) in (MiniBlockPage, FullZipPage):
             return False
         bits = fixed_bits(self.column.path.leaf_type)
         most_bytes = bits / 8 if bits is not None else self.column.pages.num_bytes(self.number) + TEXT_BYTES_MORE
         if (self.row_end - self.row_start) * most_bytes <= limits.SCAN_DECODED_BYTES:
-            return False  # without a look at the page
+            return False  # fast path: without looking at the page
         page = self.page
         if isinstance(page, NullPage):
             is_cut = len(page.source.buffer_sizes) <= 1  # no levels
@@ -271,35 +270,35 @@ class Piece:
         return is_cut and (self.bound or 0) > max(limits.SCAN_DECODED_BYTES, 2 * self.num_bytes)
 
     def _cut_constant(self) -> list[Piece]:
-        """Pieces of so many rows as are decoded at once, or of more, where they would be too many; each reads what all
-        of them need, which is little.
+        """Pieces of as many rows as are decoded at once, or of more rows to limit their number. Each reads the few
+        bytes that all of them need.
         """
         rows = self.row_end - self.row_start
         part_rows = max(1, rows * limits.SCAN_PART_BYTES // max(1, self.bound or 1))
         step = part_rows * -(-rows // (part_rows * CONSTANT_PIECES_MAX))
-        found = []
+        pieces = []
         for start in range(self.row_start, self.row_end, step):
             end = min(start + step, self.row_end)
             share = self.num_bytes * (end - start) // rows
             piece = Piece(self.file, self.column, self.number, start, end, share, self.tail, False)
             piece.part_rows = part_rows if step > part_rows else 0
-            found.append(piece)
-        return found
+            pieces.append(piece)
+        return pieces
 
     def _read_constants(self) -> Steps[Any]:
-        """Read what all of its rows need, in one round; parts are decoded as they are needed."""
+        """Read the bytes that all of its rows need, in one round; parts are decoded on demand."""
         page, (start, end) = self.page, self.slots
-        one_part = start + self.part_rows * self.column.path.slots_per_row
-        if _wanted_first(page, start, one_part) is None:
-            return Later(self._constant_parts(None), 0)
-        wanted = _wanted_first(page, start, end)
-        assert wanted is not None, "what a part needs, all need"
+        part_end = start + self.part_rows * self.column.path.slots_per_row
+        if _first_ranges(page, start, part_end) is None:
+            return DeferredParts(self._constant_parts(None), 0)
+        wanted = _first_ranges(page, start, end)
+        assert wanted is not None, "all rows need the bytes that a part needs"
         first, until = int(wanted.starts.min()), int(wanted.ends.max())
-        if until - first > 2 * self.column.pages.num_bytes(self.number):  # damage, or buffers of others in between
+        if until - first > 2 * self.column.pages.num_bytes(self.number):  # damage, or other buffers in between
             return (yield from _read_span(page, None, start, end))
         fetched = yield Ranges.of((first, until), keep=True)
         data = fetched.piece(0, until - first)
-        return Later(self._constant_parts(Tail(first, data)), len(data))
+        return DeferredParts(self._constant_parts(Tail(first, data)), len(data))
 
     def _constant_parts(self, at_hand: Tail | None) -> Iterator[Piece]:
         rows_bound = self.bound or 0
@@ -308,14 +307,14 @@ class Piece:
             bound = rows_bound * (end - start) // (self.row_end - self.row_start)
             yield self._part(start, end, at_hand, None, bound)
 
-    def locate(self, error: Refused) -> Refused:
-        """The error, told that it was found here; of one about sizes, in which rows of the file, too."""
-        at_rows(error, self.row_start, self.row_end - 1)
-        return place_error(error, f"{self.column.where}, page {self.number}", self.file.key)
+    def locate(self, error: FileError) -> FileError:
+        """Add column, page and file to an error, and the rows to an error about sizes."""
+        add_row_location(error, self.row_start, self.row_end - 1)
+        return add_location(error, f"{self.column.where}, page {self.number}", self.file.key)
 
 
 def _scan_fetched(page: PageLayout, fetched: Fetched) -> pa.Array:
-    """All rows of a page of which all that its scan asks for is at hand."""
+    """All rows of a page, from the fetched bytes of its scan."""
     steps = page.scan()
     next(steps)
     try:
@@ -326,22 +325,22 @@ def _scan_fetched(page: PageLayout, fetched: Fetched) -> pa.Array:
 
 
 class WholeFiles(ABC):
-    """What decodes pieces that are all rows of their file from all of its bytes, together with others."""
+    """Decodes pieces of whole files from all bytes of these files together."""
 
     @abstractmethod
     def decode_groups(self, files: Sequence[tuple[Sequence[Piece], Fetched]]) -> list[pa.Array]:
-        """An array for each piece. Raises FormatError and UnsupportedError, which say where.
+        """One array per piece. Raises FormatError and UnsupportedError that name the location.
 
-        files  pieces of one file each, and all bytes of that
+        files  pieces of one file each, and all bytes of the file
         """
 
 
 def read_group(group: Sequence[Piece], allowance: Allowance | None = None) -> Steps[list[Any]]:
-    """Read and decode some pieces of one file, as `Piece.steps` does; whole pages that can be in one kernel call.
+    """Read and decode pieces of one file as `Piece.steps`; one kernel call decodes all whole pages that allow it.
 
-    allowance  of the job that they are of
+    allowance  limit of their job
 
-    An array for each, or `Later`.
+    Returns an array per piece, or `DeferredParts`.
     """
     allowance = allowance or Allowance(limits.SCAN_DECODED_BYTES)
     joined, others = _split_joined(group)
@@ -351,97 +350,97 @@ def read_group(group: Sequence[Piece], allowance: Allowance | None = None) -> St
     arrays, *rest = yield from together(
         [_read_joined([group[at] for at in joined], allowance), *[group[at].steps(allowance) for at in others]]
     )
-    found = dict(zip([*joined, *others], [*arrays, *rest], strict=True))
-    return [found[at] for at in range(len(group))]
+    by_position = dict(zip([*joined, *others], [*arrays, *rest], strict=True))
+    return [by_position[at] for at in range(len(group))]
 
 
 def read_groups(groups: Sequence[Sequence[Piece]], allowance: Allowance) -> FilesSteps[list[Any]]:
-    """`read_group` for groups of several files, one array for each piece in order, or `Later`.
+    """`read_group` for groups of several files; one array per piece in order, or `DeferredParts`.
 
-    Whole pages that can be are decoded in one kernel call for all files, after the last round.
+    After the last round, one kernel call decodes all whole pages that allow it, of all files.
     """
     split = [_split_joined(group) for group in groups]
     fetched = yield from side_by_side(
-        [(group[0].file, _fetch_group(group, *places, allowance)) for group, places in zip(groups, split, strict=True)]
+        [(group[0].file, _fetch_group(group, *parts, allowance)) for group, parts in zip(groups, split, strict=True)]
     )
-    decoded = iter(_decode_joined([one for one, _ in fetched if one is not None and one[0]]))
+    decoded = iter(_decode_joined([joined for joined, _ in fetched if joined is not None and joined[0]]))
     result: list[Any] = []
-    for group, (_, found) in zip(groups, fetched, strict=True):
-        result += [found[at] if at in found else next(decoded) for at in range(len(group))]
+    for group, (_, alone) in zip(groups, fetched, strict=True):
+        result += [alone[at] if at in alone else next(decoded) for at in range(len(group))]
     return result
 
 
 def _split_joined(group: Sequence[Piece]) -> tuple[list[int], list[int]]:
-    """Places of the pieces that can be decoded in one call with others, and of the rest."""
+    """Positions of the pieces that one call can decode together, and of the others."""
     kinds = [piece.joined_kind for piece in group]
-    kind = next((one for one in kinds if one is not None), None)
-    joined = [at for at, one in enumerate(kinds) if one is kind] if kind is not None else []
-    return joined, [at for at, one in enumerate(kinds) if one is not kind or kind is None]
+    first = next((kind for kind in kinds if kind is not None), None)
+    joined = [at for at, kind in enumerate(kinds) if kind is first] if first is not None else []
+    return joined, [at for at, kind in enumerate(kinds) if kind is not first or first is None]
 
 
 def _fetch_group(
     group: Sequence[Piece], joined: list[int], others: list[int], allowance: Allowance
 ) -> Steps[tuple[tuple[list[Piece], Fetched] | None, dict[int, Any]]]:
-    """The joined pieces of a group and what they are decoded from, and the arrays of the others by their places."""
+    """The joined pieces of a group with their fetched bytes, and the arrays of the others by position."""
     allowance.use(sum([group[at].bound or 0 for at in joined]))
     steps = [group[at].steps(allowance) for at in others]
     if not joined:
         return None, dict(zip(others, (yield from together(steps)), strict=True))
     pieces = [group[at] for at in joined]
     ranges = _whole_ranges(pieces)
-    if not len(ranges):  # values that the metadata have
+    if not len(ranges):  # the metadata have the values
         return (pieces, Fetched(b"", ranges.starts)), dict(zip(others, (yield from together(steps)), strict=True))
     is_certain = all([piece.bound is not None for piece in pieces])
     if not others and is_certain:
-        return (pieces, (yield from served_by(group[0].tail, fetch(ranges)))), {}
-    ranges.keep = True  # the others may take more rounds, and this is decoded after the last one
-    fetched, *arrays = yield from together([served_by(group[0].tail, fetch(ranges)), *steps])
-    found = dict(zip(others, arrays, strict=True))
+        return (pieces, (yield from serve_from_tail(group[0].tail, fetch(ranges)))), {}
+    ranges.keep = True  # the others may take more rounds, and these bytes are decoded after the last round
+    fetched, *arrays = yield from together([serve_from_tail(group[0].tail, fetch(ranges)), *steps])
+    alone = dict(zip(others, arrays, strict=True))
     if not is_certain and (large := _too_large(pieces, fetched)):
-        found.update(zip([joined[at] for at in large], (yield from _read_large(pieces, large, allowance)), strict=True))
+        alone.update(zip([joined[at] for at in large], (yield from _read_large(pieces, large, allowance)), strict=True))
         pieces, fetched = _without(pieces, fetched, large)
-    return (pieces, fetched), found
+    return (pieces, fetched), alone
 
 
 def _read_joined(group: list[Piece], allowance: Allowance) -> Steps[list[Any]]:
     ranges = _whole_ranges(group)
     if not len(ranges):
         return _decode_joined([(group, Fetched(b"", ranges.starts))])
-    fetched = yield from served_by(group[0].tail, fetch(ranges))
+    fetched = yield from serve_from_tail(group[0].tail, fetch(ranges))
     large = _too_large(group, fetched)
     if not large:
         return _decode_joined([(group, fetched)])
     pieces, fetched = _without(group, fetched, large)
     decoded = iter(_decode_joined([(pieces, fetched)] if pieces else []))
-    found = dict(zip(large, (yield from _read_large(group, large, allowance)), strict=True))
-    return [found[at] if at in found else next(decoded) for at in range(len(group))]
+    alone = dict(zip(large, (yield from _read_large(group, large, allowance)), strict=True))
+    return [alone[at] if at in alone else next(decoded) for at in range(len(group))]
 
 
-def _read_large(group: list[Piece], places: list[int], allowance: Allowance) -> Steps[list[Any]]:
-    """Pieces that would become too much in one call with others: once more, each by itself."""
-    return (yield from together([group[at].steps(allowance) for at in places]))
+def _read_large(group: list[Piece], positions: list[int], allowance: Allowance) -> Steps[list[Any]]:
+    """Read again, one by one, the pieces that are too large to decode with others."""
+    return (yield from together([group[at].steps(allowance) for at in positions]))
 
 
 def _too_large(group: list[Piece], fetched: Fetched) -> list[int]:
-    """Places of the pages that are decoded to too much, as only what was fetched of them tells."""
-    found, number = [], 0
+    """Positions of the pages whose fetched bytes would decode to too many bytes."""
+    positions, number = [], 0
     for at, piece in enumerate(group):
         page: Any = piece.page
         if piece.bound is None:
             compressed = fetched.piece(number + 2, page.source.buffer_sizes[2])
             if dictionary_bound(page, compressed) > limits.SCAN_DECODED_BYTES:
-                found.append(at)
+                positions.append(at)
             number += len(page.source.buffer_sizes)
         elif type(page) is MiniBlockPage:
             number += len(page.source.buffer_sizes)
-    return found
+    return positions
 
 
-def _without(group: list[Piece], fetched: Fetched, places: list[int]) -> tuple[list[Piece], Fetched]:
-    """What was fetched of mini-block pages, but for some of them."""
+def _without(group: list[Piece], fetched: Fetched, positions: list[int]) -> tuple[list[Piece], Fetched]:
+    """Mini-block pages with their fetched bytes, without those at `positions`."""
     counts = [len(piece.page.source.buffer_sizes) for piece in group]  # type: ignore[attr-defined]
-    is_left = np.isin(np.repeat(np.arange(len(group)), counts), places, invert=True)
-    pieces = [piece for at, piece in enumerate(group) if at not in places]
+    is_left = np.isin(np.repeat(np.arange(len(group)), counts), positions, invert=True)
+    pieces = [piece for at, piece in enumerate(group) if at not in positions]
     return pieces, Fetched(fetched.buffer, fetched.offsets[is_left])
 
 
@@ -453,27 +452,27 @@ def _whole_ranges(group: list[Piece]) -> Ranges:
 
 
 def _decode_joined(files: list[tuple[list[Piece], Fetched]]) -> list[pa.Array]:
-    """All rows of the pages of some files, from what `_whole_ranges` asked for: one kernel call for each kind."""
+    """All rows of the pages of some files, from the bytes of `_whole_ranges`; one kernel call per kind."""
     arrays: list[pa.Array] = []
-    for kind, run in groupby(files, lambda one: one[0][0].joined_kind):
-        here = list(run)
+    for kind, run in groupby(files, lambda item: item[0][0].joined_kind):
+        groups = list(run)
         if isinstance(kind, WholeFiles):
-            arrays += kind.decode_groups(here)
+            arrays += kind.decode_groups(groups)
             continue
         if kind is constant:
-            arrays += [array for group, fetched in here for array in _constants(group, fetched)]
+            arrays += [array for group, fetched in groups for array in _constants(group, fetched)]
             continue
         try:
-            arrays += kind.decode_whole([([piece.page for piece in group], fetched) for group, fetched in here])
+            arrays += kind.decode_whole([([piece.page for piece in group], fetched) for group, fetched in groups])
         except DamagedError as error:
             at = error.args[1] if len(error.args) > 1 else 0
-            pieces = [piece for group, _ in here for piece in group]
+            pieces = [piece for group, _ in groups for piece in group]
             raise pieces[at].locate(damage_error(error)) from None
     return arrays
 
 
 def _constants(group: list[Piece], fetched: Fetched) -> list[pa.Array]:
-    """All rows of pages of one value, from the buffers of those that have one."""
+    """All rows of pages of one value each, from their buffers, if they have any."""
     arrays, number = [], 0
     for piece in group:
         page: Any = piece.page
@@ -483,13 +482,13 @@ def _constants(group: list[Piece], fetched: Fetched) -> list[pa.Array]:
             number += 1
         try:
             arrays.append(page.whole(part))
-        except REFUSALS as error:
+        except FILE_ERRORS as error:
             raise piece.locate(error) from error.__cause__
     return arrays
 
 
-def _wanted_first(page: PageLayout, start: int, end: int) -> Ranges | None:
-    """What reading some slots asks for first; None where nothing is needed, for which they are decoded."""
+def _first_ranges(page: PageLayout, start: int, end: int) -> Ranges | None:
+    """The ranges of the first round of reading some slots; None if no bytes are needed (then this decodes them)."""
     steps = _read_span(page, None, start, end)
     try:
         return next(steps)
@@ -517,12 +516,12 @@ def column_pieces(
     cache: SearchCache,
     borders: Borders | None = None,
 ) -> FileSteps[list[list[Piece]]]:
-    """The pieces of some columns that hold rows `row_start` to `row_end` of the file, in row order.
+    """The pieces of columns with rows `row_start` to `row_end` of the file, in row order.
 
-    piece_bytes  pages of more than twice that are cut into pieces of about that
-    borders      where else, of a scan that begins with few rows
+    piece_bytes  pages larger than twice this are cut into pieces of about this size
+    borders      further rows to cut at, for a scan with a slow start
 
-    At most one round, for the indexes that the cache lacks of the pages that are cut. Raises FormatError.
+    At most one round, for uncached indexes of the pages to cut. Raises FormatError.
     """
     pages = [_by_page(file, column, row_start, row_end, tail) for column in columns]
     if borders is None and not any(
@@ -538,7 +537,7 @@ def _by_page(file: TableFile, column: Column, row_start: int, row_end: int, tail
     if row_end > file.num_rows:
         raise FormatError(f"rows up to {row_end} wanted; the file has {file.num_rows}", path=file.key)
     first, borders = 0, column.row_starts
-    if row_start == 0 and row_end == file.num_rows > 0 and len(borders) == 2:  # the usual case: all rows are in a page
+    if row_start == 0 and row_end == file.num_rows > 0 and len(borders) == 2:  # the usual case: one page with all rows
         return [Piece(file, column, 0, 0, row_end, column.pages.num_bytes(0), tail, True)]
     if row_start > 0 or row_end < file.num_rows:
         first = max(int(borders.searchsorted(row_start, side="right")) - 1, 0)
@@ -554,19 +553,19 @@ def _by_page(file: TableFile, column: Column, row_start: int, row_end: int, tail
     return result
 
 
-def goes_with(piece: Piece, first: Piece, num_bytes: int, bytes_max: int, expected_bytes: int = 0) -> bool:
-    """True when a piece is worth reading and decoding in one go with those before it.
+def fits_group(piece: Piece, first: Piece, num_bytes: int, bytes_max: int, expected_bytes: int = 0) -> bool:
+    """Whether to read and decode a piece together with the group before it.
 
     Small files have many small pages: handing each to a thread costs more than decoding it.
 
-    first      of those
-    num_bytes  of those
-    bytes_max  of all of them; leaves below one list may have more, as they would each ask for its ends
-    expected_bytes  that those are decoded to
+    first           first piece of the group
+    num_bytes       bytes of the group
+    bytes_max       limit for the group; higher for leaves below one list, because each would read its ends
+    expected_bytes  decoded bytes of the group
     """
     if piece.file is not first.file:
         return False
-    if piece.file.version == V0_1 and piece.row_start == first.row_start:  # pages of all columns alternate there
+    if piece.file.version == V0_1 and piece.row_start == first.row_start:  # there, the pages of all columns alternate
         bytes_max = limits.SCAN_PIECE_BYTES
     if bytes_max > 0 and _is_sibling(piece, first):
         bytes_max = max(bytes_max, limits.SCAN_SIBLINGS_BYTES)
@@ -582,16 +581,16 @@ def _is_sibling(piece: Piece, first: Piece) -> bool:
     """Whether two pieces of a file are the same rows of two leaves below one list of version 2.0."""
     if piece.file.version != V2_0 or piece.row_start != first.row_start:
         return False
-    if piece.index is not None or first.index is not None:  # which has the ends
+    if piece.index is not None or first.index is not None:  # a page index includes the ends
         return False
     page, other = piece.page, first.page
     if not isinstance(page, ArrayLayout) or not isinstance(other, ArrayLayout):
         return False
-    return page.shared_at is not None and page.shared_at == other.shared_at
+    return page.shared_offset is not None and page.shared_offset == other.shared_offset
 
 
-def goes_behind(piece: Piece, num_rows: int, num_bytes: int, expected_bytes: int) -> bool:
-    """True when a piece is worth a job with pieces of files before its own, which have so many rows and bytes."""
+def fits_job(piece: Piece, num_rows: int, num_bytes: int, expected_bytes: int) -> bool:
+    """Whether to add a piece to a job with pieces of earlier files, which have these rows and bytes together."""
     num_rows += piece.row_end - piece.row_start
     if expected_bytes + piece.expected_bytes > limits.SCAN_DECODED_BYTES:
         return False

@@ -1,7 +1,7 @@
-"""What a scan in the caller's thread has done on the CPU pool, and how many bytes that holds.
+"""Jobs that a scan in the caller's thread runs on the CPU pool, and the bytes that they hold.
 
-With one processor a thread that waits for another gains nothing: the caller does what it needs itself. Only when it
-goes away with a batch are the jobs behind it handed over, and those that were not begun are taken back afterwards.
+On a single core, waiting for another thread gains nothing: the caller runs the jobs that it needs itself. Only when it
+returns a batch does it submit the further jobs to the pool; afterwards it cancels those that have not started.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ J = TypeVar("J", bound="PoolJob[Any]")
 
 
 def ahead_bytes_max(num_cpus: int) -> int:
-    """What a scan may decode before it is needed: more where more processors have to be kept busy."""
+    """Limit of the bytes that a scan decodes ahead: more with more cores to keep busy."""
     return max(limits.SCAN_AHEAD_BYTES, limits.SCAN_PART_BYTES * num_cpus)
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class PoolJob(Generic[T]):
-    """What a thread of the pool reads and decodes at once.
+    """Unit of work of a pool thread: reads and decodes pieces.
 
-    work        does it, given the job; None once its result has been asked for
-    num_bytes   what will be read
-    expected_bytes  what it will be decoded to, as far as that is known
-    is_held     whether these bytes are counted as held
-    kept_bytes  decoded and counted as held
-    sizes       of the parts that were decoded and not used, in bytes
-    is_dropped  whether nobody wants what it is decoded to
+    work            the function to run, given the job; None once its result has been taken
+    num_bytes       bytes to read
+    expected_bytes  estimate of the decoded bytes
+    is_held         whether these bytes are counted as held
+    kept_bytes      decoded bytes counted as held
+    sizes           bytes of the decoded parts that are not used yet
+    is_dropped      whether its result is no longer wanted
     """
 
     work: Callable[[Any], T] | None
@@ -55,23 +55,23 @@ class PoolJob(Generic[T]):
     is_dropped: bool = field(default=False, init=False)
     _future: Future[T] | None = field(default=None, init=False)
 
-    def hand_over(self) -> None:
-        """Let the pool do it, unless it has been told before or is done."""
+    def submit(self) -> None:
+        """Submit it to the pool, unless it has been submitted or is done."""
         if self.work is not None and self._future is None:
             self._future = cpu_pool().submit(self.work, self)
 
     def result(self) -> T:
-        """What it is decoded to; asked for once."""
+        """Its result, which can be taken once; runs it in this thread if it has not been submitted."""
         if self._future is not None:
-            found = self._future.result()
-            self._future = self.work = None  # the future would hold all of it until the last part is used
-            return found
+            result = self._future.result()
+            self._future = self.work = None  # the future would hold the whole result until the last part is used
+            return result
         work, self.work = self.work, None
-        assert work is not None, "done once"
+        assert work is not None, "runs once"
         return work(self)
 
-    def take_back(self) -> bool:
-        """Whether nobody has begun it; the pool will not begin it any more then."""
+    def cancel(self) -> bool:
+        """Whether it has not started; if so, the pool does not start it any more."""
         if self.work is None or (self._future is not None and not self._future.cancel()):
             return False
         self._future = None
@@ -79,50 +79,50 @@ class PoolJob(Generic[T]):
 
 
 class JobQueue(deque[J]):
-    """Jobs of a scan in order: batches of the first are being given out, those behind it are ahead of need.
+    """Jobs of a scan in order: the first one provides the current batches, the others run ahead.
 
-    held      counts their bytes
-    is_alone  there is one processor: the pool begins nothing before `go_ahead`
+    held            counts their bytes
+    is_single_core  whether there is one core only: jobs are not submitted before `submit_all`
     """
 
     def __init__(self, held: HeldBytes) -> None:
         super().__init__()
         self._held = held
-        self.is_alone = held.num_cpus == 1
+        self.is_single_core = held.num_cpus == 1
 
     def begin(self, job: J) -> None:
-        """One more job, which the pool may begin."""
+        """Append a job, and submit it unless there is a single core."""
         self.append(job)
-        self._held.take(job)
-        if not self.is_alone:
-            job.hand_over()
+        self._held.charge_job(job)
+        if not self.is_single_core:
+            job.submit()
 
-    def go_ahead(self) -> None:
-        """The caller goes away: the pool may begin what it has not needed so far, if it is alone."""
+    def submit_all(self) -> None:
+        """Submit all jobs; called before a batch is returned to the consumer."""
         for job in self:
-            job.hand_over()
+            job.submit()
 
     def close(self) -> None:
-        """Let go of what has not begun, and of what nobody will use."""
+        """Cancel jobs that have not started, and release all bytes."""
         for job in self:
-            if job.take_back():
-                self._held.give_back(job)
+            if job.cancel():
+                self._held.release_job(job)
             self._held.drop(job)
         self.clear()
         self._held.end()
 
 
 class HeldBytes:
-    """Bytes that a scan holds, bounded as in a `Budget`; thread-safe, because the threads that decode give back.
+    """Bytes that a scan holds, limited as in a `Budget`. Thread-safe, because decoding threads release bytes.
 
-    Pieces that are read and decoded count for the scan and for what it shares with others; when they are decoded, what
-    they became counts for the latter, until the consumer asks for what comes behind them.
+    Pieces being read and decoded count for the scan and for the shared pool. Decoded pieces count for the pool until
+    the consumer has advanced past them.
 
-    capacity_bytes  the bound of what is read and not decoded; 0 for none
-    pool            the bound that it shares with others
-    num_cpus        processors that the scan may use
+    capacity_bytes  limit of bytes read and not decoded; 0 for none
+    pool            memory budget shared with other reads
+    num_cpus        cores that the scan may use
 
-    What jobs that nobody needs yet are decoded to, or will be, has a bound of its own (`limits.SCAN_AHEAD_BYTES`).
+    The decoded and expected bytes of jobs that run ahead have a limit of their own (`limits.SCAN_AHEAD_BYTES`).
     """
 
     def __init__(self, capacity_bytes: int, pool: Pool, sinks: Sinks) -> None:
@@ -131,34 +131,34 @@ class HeldBytes:
         self._sinks = sinks
         self._lock = threading.Lock()
         self._held_bytes = 0
-        self._ahead_bytes = 0  # decoded, or to be, of jobs
+        self._ahead_bytes = 0  # decoded or expected bytes of jobs that run ahead
         self.num_cpus = cpu_count()
         self._ahead_bytes_max = ahead_bytes_max(self.num_cpus)
-        self._in_use: dict[int, int] = {}  # decoded bytes of the pieces that batches are cut from, by leaf
+        self._in_use: dict[int, int] = {}  # decoded bytes of the pieces that current batches are cut from, by leaf
 
     def has_room(self, num_bytes: int, expected_bytes: int = 0) -> bool:
-        """May so many bytes be read ahead of need, and decoded to so many?"""
+        """Whether `num_bytes` may be read ahead, and `expected_bytes` decoded ahead."""
         if self._capacity_bytes and self._held_bytes + num_bytes > self._capacity_bytes:
             return False
         is_within = not expected_bytes or self._ahead_bytes + expected_bytes <= self._ahead_bytes_max
         return is_within and max(num_bytes, expected_bytes) <= self._pool.avail_bytes
 
-    def has_turn(self, num_bytes: int, expected_bytes: int, num_jobs: int) -> bool:
-        """`has_room`, for a job behind so many others: of few jobs each processor has one, however large they are."""
+    def has_room_for_job(self, num_bytes: int, expected_bytes: int, num_jobs: int) -> bool:
+        """`has_room` for a further job after `num_jobs` jobs: each core gets one job of any size."""
         if self.has_room(num_bytes, expected_bytes):
             return True
         return num_jobs < self.num_cpus and expected_bytes <= self._pool.avail_bytes and self.has_room(num_bytes)
 
     def part_room(self) -> PartRoom:
-        """Counts what is decoded on demand."""
+        """A counter for the parts that are decoded on demand."""
         return PartRoom(self._pool.charge, lambda num_bytes: self.has_room(0, num_bytes))
 
-    def take(self, job: PoolJob[Any]) -> None:
-        """Count the bytes of a job."""
+    def charge_job(self, job: PoolJob[Any]) -> None:
+        """Charge the bytes of a job."""
         self._charge(job, 1, is_held=True)
 
-    def give_back(self, job: PoolJob[Any]) -> None:
-        """Once, whoever comes first: a caller that is interrupted may not know that the pool has the job."""
+    def release_job(self, job: PoolJob[Any]) -> None:
+        """Release the bytes of a job. Idempotent: an interrupted caller and the pool may both call it."""
         self._charge(job, -1, is_held=False)
 
     def _charge(self, job: PoolJob[Any], sign: int, *, is_held: bool) -> None:
@@ -172,7 +172,7 @@ class HeldBytes:
         count_held(self._sinks, sign * job.num_bytes)
 
     def claim(self, job: PoolJob[Any], num_bytes: int) -> bool:
-        """Whether a job, which is under way, may be decoded to so many bytes more than expected (fewer: below 0)."""
+        """Whether a running job may decode `num_bytes` more than expected (negative: fewer); charges them if so."""
         with self._lock:
             if not job.is_held or (num_bytes > 0 and self._ahead_bytes + num_bytes > self._ahead_bytes_max):
                 return False
@@ -182,9 +182,9 @@ class HeldBytes:
         return True
 
     def keep(self, job: PoolJob[Any], sizes: Sequence[int]) -> None:
-        """What a job did is decoded, and waits for the consumer, unless nobody wants it.
+        """Charge the decoded result of a job until the consumer uses it, unless the job was dropped.
 
-        sizes  of its parts, in bytes
+        sizes  bytes of its parts
         """
         num_bytes = sum(sizes)
         with self._lock:
@@ -196,7 +196,7 @@ class HeldBytes:
         self._pool.charge(num_bytes)
 
     def use(self, job: PoolJob[Any], leaf_id: int) -> None:
-        """The consumer goes on from the part of a leaf before to the next one of the job."""
+        """The consumer advances to the job's next part of a leaf, which releases the leaf's previous part."""
         with self._lock:
             num_bytes = job.sizes.popleft()
             job.kept_bytes -= num_bytes
@@ -207,7 +207,7 @@ class HeldBytes:
             self._pool.charge(-used_bytes)
 
     def use_together(self, job: PoolJob[Any], leaf_ids: Sequence[int]) -> None:
-        """`use` for the next part of each of some leaves."""
+        """`use` for the next part of each of these leaves."""
         with self._lock:
             sizes = [job.sizes.popleft() for _ in leaf_ids]
             job.kept_bytes -= sum(sizes)
@@ -218,7 +218,7 @@ class HeldBytes:
             self._pool.charge(-used_bytes)
 
     def drop(self, job: PoolJob[Any]) -> None:
-        """Nobody wants what a job is decoded to."""
+        """Drop a job: its result is no longer wanted."""
         with self._lock:
             job.is_dropped = True
             kept_bytes, job.kept_bytes = job.kept_bytes, 0
@@ -226,7 +226,7 @@ class HeldBytes:
         self._pool.charge(-kept_bytes)
 
     def end(self) -> None:
-        """No more batches are cut."""
+        """Release the parts in use; no more batches are cut."""
         with self._lock:
             used_bytes = sum(self._in_use.values())
             self._in_use.clear()

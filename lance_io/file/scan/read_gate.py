@@ -1,4 +1,4 @@
-"""A scan that goes ahead as far as another one allows, such as that of a filter's columns."""
+"""A readahead limit that another scan controls, such as the scan of a filter's columns."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class ReadGate:
-    """How far a scan may go ahead of its consumer: up to a row of the scan that moves on.
+    """Limits the readahead of a scan to a row that moves forward.
 
-    spans  all of the scan
+    spans  all spans of the scan
 
-    It belongs to the thread of the consumer, as the scan does.
+    Not thread-safe: use it in the consumer's thread, as the scan.
     """
 
     __slots__ = ("_limit_rows", "_positions", "_spans", "listener")
@@ -26,22 +26,22 @@ class ReadGate:
         self._spans = spans
         self._positions = np.cumsum([0, *[end - start for _, start, end in spans]]).tolist()
         self._limit_rows = 0
-        self.listener: Callable[[], None] | None = None  # of the scan: it may go on
+        self.listener: Callable[[], None] | None = None  # called when the limit rises, so that the scan resumes
 
     def open(self, limit_rows: int) -> None:
-        """Let it go ahead up to this row of the scan."""
+        """Raise the limit to this row of the scan."""
         if limit_rows > self._limit_rows:
             self._limit_rows = limit_rows
             if self.listener is not None:
                 self.listener()
 
-    def reaches(self, span_index: int, row: int | None = None) -> bool:
-        """Whether what begins with this row of the file, or with a span, may be begun ahead of need."""
+    def allows(self, span_index: int, row: int | None = None) -> bool:
+        """Whether the limit allows to prefetch from this row of a span's file on, or from the start of the span."""
         start = self._spans[span_index][1]
         return int(self._positions[span_index]) + (0 if row is None else row - start) < self._limit_rows
 
-    def gave(self, num_rows: int) -> None:
-        """A batch of so many rows was taken: of no effect."""
+    def consumed(self, num_rows: int) -> None:
+        """See `Pace`; no effect."""
 
     def borders(self, span_index: int) -> None:
-        """Where the rows of a span are cut, too: nowhere."""
+        """See `Pace`; no further cuts."""

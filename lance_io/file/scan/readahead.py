@@ -1,17 +1,17 @@
-"""Scans: pages read and decoded ahead, batches cut from them in row order.
+"""Readahead of scans: pages are read and decoded ahead, and batches are cut from them in row order.
 
-    spans -> files opened -> pieces (a page of a leaf column each), ordered by first row -> read and decoded ahead on
-    the CPU pool -> one queue of arrays per leaf -> batches
+    spans -> open files -> pieces (one page of a leaf column each), ordered by first row -> read and decode ahead on the
+    CPU pool -> one queue of arrays per leaf -> batches
 
-    here        what both drivers begin with: the pieces of a file, and how far to go ahead
-    scan_sync    the driver in the caller's thread
-    scan_async  the driver on the engine's loop; which runs several for scans without order
-    batches     what is made of decoded pieces
+    readahead   start of both drivers: the pieces of a file, and the limits of the readahead
+    scan_sync   driver in the caller's thread
+    scan_async  driver on the engine's loop; runs several at once for unordered scans
+    batches     batches from decoded pieces
 
-A batch over decoded pages is a slice; rows are copied only where a batch crosses the border of two pages. Memory is
-bounded twice. At most `Readahead.pieces` are decoded before they are needed, so what is decoded is one page per leaf
-column and those. What is read and not yet decoded is held to `io_buffer_bytes`: only the piece that the consumer waits
-for may go over it. A consumer that stops asking thus stops the reading.
+A batch is a zero-copy slice of decoded pages; rows are copied only if a batch crosses a page border. Two limits bound
+the memory. At most `Readahead.pieces` are decoded ahead, besides one page per leaf column in use. Bytes read and not
+yet decoded stay within `io_buffer_bytes`; only the piece that the consumer waits for may exceed it. This is the
+backpressure: a consumer that stops reading batches stops the reads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lance_io.file.open.open_file import open_cached
 from lance_io.file.scan.page_slices import column_pieces
 from lance_io.file.scan.slow_start import SlowStart
 from lance_io.format.version import V0_1
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,42 +42,43 @@ if TYPE_CHECKING:
 
     Span = tuple[FragmentSource, int, int]
 else:
-    batch_pieces = later("lance_io.file.scan.batch_pieces")  # with all that reads 0.1, which few tables need
+    batch_pieces = lazy_module("lance_io.file.scan.batch_pieces")  # imports the readers of 0.1, which few tables need
 
-PIECES_AHEAD: Final = 2 * (os.cpu_count() or 1)  # keeps every core busy while the consumer looks at a batch
-SPANS_AHEAD: Final = 8  # fragments begun ahead on the engine's loop, as far as pieces and budget go
-KEPT_FILES_MAX: Final = 4096  # a scan of more files keeps only their metadata: the collector visits all that is kept
-SPANS_AHEAD_MAX: Final = 64  # and of those whose files all fit what may be read ahead
+PIECES_AHEAD: Final = 2 * (os.cpu_count() or 1)  # keeps every core busy while the consumer processes a batch
+SPANS_AHEAD: Final = 8  # fragments to start ahead on the engine's loop, within the limits of pieces and budget
+KEPT_FILES_MAX: Final = 4096  # a scan of more files caches only their metadata, to keep garbage collection fast
+SPANS_AHEAD_MAX: Final = 64  # fragments to start ahead if all their files fit the readahead budget
 
 
 @dataclass(frozen=True, slots=True)
 class Readahead:
-    """How far a scan goes ahead of its consumer, at least 1 each.
+    """Limits of a scan's readahead, at least 1 each.
 
-    pieces  decoded before they are needed, or jobs of small ones
-    spans   begun behind the one that the consumer is in; None for as many as the driver sees fit
-    is_asked_for  the caller gave `pieces`: small ones then do not share jobs, so that their number is what was asked
-    first_rows    of the first batch, of a scan that begins with that; None for one that goes ahead at once
-    gate          bounds the scan instead
-    merge         which gaps are read over on stores that are waited for: those of a take, where others may be wanted
+    pieces       number of pieces to decode ahead; small pieces share a job, which counts as one
+    spans        spans to start ahead of the consumer's current one; None lets the driver choose
+    is_explicit  whether the caller set `pieces`: small pieces then do not share jobs, so that the count is exact
+    first_rows   rows of the first batch, for a scan with a slow start; None for the full readahead at once
+    gate         limits the rows read ahead, in place of the slow start of `first_rows`
+    merge        which gaps a read spans on stores with latency: those of scans, or the smaller ones of takes ("take"),
+                 for scans that may not need the bytes in the gaps
     """
 
     pieces: int = PIECES_AHEAD
     spans: int | None = None
-    is_asked_for: bool = False
+    is_explicit: bool = False
     first_rows: int | None = None
     gate: ReadGate | None = None
     merge: Merge = "scan"
 
     def pace(self, spans: Sequence[Span], profile: StoreProfile) -> Pace | None:
-        """How far a scan of these spans may go ahead; None as far as the other bounds allow."""
+        """The row limit of a scan of these spans; None if only the other limits apply."""
         if self.gate is not None:
             return self.gate
         return None if self.first_rows is None else SlowStart(spans, self.first_rows, profile)
 
     @property
     def spans_on_loop(self) -> int:
-        """Spans begun by drivers that wait for their bytes."""
+        """Spans to start ahead on the engine's loop."""
         return self.spans or SPANS_AHEAD
 
 
@@ -91,11 +92,11 @@ def readahead(
     gate: ReadGate | None = None,
     merge: Merge = "scan",
 ) -> Readahead:
-    """What was asked for, and defaults for the rest."""
+    """A `Readahead`, with defaults for None."""
     return Readahead(
         pieces or PIECES_AHEAD,
         spans or None,
-        is_asked_for=pieces is not None,
+        is_explicit=pieces is not None,
         first_rows=first_rows,
         gate=gate,
         merge=merge,
@@ -103,21 +104,21 @@ def readahead(
 
 
 def _piece_bytes(context: ReadContext) -> int:
-    """Above which size pages are cut: the less there is left of what may be held, the smaller pieces are.
+    """Size of pieces, above which pages are cut. Pieces shrink as the memory budget fills.
 
-    Every open scan holds a piece of each column, whether anybody advances it or not. As long as half is free, they are
-    as large as they get; then they shrink fast, so that hundreds of scans come near the bound and hardly over it. On
-    stores that are waited for a read is never much shorter than the gaps that scans read over.
+    Every open scan holds a piece of each column, even if it is idle. While half of the budget is free, pieces have full
+    size; then they shrink fast, so that hundreds of scans approach the budget and hardly exceed it. On stores with
+    latency, a read is never much shorter than the gaps that scans read over.
     """
     pool = context.pool
-    share = min(1.0, 2 * max(0, pool.avail_bytes) / max(1, pool.capacity_bytes))
-    least = max(limits.SCAN_PIECE_BYTES_MIN, context.store.profile.scan_gap_bytes // 4)
-    return min(limits.SCAN_PIECE_BYTES, max(least, int(limits.SCAN_PIECE_BYTES * share**4)))
+    free_share = min(1.0, 2 * max(0, pool.avail_bytes) / max(1, pool.capacity_bytes))
+    min_bytes = max(limits.SCAN_PIECE_BYTES_MIN, context.store.profile.scan_gap_bytes // 4)
+    return min(limits.SCAN_PIECE_BYTES, max(min_bytes, int(limits.SCAN_PIECE_BYTES * free_share**4)))
 
 
 def file_pieces(
     context: ReadContext,
-    here: FileColumns,
+    file_columns: FileColumns,
     span: Span,
     *,
     keep: bool = True,
@@ -125,29 +126,35 @@ def file_pieces(
 ) -> FileSteps[list[tuple[int, Piece]]]:
     """The pieces of one file, each with its leaf's field id.
 
-    keep     whether columns and pages are remembered with the file, for who reads it next
-    borders  where large pieces are cut, too, of a scan that begins with few rows; see `SlowStart`
+    keep     whether to cache columns and pages with the file for further reads
+    borders  rows at which large pieces are cut additionally, for a scan with a slow start; see `SlowStart`
     """
     source, start, end = span
-    is_whole = end - start == source.num_rows and len(here.columns) == len(here.ref.columns)
-    file, tail = yield from open_cached(context, here.ref, here.columns, is_whole=is_whole)
+    is_whole = end - start == source.num_rows and len(file_columns.columns) == len(file_columns.ref.columns)
+    file, tail = yield from open_cached(context, file_columns.ref, file_columns.columns, is_whole=is_whole)
     if file.version == V0_1:
-        whole = batch_pieces.whole_pieces(file, here, start, end, tail)
+        whole = batch_pieces.whole_pieces(file, file_columns, start, end, tail)
         if whole is not None:
-            return [(leaf_id, piece) for leaf_id, column in zip(here.leaf_ids, whole, strict=True) for piece in column]
-    wanted, piece_bytes = file.view(here, keep=keep).columns, _piece_bytes(context)
+            return [
+                (leaf_id, piece)
+                for leaf_id, column in zip(file_columns.leaf_ids, whole, strict=True)
+                for piece in column
+            ]
+    wanted, piece_bytes = file.view(file_columns, keep=keep).columns, _piece_bytes(context)
     if file.version == V0_1:
         columns = batch_pieces.batch_pieces(file, wanted, start, end, tail, piece_bytes, borders)
     else:
         columns = yield from column_pieces(file, wanted, start, end, tail, piece_bytes, context.cache, borders)
-    return [(leaf_id, piece) for leaf_id, column in zip(here.leaf_ids, columns, strict=True) for piece in column]
+    return [
+        (leaf_id, piece) for leaf_id, column in zip(file_columns.leaf_ids, columns, strict=True) for piece in column
+    ]
 
 
-def in_row_order(found: list[tuple[int, Piece]]) -> list[tuple[int, Piece]]:
-    """Pieces in the order in which batches need them."""
-    return sorted(found, key=lambda one: one[1].row_start)
+def in_row_order(pieces: list[tuple[int, Piece]]) -> list[tuple[int, Piece]]:
+    """Sort pieces, with their leaf ids, into the order in which batches need them."""
+    return sorted(pieces, key=lambda item: item[1].row_start)
 
 
 def group_bytes(num_cpus: int) -> int:
-    """How much of a file is read and decoded in one go: more where no other thread could take a part of it."""
+    """Bytes of a file to read and decode in one job: more on one CPU, where no other thread shares the work."""
     return limits.SCAN_JOB_BYTES if num_cpus == 1 else limits.SCAN_GROUP_BYTES

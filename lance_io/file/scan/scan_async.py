@@ -1,4 +1,4 @@
-"""Scans on the engine's loop, over any store: bytes are requested spans ahead, and decoded on the CPU pool."""
+"""Scans on the engine's loop, for any store: prefetch the bytes of spans ahead, and decode them on the CPU pool."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from lance_io import limits
 from lance_io.file.file_requests import INLINE_DECODE_BYTES_MAX, read_file_async, truncation_error
 from lance_io.file.scan.batches import Collector, Cutter
 from lance_io.file.scan.decoded_parts import Allowance, Claims, PartRoom, held_bytes
-from lance_io.file.scan.page_slices import goes_with, read_group
+from lance_io.file.scan.page_slices import fits_group, read_group
 from lance_io.file.scan.pool_jobs import ahead_bytes_max
 from lance_io.file.scan.readahead import DEFAULT_READAHEAD, SPANS_AHEAD_MAX, Readahead, file_pieces, group_bytes
-from lance_io.io.spares import spares
+from lance_io.io.buffer_pool import buffer_pool
 from lance_io.limits import IO_BUFFER_BYTES
 from lance_io.plans.plan import Finished, advance, in_pool
 from lance_io.runtime import cpu_count
@@ -38,21 +38,22 @@ if TYPE_CHECKING:
 
 
 class _Job:
-    """What is requested and decoded in one go: a piece, or small ones of one file.
+    """Unit of requesting and decoding: a piece, or small pieces of one file.
 
-    Its bytes are requested when it is begun; it is decoded when they are there, or needed.
+    `begin` requests its bytes; they are decoded once they have arrived and decoding is allowed or needed.
 
-    A small page index is looked into as soon as it is there: pages whose indexes came in one read ask for their data in
-    the same turn of the loop, and share reads again. On threads, or one after the other, they would lose each other.
+    A small page index is parsed on the loop as soon as it arrives: pages whose indexes came in one read then request
+    their data in the same turn of the loop, so that these requests share reads, too. On separate threads, or one after
+    the other, they could not be merged.
 
-    places      (leaf, piece) that are to be popped
-    is_begun    its bytes were requested
-    is_needed   somebody waits for it, or has it
-    kept_bytes  decoded and not popped, and counted as held
+    entries     (leaf, piece) not popped yet
+    is_begun    whether its bytes have been requested
+    is_needed   whether the consumer waits for it, or has it
+    kept_bytes  decoded bytes not popped yet, counted as held
     """
 
     def __init__(self, group: Sequence[tuple[int, Piece]], reads: FileReads, pool: Pool, claims: Claims) -> None:
-        self.places = deque(group)
+        self.entries = deque(group)
         self._pool = pool
         self._expected_bytes = sum([piece.expected_bytes for _, piece in group])
         self._reads = reads
@@ -63,7 +64,7 @@ class _Job:
         allowance = Allowance(limits.SCAN_DECODED_BYTES, self._claim)
         self._steps: Steps[list[Any]] = read_group([piece for _, piece in group], allowance)
         self._handle: Handle | None = None
-        self._is_brief = False  # what comes is a small page index
+        self._is_brief = False  # whether the pending read is a small page index
         self.is_begun = False
         self._may_decode = asyncio.Event()
         self.is_needed = False
@@ -73,14 +74,14 @@ class _Job:
         self.task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Request its bytes; harmless a second time."""
+        """Request its bytes. Idempotent."""
         if self.is_begun:
             return
         self.is_begun = True
         try:
-            self._ask(next(self._steps))
-        except StopIteration as done:  # nothing is read of it
-            self._have(done.value, [0] * len(self.places))
+            self._request(next(self._steps))
+        except StopIteration as done:  # needs no bytes
+            self._set_result(done.value, [0] * len(self.entries))
         if self._is_brief:
             self.task = asyncio.ensure_future(self._run())
 
@@ -94,11 +95,11 @@ class _Job:
         self._claims.release(self._claimed_bytes)
         self._claimed_bytes = 0
 
-    def _ask(self, wanted: Ranges) -> None:
+    def _request(self, wanted: Ranges) -> None:
         self._handle = self._reads.submit(wanted, self._priority)
         self._is_brief = wanted.purpose == "index" and wanted.num_bytes <= INLINE_DECODE_BYTES_MAX
 
-    def _have(self, arrays: list[Any], sizes: list[int]) -> None:
+    def _set_result(self, arrays: list[Any], sizes: list[int]) -> None:
         self._arrays.extend(arrays)
         self._sizes.extend(sizes)
         self.kept_bytes = sum(sizes)
@@ -106,23 +107,23 @@ class _Job:
 
     @property
     def is_started(self) -> bool:
-        """Whether it is decoded, or will be as soon as its bytes have come."""
+        """Whether it is decoded, or will be as soon as its bytes arrive."""
         return self._may_decode.is_set()
 
     @property
     def decoded_bytes(self) -> int:
-        """What it is decoded to and holds, or will."""
+        """Its decoded bytes, or their estimate."""
         return self.kept_bytes if self._arrays else self._expected_bytes
 
     def start(self) -> None:
-        """Decode it as soon as its bytes have come, without demanding them."""
+        """Decode it as soon as its bytes arrive, without raising their priority."""
         self.begin()
         self._may_decode.set()
         if self.task is None and not self._arrays:
             self.task = asyncio.ensure_future(self._run())
 
     async def wait_decoded(self) -> None:
-        """Wait until it is, as the next thing needed: its bytes are demanded now."""
+        """Wait until it is decoded. It is needed next, so this demands its bytes."""
         self.start()
         self.is_needed = True
         if self._handle is not None:
@@ -131,12 +132,12 @@ class _Job:
             await self.task
 
     def pop(self) -> tuple[int, Piece, Any, int]:
-        """Leaf, piece, array or its parts, and its size in bytes, for which the caller now is accountable."""
+        """Remove and return the next leaf, piece, array or deferred parts, and their bytes, for the caller to count."""
         num_bytes = self._sizes.popleft()
         self.kept_bytes -= num_bytes
         if not self._sizes:
             self._release()
-        return (*self.places.popleft(), self._arrays.popleft(), num_bytes)
+        return (*self.entries.popleft(), self._arrays.popleft(), num_bytes)
 
     async def _run(self) -> None:
         try:
@@ -150,15 +151,16 @@ class _Job:
                     wanted = await in_pool(self._steps, await handle)
                 if type(wanted) is Finished:
                     self._handle = None
-                    pieces = [piece for _, piece in self.places]
-                    self._have(wanted.value, [held_bytes(*one) for one in zip(pieces, wanted.value, strict=True)])
+                    pieces = [piece for _, piece in self.entries]
+                    decoded = zip(pieces, wanted.value, strict=True)
+                    self._set_result(wanted.value, [held_bytes(piece, array) for piece, array in decoded])
                     return
-                self._ask(wanted)
+                self._request(wanted)
         except (ShortRead, InvalidRange) as error:
             raise truncation_error(self._key, error) from error
 
     def close(self) -> None:
-        """Give up: what has not been read is not read any more."""
+        """Cancel decoding and outstanding reads."""
         if self.task is not None:
             self.task.cancel()
         if self._handle is not None:
@@ -167,12 +169,12 @@ class _Job:
 
 
 def _has_room(pool: Pool, num_bytes: int) -> bool:
-    """Whether so many bytes may be decoded ahead of need."""
+    """Whether `num_bytes` may be decoded ahead."""
     return num_bytes <= min(pool.avail_bytes, ahead_bytes_max(cpu_count()))
 
 
 class _Jobs:
-    """Jobs of all spans in order: requested some spans ahead, decoded some pieces ahead."""
+    """Jobs of all spans in order: requests bytes some spans ahead, and decodes some pieces ahead."""
 
     def __init__(
         self, context: ReadContext, projection: Projection, spans: Sequence[Span], ahead: Readahead = DEFAULT_READAHEAD
@@ -183,24 +185,24 @@ class _Jobs:
         self._ahead = ahead
         self._start = ahead.pace(spans, context.store.profile)
         if ahead.gate is not None:
-            ahead.gate.listener = self._go_on
+            ahead.gate.listener = self._resume
         self._next_span = 0
         self._opening: deque[asyncio.Task[list[_Job]]] = deque()
-        self._opening_bytes = 0  # of their files
+        self._opening_bytes = 0  # size of their files
         self._jobs: deque[tuple[int, _Job]] = deque()
-        self._later: deque[tuple[int, _Job]] = deque()  # those that a slow start has not begun
+        self._later: deque[tuple[int, _Job]] = deque()  # jobs that a slow start has not begun
         self._opened = 0  # spans whose jobs are in the queue
         self._requested_bytes = 0
         self._ahead_bytes = context.io_buffer_bytes or IO_BUFFER_BYTES
-        spares().trim()
+        buffer_pool().trim()
         self._scheduler = context.scheduler(ahead.merge)
         self._pool = context.pool
         self._claims = Claims(ahead_bytes_max(cpu_count()))
-        self.part_room = PartRoom(self._pool.charge, partial(_has_room, self._pool))  # which does not refer to this
-        self._in_use: dict[int, int] = {}  # decoded bytes of the pieces that batches are cut from, by leaf
+        self.part_room = PartRoom(self._pool.charge, partial(_has_room, self._pool))  # without a reference to self
+        self._in_use: dict[int, int] = {}  # decoded bytes of the pieces that current batches are cut from, by leaf
 
-    async def until(self, span_index: int) -> None:
-        """Have the jobs of all spans up to this one in the queue, and those behind it under way."""
+    async def ensure_opened(self, span_index: int) -> None:
+        """Wait until the jobs of all spans up to this one are in the queue, and start further spans."""
         self._open_ahead()
         while self._opened <= span_index:
             jobs = await self._opening[0]
@@ -220,9 +222,9 @@ class _Jobs:
             self._opening_bytes += self._file_bytes(index)
 
     def _may_open(self, index: int) -> bool:
-        """Whether there is room for another span: small files are opened by the dozen, none waits for others."""
+        """Whether there is room for another span. Small files are opened by the dozen, concurrently."""
         num_opening = len(self._opening)
-        if self._start is not None and not self._start.reaches(index):
+        if self._start is not None and not self._start.allows(index):
             return not self._jobs and not num_opening
         if num_opening < self._ahead.spans_on_loop:
             return self._requested_bytes < self._ahead_bytes or not num_opening
@@ -231,8 +233,11 @@ class _Jobs:
         return self._requested_bytes + self._opening_bytes + self._file_bytes(index) <= self._ahead_bytes
 
     def _file_bytes(self, index: int) -> int:
-        """No less than what a span will ask for; of files whose size is not known, all that may be."""
-        return sum(here.ref.size_bytes or self._ahead_bytes for here in self._projection.locate(self._spans[index][0]))
+        """Upper bound of the bytes that a span requests; the whole budget for a file of unknown size."""
+        return sum(
+            file_columns.ref.size_bytes or self._ahead_bytes
+            for file_columns in self._projection.locate(self._spans[index][0])
+        )
 
     async def _open(self, index: int) -> list[_Job]:
         source, start, end = span = self._spans[index]
@@ -240,58 +245,60 @@ class _Jobs:
             return []
         context = self._context
         borders = None if self._start is None else self._start.borders(index)
-        found: list[tuple[int, Piece, FileReads]] = []
-        for here in self._projection.locate(source):
-            reads = self._scheduler.file(here.ref.key, size_bytes=here.ref.size_bytes or None, priority=index)
-            steps = file_pieces(context, here, span, borders=borders)
+        pieces: list[tuple[int, Piece, FileReads]] = []
+        for file_columns in self._projection.locate(source):
+            reads = self._scheduler.file(
+                file_columns.ref.key, size_bytes=file_columns.ref.size_bytes or None, priority=index
+            )
+            steps = file_pieces(context, file_columns, span, borders=borders)
             for leaf_id, piece in await read_file_async(steps, reads):
-                found.append((leaf_id, piece, reads))
-        found.sort(key=lambda one: one[1].row_start)
-        self._requested_bytes += sum(piece.num_bytes for _, piece, _ in found)
-        jobs = [_Job(group, reads, self._pool, self._claims) for group, reads in self._group(found)]
+                pieces.append((leaf_id, piece, reads))
+        pieces.sort(key=lambda item: item[1].row_start)
+        self._requested_bytes += sum(piece.num_bytes for _, piece, _ in pieces)
+        jobs = [_Job(group, reads, self._pool, self._claims) for group, reads in self._group(pieces)]
         for job in jobs:
-            if self._reaches(index, job):
+            if self._allows(index, job):
                 job.begin()
         return jobs
 
-    def _reaches(self, index: int, job: _Job) -> bool:
-        return self._start is None or self._start.reaches(index, job.places[0][1].row_start)
+    def _allows(self, index: int, job: _Job) -> bool:
+        return self._start is None or self._start.allows(index, job.entries[0][1].row_start)
 
-    def gave(self, num_rows: int) -> None:
-        """A batch of so many rows was taken: a slow start goes on."""
+    def consumed(self, num_rows: int) -> None:
+        """The consumer took `num_rows` rows, which raises the limit of a slow start."""
         if self._start is None:
             return
-        self._start.gave(num_rows)
-        self._go_on()
+        self._start.consumed(num_rows)
+        self._resume()
 
-    def _go_on(self) -> None:
-        """Begin what may be begun by now."""
-        while self._later and (self._later[0][1].is_begun or self._reaches(*self._later[0])):
+    def _resume(self) -> None:
+        """Begin the jobs that the limits now allow."""
+        while self._later and (self._later[0][1].is_begun or self._allows(*self._later[0])):
             self._later.popleft()[1].begin()
         self._open_ahead()
 
-    def _group(self, found: list[tuple[int, Piece, FileReads]]) -> Iterator[tuple[list[tuple[int, Piece]], FileReads]]:
-        """Pieces by job: a task for each of many small pages costs more than decoding them.
+    def _group(self, pieces: list[tuple[int, Piece, FileReads]]) -> Iterator[tuple[list[tuple[int, Piece]], FileReads]]:
+        """Group pieces into jobs, because a task per small page costs more than decoding it.
 
-        What is not all of a page may have to ask for an index first: it has a job of its own.
+        A piece of a part of a page gets its own job, because it may have to request an index first.
         """
-        bytes_max = -1 if self._ahead.is_asked_for else group_bytes(cpu_count())  # none goes with another then
+        bytes_max = -1 if self._ahead.is_explicit else group_bytes(cpu_count())  # -1: no grouping
         group: list[tuple[int, Piece]] = []
-        of_group: FileReads | None = None
+        group_reads: FileReads | None = None
         num_bytes = expected = 0
-        for leaf_id, piece, reads in found:
-            if of_group is not None:
+        for leaf_id, piece, reads in pieces:
+            if group_reads is not None:
                 first = group[0][1]
                 is_whole = piece.is_whole and first.is_whole
-                if not (is_whole and goes_with(piece, first, num_bytes, bytes_max, expected)):
-                    yield group, of_group
+                if not (is_whole and fits_group(piece, first, num_bytes, bytes_max, expected)):
+                    yield group, group_reads
                     group, num_bytes, expected = [], 0, 0
             group.append((leaf_id, piece))
             num_bytes += piece.num_bytes
             expected += piece.expected_bytes
-            of_group = reads
-        if of_group is not None:
-            yield group, of_group
+            group_reads = reads
+        if group_reads is not None:
+            yield group, group_reads
 
     def _decode_ahead(self) -> None:
         ahead_bytes = 0
@@ -299,21 +306,21 @@ class _Jobs:
             if number and not job.is_begun:
                 return
             ahead_bytes += job.decoded_bytes
-            is_first = number < cpu_count()  # each processor has one, however large they are
+            is_first = number < cpu_count()  # each core gets one job of any size
             has_room = ahead_bytes <= self._pool.avail_bytes if is_first else _has_room(self._pool, ahead_bytes)
             if number and not (job.is_started or has_room):
                 return
             job.start()
 
-    def before(self, span_index: int, row: int) -> bool:
-        """True when the next piece belongs to the span and starts before the row."""
+    def has_piece_before(self, span_index: int, row: int) -> bool:
+        """Whether the next piece belongs to the span and starts before the row."""
         if not self._jobs:
             return False
         index, job = self._jobs[0]
-        return index == span_index and job.places[0][1].row_start < row
+        return index == span_index and job.entries[0][1].row_start < row
 
     async def pop(self) -> tuple[int, Piece, Any]:
-        """The next piece, decoded, or its parts."""
+        """Remove and return the next leaf, piece, and decoded array or deferred parts."""
         _, job = self._jobs[0]
         if not job.is_needed:
             self._decode_ahead()
@@ -322,13 +329,13 @@ class _Jobs:
         self._pool.charge(-self._in_use.get(leaf_id, 0))
         self._in_use[leaf_id] = num_bytes
         self._requested_bytes -= piece.num_bytes
-        if not job.places:
+        if not job.entries:
             self._jobs.popleft()
         self._open_ahead()
         return leaf_id, piece, array
 
     async def aclose(self) -> None:
-        """Cancel everything that is under way and wait until it is."""
+        """Cancel everything in flight and wait for its end."""
         if self._ahead.gate is not None:
             self._ahead.gate.listener = None
         waiting: list[asyncio.Future[Any]] = []
@@ -346,7 +353,7 @@ class _Jobs:
         self._opening.clear()
         try:
             await asyncio.gather(*waiting, return_exceptions=True)
-        finally:  # none of them decodes any more, also if this is cancelled
+        finally:  # all of them have stopped decoding, also if this is cancelled
             self._pool.charge(-sum(job.kept_bytes for job in jobs) - sum(self._in_use.values()))
             self._in_use.clear()
         await self._scheduler.aclose()
@@ -365,14 +372,14 @@ async def scan(
         for index, (_, start, end) in enumerate(spans):
             cutter = Cutter(projection, index, start, end, batch_rows, jobs.part_room)
             with closing(cutter):
-                await jobs.until(index)
+                await jobs.ensure_opened(index)
                 while cutter.position < end:
-                    while jobs.before(index, cutter.needs_rows_before):
+                    while jobs.has_piece_before(index, cutter.needs_rows_before):
                         cutter.add(*await jobs.pop())
                     for part in cutter.wanted_parts():
                         await asyncio.wrap_future(part.begin())
                     batch = cutter.cut()
-                    jobs.gave(batch.num_rows)
+                    jobs.consumed(batch.num_rows)
                     cutter.begin_ahead()
                     yield batch
     finally:
@@ -386,8 +393,8 @@ async def read(context: ReadContext, projection: Projection, spans: Sequence[Spa
     try:
         for index, (_, start, end) in enumerate(spans):
             leaves: dict[int, list[tuple[Piece, Any]]] = {}
-            await jobs.until(index)
-            while jobs.before(index, end):
+            await jobs.ensure_opened(index)
+            while jobs.has_piece_before(index, end):
                 leaf_id, piece, array = await jobs.pop()
                 leaves.setdefault(leaf_id, []).append((piece, array))
             collector.add(index, start, end, leaves)
@@ -402,31 +409,31 @@ async def read(context: ReadContext, projection: Projection, spans: Sequence[Spa
 async def scan_unordered(
     context: ReadContext, projection: Projection, spans: Sequence[Span], batch_rows: int | None, ahead: Readahead
 ) -> AsyncGenerator[ScanBatch, None]:
-    """See `TableReader.scan`: the next batch is that of whichever span has one first.
+    """See `TableReader.scan`: yields batches of any span as they become ready.
 
-    Every span is a scan by itself (`scan`), in row order. Some are under way at once, each with a share of what may be
-    decoded and read ahead; each has at most one batch waiting for the consumer. Where the process holds all that it
-    may, no further one is begun beside them.
+    Every span is a scan of its own (`scan`), in row order. Several run concurrently, each with a share of the
+    decode-ahead and read-ahead limits and at most one batch waiting for the consumer. If the process's memory budget is
+    full, no further scan starts beside the running ones.
     """
     at_once = max(1, min(ahead.spans_on_loop, len(spans)))
     share = replace(context, io_buffer_bytes=-(-context.io_buffer_bytes // at_once))  # 0, for no bound, stays 0
     lane_ahead = replace(ahead, pieces=-(-ahead.pieces // at_once), spans=1)
     waiting = deque(enumerate(spans))
     lanes: list[AsyncGenerator[ScanBatch, None]] = []
-    under_way: dict[asyncio.Future[ScanBatch | None], tuple[int, AsyncGenerator[ScanBatch, None]]] = {}
+    running: dict[asyncio.Future[ScanBatch | None], tuple[int, AsyncGenerator[ScanBatch, None]]] = {}
 
     def proceed(index: int, lane: AsyncGenerator[ScanBatch, None]) -> None:
-        under_way[asyncio.ensure_future(anext(lane, None))] = index, lane
+        running[asyncio.ensure_future(anext(lane, None))] = index, lane
 
     try:
-        while waiting or under_way:
-            while waiting and len(under_way) < at_once and (not under_way or context.pool.avail_bytes > 0):
+        while waiting or running:
+            while waiting and len(running) < at_once and (not running or context.pool.avail_bytes > 0):
                 index, span = waiting.popleft()
                 lanes.append(scan(share, projection, [span], batch_rows, lane_ahead))
                 proceed(index, lanes[-1])
-            done, _ = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             for future in done:
-                index, lane = under_way.pop(future)
+                index, lane = running.pop(future)
                 batch = future.result()
                 if batch is None:
                     lanes.remove(lane)
@@ -434,8 +441,8 @@ async def scan_unordered(
                     yield replace(batch, span_index=index)
                     proceed(index, lane)
     finally:
-        for future in under_way:
+        for future in running:
             future.cancel()
-        await asyncio.gather(*under_way, return_exceptions=True)
+        await asyncio.gather(*running, return_exceptions=True)
         for lane in lanes:
             await lane.aclose()

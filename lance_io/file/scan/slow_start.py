@@ -1,9 +1,9 @@
-"""Scans whose consumer may stop after a few rows: they begin with one batch, and read ahead twice as far with each that
-is taken.
+"""Slow start of scans whose consumer may stop after a few rows: the readahead starts with one batch and grows.
 
-A query engine that takes batches from a stream does not say how many it needs. So nothing behind a row is begun before
-it is needed, and that row goes on with what was given. What would be one piece is cut there: into the first batch, two,
-eight ... After some ten batches the scan is as far ahead as any other, in four rounds where all bytes are waited for.
+A query engine that takes batches from a stream does not announce how many it needs. So the scan prefetches nothing
+after a limit row, and the limit grows with the rows that the consumer has taken. A piece that crosses it is cut there:
+into the first batch, two, eight ... batches. After about ten batches the scan has its full readahead, in four rounds
+on a store with latency.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray
     from lance_io.store.profile import StoreProfile
 
-FIRST_ROWS_MIN: Final = 1024  # fewer are in one chunk, or hardly more bytes
-AHEAD_MAX: Final = 7  # times what was given: batches come many at once, and do not say how many of them were taken
-SMALL_PIECES: Final = 2  # that so many are small is worth a request each
-FINE_BYTES_MIN: Final = 4096  # about a chunk
+FIRST_ROWS_MIN: Final = 1024  # fewer rows are in one chunk, or save hardly any bytes
+AHEAD_MAX: Final = 7  # times the rows given: batches come many at once, and their consumption is not reported
+SMALL_PIECES: Final = 2  # small pieces that are worth one request each
+FINE_BYTES_MIN: Final = 4096  # about one chunk
 NOWHERE: Final = np.empty(0, dtype=np.int64)
 
 
 class Pace(Protocol):
-    """How far a scan may go ahead of its consumer."""
+    """Limits how far a scan may read ahead of its consumer."""
 
-    def gave(self, num_rows: int, /) -> None:
-        """A batch of so many rows was taken."""
+    def consumed(self, num_rows: int, /) -> None:
+        """Record that the consumer took `num_rows` rows."""
 
-    def reaches(self, span_index: int, row: int | None = None, /) -> bool:
-        """Whether what begins with this row of the file, or with a span, may be begun ahead of need."""
+    def allows(self, span_index: int, row: int | None = None, /) -> bool:
+        """Whether the limit allows to prefetch from this row of a span's file on, or from the start of the span."""
 
     def borders(self, span_index: int, /) -> Borders | None:
-        """Where the rows of a span are cut, so that a scan can stop there."""
+        """Rows of a span to cut pieces at, so that the scan can stop there."""
 
 
 class SlowStart:
-    """How far one scan may go ahead.
+    """Row limit of a scan that grows with the rows that the consumer has taken.
 
-    spans       all of the scan
-    first_rows  of the first batch
-    profile     of the store
+    spans       all spans of the scan
+    first_rows  rows of the first batch
+    profile     profile of the store
     """
 
     __slots__ = ("_first_rows", "_limit_rows", "_num_given", "_positions", "_profile", "_spans")
@@ -57,32 +57,32 @@ class SlowStart:
         self._num_given = 0
         self._limit_rows = self.limit(0)
 
-    def gave(self, num_rows: int) -> None:
-        """A batch of so many rows was taken."""
+    def consumed(self, num_rows: int) -> None:
+        """See `Pace`."""
         self._num_given += num_rows
         self._limit_rows = self.limit(self._num_given)
 
-    def reaches(self, span_index: int, row: int | None = None) -> bool:
-        """Whether what begins with this row of the file, or with a span, may be begun ahead of need."""
+    def allows(self, span_index: int, row: int | None = None) -> bool:
+        """See `Pace`."""
         start = self._spans[span_index][1]
         return int(self._positions[span_index]) + (0 if row is None else row - start) < self._limit_rows
 
     def limit(self, num_given: int) -> int:
-        """The row of the scan up to which it may go once so many were given."""
+        """The row limit of the scan once the consumer has taken `num_given` rows."""
         first = self._first_rows
         if num_given < first:
             return max(first, 2 * num_given)
         return num_given + min(first << min(num_given // first, 32), AHEAD_MAX * num_given)
 
     def borders(self, span_index: int) -> Borders:
-        """Where the rows of a span are cut."""
+        """See `Pace`."""
         return Borders(self, int(self._positions[span_index]) - self._spans[span_index][1], self._profile)
 
 
 class Borders:
-    """Where the rows of one file are cut, so that a scan can stop there.
+    """Rows of one file to cut pieces at, so that a scan can stop there.
 
-    to_scan  what makes a row of the file one of the scan
+    to_scan  offset from row numbers of the file to those of the scan
     """
 
     __slots__ = ("_profile", "_start", "_to_scan")
@@ -93,31 +93,32 @@ class Borders:
         self._profile = profile
 
     def rows(self, row_start: int, row_end: int, num_bytes: int) -> IntArray:
-        """Rows of the file between these two; none where reading less than so many bytes takes as long."""
-        found, end = [], row_end + self._to_scan
+        """Rows to cut at between `row_start` and `row_end`; none if `num_bytes` are few, as cutting saves no time."""
+        rows, end = [], row_end + self._to_scan
         at = self._start.limit(row_start + self._to_scan)
         while at < end and num_bytes > self._profile.whole_file_bytes:
-            found.append(at - self._to_scan)
+            rows.append(at - self._to_scan)
             at = self._start.limit(at)
-        return np.array(found, dtype=np.int64)
+        return np.array(rows, dtype=np.int64)
 
-    def kept(self, rows: IntArray, sizes: IntArray, wanted: IntArray, bytes_max: int) -> IntArray:
-        """Which of the possible borders to keep, as their numbers, ascending: pieces end at the wanted ones or behind.
+    def select(self, rows: IntArray, sizes: IntArray, wanted: IntArray, bytes_max: int) -> IntArray:
+        """Indexes of the possible borders to cut at, ascending: the wanted ones, or the next possible ones.
 
-        rows       i64[n + 1], ascending
+        rows       i64[n + 1], possible borders, ascending
         sizes      i64[n], bytes between them
-        bytes_max  pieces of more are cut where they have about so many
+        wanted     rows to cut at
+        bytes_max  larger pieces are cut into pieces of about this size
 
-        Behind the first pieces, none has so few bytes that a request costs as much.
+        After the first pieces, none is so small that its request would cost as much as its bytes.
         """
         before = np.append(0, np.cumsum(sizes))
         end, gap_bytes = len(rows) - 1, self._profile.scan_gap_bytes
-        found = [0]
+        by_rows = [0]
         for at in np.unique(np.searchsorted(rows, wanted)).tolist():
-            is_large = min(before[at] - before[found[-1]], before[end] - before[at]) >= gap_bytes
-            if 0 < at < end and (is_large or len(found) <= SMALL_PIECES):
-                found.append(at)
-        first = int(before[found[-1]]) + bytes_max
+            is_large = min(before[at] - before[by_rows[-1]], before[end] - before[at]) >= gap_bytes
+            if 0 < at < end and (is_large or len(by_rows) <= SMALL_PIECES):
+                by_rows.append(at)
+        first = int(before[by_rows[-1]]) + bytes_max
         by_bytes = np.searchsorted(before, np.arange(first, int(before[end]) - bytes_max // 2, bytes_max))
-        kept: IntArray = np.unique(np.concatenate((found, by_bytes, [end])))
-        return kept
+        selected: IntArray = np.unique(np.concatenate((by_rows, by_bytes, [end])))
+        return selected

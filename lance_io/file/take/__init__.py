@@ -1,1 +1,1 @@
-"""TAKES from files: which pages hold the rows, their indexes, and all of them in one round."""
+"""Takes from files: locates rows in pages, loads page indexes, and reads the rows of all files in one round."""

@@ -1,7 +1,7 @@
-"""Blobs of the first kind as bytes: what a single file's reader shows of them (spec: encodings, blob layout).
+"""Blobs of the first kind as bytes, for the reader of a single file (spec: encodings, blob layout).
 
-Their columns hold positions and sizes, the bytes lie elsewhere in the same file. Tables show the descriptions unless
-told otherwise, because blobs are large; whoever opens one file asks for what is in it, as with pylance.
+Their columns hold positions and sizes; the bytes lie elsewhere in the same file. Tables show the descriptions by
+default, because blobs are large. The reader of a single file shows the bytes, as pylance does.
 """
 
 from __future__ import annotations
@@ -27,41 +27,41 @@ if TYPE_CHECKING:
     from lance_io.spans import Fetched, IntArray
 
 
-PART_BYTES: Final = 32 * MIB  # of blobs, are read at once: each is in memory twice until it is where it belongs
+PART_BYTES: Final = 32 * MIB  # of blobs per read: a part is in memory twice until it is copied to its destination
 
 
 def has_bytes(field: Field) -> bool:
-    """Whether there are blobs of the first kind in a field, not inside of lists."""
+    """Whether a field contains blobs of the first kind, other than inside lists."""
     return field.is_blob or (field.logical_type == "struct" and any(has_bytes(child) for child in field.children))
 
 
-def shown(field: Field) -> Field:
+def field_with_bytes(field: Field) -> Field:
     """A field as the file's reader shows it: blobs of the first kind as bytes, others as their descriptions."""
     if field.is_blob:
         return replace(field, logical_type="large_binary")
     if not has_bytes(field):
         return field.describe_blobs()
-    return replace(field, children=tuple(shown(child) for child in field.children))
+    return replace(field, children=tuple(field_with_bytes(child) for child in field.children))
 
 
 def with_bytes(file: OpenedFile, fields: Sequence[Field], arrays: Sequence[pa.Array]) -> FileSteps[list[pa.Array]]:
-    """Columns with the descriptions of blobs replaced by their bytes, one round for each `PART_BYTES` of a column.
+    """Columns with the descriptions of blobs replaced by their bytes; one round per `PART_BYTES` of a column.
 
-    Raises `FormatError` for blobs that reach beyond the file, or that together are larger than it.
+    Raises `FormatError` for blobs that reach beyond the file, or that together are larger than the file.
     """
-    found = []
+    columns = []
     for field, array in zip(fields, arrays, strict=True):
-        found.append((yield from _with_bytes(file, field, array)) if has_bytes(field) else array)
-    return found
+        columns.append((yield from _with_bytes(file, field, array)) if has_bytes(field) else array)
+    return columns
 
 
 def _with_bytes(file: OpenedFile, field: Field, array: pa.Array) -> FileSteps[pa.Array]:
     if field.is_blob:
         return (yield from _read(file, field, array))
     members = []
-    for child, member in zip(field.children, array.flatten(), strict=True):  # null where their struct is
+    for child, member in zip(field.children, array.flatten(), strict=True):  # null where the struct is null
         members.append((yield from _with_bytes(file, child, member)) if has_bytes(child) else member)
-    fields = [one.with_type(member.type) for one, member in zip(array.type, members, strict=True)]
+    fields = [declared.with_type(member.type) for declared, member in zip(array.type, members, strict=True)]
     return pa.StructArray.from_arrays(members, fields=fields, mask=array.is_null() if array.null_count else None)
 
 
@@ -79,57 +79,57 @@ def _read(file: OpenedFile, field: Field, descriptions: pa.StructArray) -> FileS
     for part in parts_of(starts, sizes, offsets):
         fetched: Fetched = yield part.ranges
         part.fill(data, fetched)
-        del fetched  # before there is more
+        del fetched  # frees it before the next part is fetched
     return binaries(valid, offsets, data)
 
 
 class BlobPart:
     """Bytes of some blobs of one object that are read at once.
 
-    ranges  of the object
+    ranges  byte ranges in the object
     """
 
-    __slots__ = ("_lengths", "_places", "ranges")
+    __slots__ = ("_lengths", "_targets", "ranges")
 
-    def __init__(self, starts: IntArray, lengths: IntArray, places: IntArray) -> None:
+    def __init__(self, starts: IntArray, lengths: IntArray, targets: IntArray) -> None:
         self.ranges = Ranges(starts, starts + lengths)
         self._lengths = lengths
-        self._places = places
+        self._targets = targets
 
     def fill(self, out: Any, fetched: Fetched) -> None:
-        """Put what was fetched where it belongs."""
-        lengths, first = self._lengths, int(self._places[0])
+        """Copy the fetched bytes to their offsets in `out`."""
+        lengths, first = self._lengths, int(self._targets[0])
         gathered = _kernels.gather_ranges(fetched.buffer, fetched.offsets, lengths)
         data = np.frombuffer(memoryview(gathered), dtype=np.uint8)
-        if int(self._places[-1] + lengths[-1]) - first == len(data):  # no others lie between them
+        if int(self._targets[-1] + lengths[-1]) - first == len(data):  # contiguous
             out[first : first + len(data)] = data
             return
         position = 0
-        for place, length in zip(self._places.tolist(), lengths.tolist(), strict=True):
-            out[place : place + length] = data[position : position + length]
+        for target, length in zip(self._targets.tolist(), lengths.tolist(), strict=True):
+            out[target : target + length] = data[position : position + length]
             position += length
 
 
-def parts_of(starts: IntArray, sizes: IntArray, places: IntArray) -> Iterator[BlobPart]:
-    """Blobs of one object in parts of at most `PART_BYTES`, whose own memory is gone before that of the next.
+def parts_of(starts: IntArray, sizes: IntArray, targets: IntArray) -> Iterator[BlobPart]:
+    """Split blobs of one object into parts of at most `PART_BYTES`, to be read one after the other.
 
     starts, sizes  of the blobs in the object
-    places         where their bytes go, ascending; those of blobs without bytes count for nothing
+    targets        ascending target offsets of their bytes; those of empty blobs are ignored
     """
-    there = np.flatnonzero(sizes)
-    starts, sizes, places = starts[there], sizes[there], places[there]
+    nonempty = np.flatnonzero(sizes)
+    starts, sizes, targets = starts[nonempty], sizes[nonempty], targets[nonempty]
     cuts = -(-sizes // PART_BYTES)
     if (cuts > 1).any():
         first = np.repeat(np.cumsum(cuts) - cuts, cuts)
         before = PART_BYTES * (np.arange(len(first)) - first)
-        starts, places = np.repeat(starts, cuts) + before, np.repeat(places, cuts) + before
+        starts, targets = np.repeat(starts, cuts) + before, np.repeat(targets, cuts) + before
         sizes = np.minimum(np.repeat(sizes, cuts) - before, PART_BYTES)
     for low, high in cut_by_size(sizes, PART_BYTES):
-        yield BlobPart(starts[low:high], sizes[low:high], places[low:high])
+        yield BlobPart(starts[low:high], sizes[low:high], targets[low:high])
 
 
 def numbers_of(descriptions: pa.StructArray, name: str, valid: Any) -> IntArray:
-    """A member of descriptions as i64[n], 0 in nulls, at most 2**62. Raises `FormatError` where it is missing."""
+    """A member of descriptions as i64[n], 0 for nulls, at most 2**62. Raises `FormatError` if it is missing."""
     index = descriptions.type.get_field_index(name)
     if index < 0:
         raise FormatError(f"a blob's description lacks {name!r}: {descriptions.type}")

@@ -1,6 +1,6 @@
-"""Rows wanted of one file: which pages hold them, the indexes of those pages, and pages that are read by themselves.
+"""The part of a take that concerns one file: locates rows in pages, loads page indexes, reads pages one by one.
 
-The parts of a take that concern one file; `take_files.py` runs them for all files of a take at once.
+`take_files.py` runs these steps for all files of a take at once.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage, decode_indexes, index_ranges
 from lance_io.encodings.v2_1.page import damage_error
 from lance_io.errors import FormatError, LanceError
-from lance_io.file.file_steps import FileSteps, Tail, Wait, fetch_apart, served_by
-from lance_io.format.error_context import REFUSALS, Refused, at_rows, place_error
-from lance_io.io.cache import Found, LoadOwner
+from lance_io.file.file_steps import FileSteps, Tail, Wait, fetch_each, serve_from_tail
+from lance_io.format.error_context import FILE_ERRORS, FileError, add_location, add_row_location
+from lance_io.io.cache import CacheHit, LoadOwner
 from lance_io.levels.arrays import memory_bytes
 from lance_io.levels.item_lists import as_lists, pick_along
 from lance_io.levels.join import join_arrays
@@ -40,20 +40,20 @@ if TYPE_CHECKING:
     from lance_io.spans import Fetched, IntArray, Ranges, Steps
 
 
-_READ: Final = "read"  # a note in the cache: rows of a page have been read, and its index has not been looked for
+_READ: Final = "read"  # cache marker: rows of a page have been read without building its index
 _READ_BYTES: Final = 128
 
 
 @dataclass(slots=True, eq=False)
 class ColumnRows:
-    """Rows wanted of one column.
+    """Wanted rows of one column.
 
     numbers  pages that hold them, ascending
     rows     i64[n], page-relative, ascending within a page
     counts   rows per page
-    indexes  of these pages, as far as they have been found
-    items    i64[n, k], the items wanted of the outermost list of each row, ascending; rows may then be repeated, each
-             time with items behind those before. None for whole rows
+    indexes  indexes of these pages, None where not loaded yet
+    items    i64[n, k], wanted items of the outermost list of each row, ascending; rows may then repeat, each time with
+             later items. None for whole rows
     """
 
     column: Column
@@ -64,10 +64,10 @@ class ColumnRows:
     items: IntArray | None = None
 
     def file_rows(self, at: int) -> IntArray:
-        """The rows of the page `numbers[at]`, as the file numbers them."""
+        """The rows of the page `numbers[at]`, as row numbers of the file."""
         start = sum(self.counts[:at])
-        found: IntArray = self.rows[start : start + self.counts[at]] + self.column.row_starts[self.numbers[at]]
-        return found
+        rows: IntArray = self.rows[start : start + self.counts[at]] + self.column.row_starts[self.numbers[at]]
+        return rows
 
     def of_page(self, at: int) -> RowSelection:
         """The rows of the page `numbers[at]`."""
@@ -76,7 +76,7 @@ class ColumnRows:
         return RowSelection.of_rows(rows).scale(self.column.path.slots_per_row)
 
     def items_of_page(self, at: int) -> ItemSelection:
-        """The items wanted of the page `numbers[at]`."""
+        """The wanted items of the page `numbers[at]`."""
         assert self.items is not None, "items are wanted"
         start = sum(self.counts[:at])
         of_page = slice(start, start + self.counts[at])
@@ -85,17 +85,17 @@ class ColumnRows:
 
 
 def locate_error(
-    error: Refused, file: TableFile, column: Column, number: int | None = None, rows: IntArray | None = None
-) -> Refused:
-    """The error, told where it was found.
+    error: FileError, file: TableFile, column: Column, number: int | None = None, rows: IntArray | None = None
+) -> FileError:
+    """Add column, page, rows and file to an error.
 
-    rows  i64[n], ascending: those of the file that were read
+    rows  i64[n], ascending: the rows of the file that were read
     """
     if rows is not None and number is not None:
         of_page = rows[slice(*rows.searchsorted(column.row_starts[number : number + 2]).tolist())]
         if len(of_page):
-            at_rows(error, int(of_page[0]), int(of_page[-1]))
-    return place_error(error, column.where if number is None else f"{column.where}, page {number}", file.key)
+            add_row_location(error, int(of_page[0]), int(of_page[-1]))
+    return add_location(error, column.where if number is None else f"{column.where}, page {number}", file.key)
 
 
 def check_rows(file: TableFile, rows: IntArray) -> None:
@@ -108,8 +108,8 @@ def rows_of(
 ) -> ColumnRows:
     """The rows of one column.
 
-    at       its place among those of the file that are read
-    indexes  of the pages of all of them
+    at       position of the column among those that are read
+    indexes  page indexes of all these columns
     items    see `ColumnRows`
     """
     first, numbers, counts, relative = rows.of_column(at)
@@ -117,7 +117,7 @@ def rows_of(
 
 
 def every_page(view: FileView) -> list[ColumnRows]:
-    """All pages of the columns, and no row of them: to look for their indexes."""
+    """All pages of the columns without any rows, for loading their indexes."""
     none = np.empty(0, dtype=np.int64)
     columns = [(column, range(len(column.pages))) for column in view.columns]
     return [ColumnRows(column, numbers, none, [0] * len(numbers), [None] * len(numbers)) for column, numbers in columns]
@@ -128,7 +128,7 @@ def read_column(
 ) -> Steps[pa.Array]:
     """The rows of a column whose pages are decoded one by one.
 
-    room  for what they become; None for any size. Raises `PieceTooLargeError` where it does not do
+    room  memory for the decoded rows; None for any size. Raises `PieceTooLargeError` if they exceed it
     """
     column = wanted.column
     if not wanted.numbers:
@@ -146,11 +146,11 @@ def _read_page(
     else:
         steps = _read_items(wanted, at, wanted.items_of_page(at), cache)
     try:
-        array = yield from (steps if tail is None else served_by(tail, steps))
+        array = yield from (steps if tail is None else serve_from_tail(tail, steps))
         if room is not None:
             room.use(memory_bytes(array))
         return array
-    except REFUSALS as error:
+    except FILE_ERRORS as error:
         raise locate_error(error, file, wanted.column, wanted.numbers[at], wanted.file_rows(at)) from error.__cause__
 
 
@@ -168,19 +168,19 @@ def _read_rows(
 def _read_indexed(
     page: ArrayLayout, wanted: ColumnRows, at: int, rows: RowSelection, cache: SearchCache
 ) -> Steps[pa.Array]:
-    """Rows of a page whose index is found on the way to them; a large one, when rows are read for the second time."""
-    array, index = yield from page.read_indexed(rows, is_again=_is_again(wanted, at, cache))
+    """Read rows of a page and build its index on the way; a large index only at the second read of the page."""
+    array, index = yield from page.read_indexed(rows, was_read=_is_again(wanted, at, cache))
     _note_read(wanted, at, index, cache)
     return array
 
 
 def _is_again(wanted: ColumnRows, at: int, cache: SearchCache) -> bool:
-    """Whether rows of a page have been read before."""
+    """Whether the cache has a marker of an earlier read of the page."""
     return cache.get((*wanted.column.keys[wanted.numbers[at]], _READ)) is not None
 
 
 def _note_read(wanted: ColumnRows, at: int, index: PageIndex | None, cache: SearchCache) -> None:
-    """Rows of a page have been read, and perhaps its index has been found."""
+    """Cache the index of a page that has been read, or a marker if there is no index yet."""
     key = wanted.column.keys[wanted.numbers[at]]
     if index is None:
         cache.put((*key, _READ), _READ, _READ_BYTES)
@@ -189,11 +189,11 @@ def _note_read(wanted: ColumnRows, at: int, index: PageIndex | None, cache: Sear
 
 
 def _read_items(wanted: ColumnRows, at: int, selection: ItemSelection, cache: SearchCache) -> Steps[pa.Array]:
-    """Items of rows of a page, in lists of just these; where the page does not read them alone, out of whole lists."""
+    """Items of rows of a page, as lists of exactly these. If the page cannot read single items, reads whole lists."""
     page, index, path = wanted.column.pages[wanted.numbers[at]], wanted.indexes[at], wanted.column.path
     if reads_items(page):
         if index is None and isinstance(page, ArrayLayout):
-            index = yield from page.find_index(is_again=_is_again(wanted, at, cache))
+            index = yield from page.find_index(was_read=_is_again(wanted, at, cache))
             _note_read(wanted, at, index, cache)
         items = yield from read_items(page, index, selection)
     else:
@@ -207,11 +207,12 @@ def _read_items(wanted: ColumnRows, at: int, selection: ItemSelection, cache: Se
 
 
 @dataclass(slots=True, eq=False)
-class _Missing:
-    """A page whose index is not in the cache: `wanted.indexes[at]`.
+class _MissingIndex:
+    """A page whose index `wanted.indexes[at]` is not cached.
 
-    number, key  of the page: in its column, and of its index in the cache
-    ranges       what the index is made of; None for mini-block pages, whose indexes are loaded together
+    number  number of the page in its column
+    key     cache key of its index
+    ranges  bytes of its index; None for mini-block pages, whose indexes are loaded together
     """
 
     wanted: ColumnRows
@@ -225,92 +226,92 @@ class _Missing:
 def load_indexes(
     cache: SearchCache, file: TableFile, wanted: list[ColumnRows], tail: Tail | None, *, is_ahead: bool = False
 ) -> FileSteps[None]:
-    """Find the indexes that `wanted` lacks: one round of reading.
+    """Load the indexes that `wanted` lacks, in one round.
 
-    is_ahead  also those of pages of version 2.0, which are found on the way when rows are read
+    is_ahead  whether to load also those of pages of version 2.0, which reading rows builds on the way
     """
-    todo = _missing(cache, wanted, is_ahead)
+    todo = _missing_indexes(cache, wanted, is_ahead)
     while todo:
-        claims = cache.claim_many([one.key for one in todo])
-        owned = [(one, claim) for one, claim in zip(todo, claims, strict=True) if type(claim) is LoadOwner]
+        claims = cache.claim_many([missing.key for missing in todo])
+        owned = [(missing, claim) for missing, claim in zip(todo, claims, strict=True) if type(claim) is LoadOwner]
         if owned:
             yield from _load(cache, file, owned, tail)
         if len(owned) == len(todo):
             return
-        todo = yield from _settle(todo, claims)
+        todo = yield from _resolve_claims(todo, claims)
 
 
-def _missing(cache: SearchCache, wanted: list[ColumnRows], is_ahead: bool) -> list[_Missing]:
-    """The indexes that must be read; those that need no reading are made."""
-    found = []
-    for one in wanted:
-        pages, keys = one.column.pages, one.column.keys
-        for at, index in enumerate(one.indexes):
+def _missing_indexes(cache: SearchCache, wanted: list[ColumnRows], is_ahead: bool) -> list[_MissingIndex]:
+    """The indexes that must be read. Creates the indexes that need no bytes."""
+    missing = []
+    for column_rows in wanted:
+        pages, keys = column_rows.column.pages, column_rows.column.keys
+        for at, index in enumerate(column_rows.indexes):
             if index is not None:
                 continue
-            number = one.numbers[at]
+            number = column_rows.numbers[at]
             page, key = pages[number], keys[number]
             ranges = None if type(page) is MiniBlockPage else page.index_ranges()
             if ranges is not None and not is_ahead and isinstance(page, ArrayLayout):
                 continue
             if type(page) is MiniBlockPage or ranges is not None:
-                found.append(_Missing(one, at, number, key, page, ranges))
+                missing.append(_MissingIndex(column_rows, at, number, key, page, ranges))
                 continue
-            made = one.indexes[at] = _made_index(page)
-            cache.put(key, made, made.nbytes)
-    return found
+            plain_index = column_rows.indexes[at] = _plain_index(page)
+            cache.put(key, plain_index, plain_index.nbytes)
+    return missing
 
 
-def _made_index(page: PageLayout) -> PageIndex:
-    """The index of a page of which nothing need be read."""
+def _plain_index(page: PageLayout) -> PageIndex:
+    """The index of a page whose index needs no bytes."""
     if isinstance(page, ArrayLayout):
         return page.locate(None)
     return page.plain_index() if isinstance(page, FullZipPage) and page.join_key is not None else NoIndex()
 
 
-def _settle(todo: list[_Missing], claims: list[Claim]) -> FileSteps[list[_Missing]]:
-    """Take what was found, wait for what others load; what is left must be claimed again."""
+def _resolve_claims(todo: list[_MissingIndex], claims: list[Claim]) -> FileSteps[list[_MissingIndex]]:
+    """Apply cache hits and wait for loads of others. Returns the pages that must be claimed again."""
     left = []
-    for one, claim in zip(todo, claims, strict=True):
-        if isinstance(claim, Found):
-            one.wanted.indexes[one.at] = claim.value
+    for missing, claim in zip(todo, claims, strict=True):
+        if isinstance(claim, CacheHit):
+            missing.wanted.indexes[missing.at] = claim.value
         elif not isinstance(claim, LoadOwner):
             yield Wait(claim.future)
-            left.append(one)
+            left.append(missing)
     return left
 
 
 def _load(
-    cache: SearchCache, file: TableFile, owned: list[tuple[_Missing, LoadOwner]], tail: Tail | None
+    cache: SearchCache, file: TableFile, owned: list[tuple[_MissingIndex, LoadOwner]], tail: Tail | None
 ) -> Steps[None]:
-    groups = _group([one for one, _ in owned], tail)
+    groups = _group([missing for missing, _ in owned], tail)
     try:
-        fetched = yield from fetch_apart([_ranges(group) for group in groups], tail)
+        fetched = yield from fetch_each([_ranges(group) for group in groups], tail)
         for group, part in zip(groups, fetched, strict=True):
             _load_group(file, group, part)
     except LanceError as error:
         for _, claim in owned:
             claim.abandon(error)
         raise
-    found: list[tuple[LoadOwner, Any, int]] = []
-    for one, claim in owned:
-        value: Any = one.wanted.indexes[one.at]
-        found.append((claim, value, value.nbytes))
-    cache.fulfil_many(found)
+    loaded: list[tuple[LoadOwner, Any, int]] = []
+    for missing, claim in owned:
+        value: Any = missing.wanted.indexes[missing.at]
+        loaded.append((claim, value, value.nbytes))
+    cache.fulfil_many(loaded)
 
 
-def _group(missing: list[_Missing], tail: Tail | None) -> list[list[_Missing]]:
-    """Pages whose indexes are fetched and loaded together: mini-block pages that lie in the tail, those that do not."""
-    groups: list[list[_Missing]] = []
-    near: list[_Missing] = []
-    far: list[_Missing] = []
-    for one in missing:
-        if one.ranges is not None:
-            groups.append([one])
-        elif tail is not None and _index_start(one.page) >= tail.start:
-            near.append(one)
+def _group(missing: list[_MissingIndex], tail: Tail | None) -> list[list[_MissingIndex]]:
+    """Group pages whose indexes are loaded together: mini-block pages inside the tail, and those outside."""
+    groups: list[list[_MissingIndex]] = []
+    near: list[_MissingIndex] = []
+    far: list[_MissingIndex] = []
+    for page in missing:
+        if page.ranges is not None:
+            groups.append([page])
+        elif tail is not None and _index_start(page.page) >= tail.start:
+            near.append(page)
         else:
-            far.append(one)
+            far.append(page)
     return [*groups, *(group for group in (near, far) if group)]
 
 
@@ -319,24 +320,24 @@ def _index_start(page: Any) -> int:
     return min(offsets[0], *offsets[2:]) if len(offsets) > 2 else offsets[0]
 
 
-def _ranges(group: list[_Missing]) -> Ranges:
-    pages: list[Any] = [one.page for one in group]
+def _ranges(group: list[_MissingIndex]) -> Ranges:
+    pages: list[Any] = [missing.page for missing in group]
     ranges = group[0].ranges
     return index_ranges(pages) if ranges is None else ranges
 
 
-def _load_group(file: TableFile, group: list[_Missing], fetched: Fetched) -> None:
-    """Make the indexes of a group. Raises FormatError naming the column and page of a damaged one."""
+def _load_group(file: TableFile, group: list[_MissingIndex], fetched: Fetched) -> None:
+    """Decode the indexes of a group. Raises FormatError naming the column and page of a damaged one."""
     try:
         if group[0].ranges is not None:
             values: Sequence[PageIndex] = [group[0].page.load_index(fetched)]
         else:
-            pages: list[Any] = [one.page for one in group]
+            pages: list[Any] = [missing.page for missing in group]
             values = decode_indexes(pages, fetched)
     except DamagedError as error:
         at = error.args[1] if len(error.args) > 1 else 0
         raise locate_error(damage_error(error), file, group[at].wanted.column, group[at].number) from None
-    except REFUSALS as error:
+    except FILE_ERRORS as error:
         raise locate_error(error, file, group[0].wanted.column, group[0].number) from error.__cause__
-    for one, value in zip(group, values, strict=True):
-        one.wanted.indexes[one.at] = value
+    for missing, value in zip(group, values, strict=True):
+        missing.wanted.indexes[missing.at] = value

@@ -1,13 +1,13 @@
-"""Takes of many bytes, piece by piece: rows are cut by what they take once they are decoded.
+"""Large takes, piece by piece: rows are split by their estimated decoded size.
 
-    files open, indexes there   as for any take, once for all pieces
-    first piece                 as many rows as pages let expect (`FileView.row_bytes`): mostly all of them
-    each other one              as many as the sizes of those before it let expect, a data round each
-    rows that become too much   are given up where that shows, before they are decoded or after some of them; then one
-                                row is read, and up to eight times as many with each piece
+    open files, load indexes   as for any take, once for all pieces
+    first piece                as many rows as the page estimate allows (`FileView.row_bytes`): mostly all of them
+    further pieces             as many rows as the sizes of earlier pieces allow, one data round each
+    too large a piece          is dropped as soon as its size shows, before or during decoding; then one row is read,
+                               and up to eight times as many with each further piece
 
-So a take of little costs what it did, and one of much holds a piece beside what it has given. Frames of values that
-compress well say their size, but only once they are fetched: such a take costs a data round more.
+So small takes have no overhead, and a large take holds one piece besides its results. Compressed frames announce the
+size of their values, but only once they are fetched: a piece that turns out too large costs one more data round.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
     Pick = tuple[FragmentSource, IntArray]
 
 ANY_BYTES: Final = sys.maxsize
-WHOLE_BYTES: Final = 40 * MIB  # of values that are one piece: decoded, joined and ordered they are there three times
-PIECE_BYTES: Final = 16 * MIB  # of each piece of more: reading so many at once is about as fast as it gets
-_GROWTH: Final = 8  # rows turned out smaller than expected: so much larger pieces at most
-_SURPRISE: Final = 1.2  # of `WHOLE_BYTES`: what several rows may become that were expected to be less
+WHOLE_BYTES: Final = 40 * MIB  # takes up to this size are one piece: decoding, joining and ordering hold three copies
+PIECE_BYTES: Final = 16 * MIB  # per piece of larger takes: more bytes at once raise the throughput only little
+_GROWTH: Final = 8  # the next piece has at most this many times the rows, after rows smaller than expected
+_TOLERANCE: Final = 1.2  # times `WHOLE_BYTES`: limit for several rows that were expected to be smaller
 
 
 class PiecewiseTake:
-    """A take whose pieces are asked for one after the other. Parameters as for `take_files.take`.
+    """A take that reads piece after piece. Parameters as for `take_files.take`.
 
-    piece_bytes  that a piece has about, but for one row that is larger; None for all rows where these are not many,
-                 `ANY_BYTES` for all rows in any case
-    items        of the rows of each pick, where not all of them is wanted: see `prepare_files`
+    piece_bytes  approximate bytes of a piece, exceeded only by a single larger row; None for one piece if the take is
+                 small, `ANY_BYTES` for one piece of any size
+    items        list items of the rows of each pick, None for whole rows: see `prepare_files`
     """
 
     def __init__(
@@ -64,22 +64,22 @@ class PiecewiseTake:
         self._piece_bytes = piece_bytes
         self._items = items
         self._by_pick: list[list[FileTake]] | None = None
-        self._at = 0  # the pick whose rows are next
-        self._start = 0  # of these
-        self._scale = 1.0  # of what rows take to what was expected
+        self._at = 0  # index of the next pick
+        self._start = 0  # its next row
+        self._scale = 1.0  # ratio of actual to expected bytes of rows
         self._num_rows_max: int | None = None  # of the next piece
 
     @property
     def is_done(self) -> bool:
-        """Whether all rows were given."""
+        """Whether all rows have been read."""
         return self._at == len(self._picks)
 
     def _expected_bytes(self) -> float:
-        """Of all rows, about."""
+        """Approximate bytes of all rows."""
         return sum([len(file.rows) * file.row_bytes for files in self._by_pick or () for file in files])
 
     def next(self) -> FilesSteps[tuple[list[Pick], Taken]]:
-        """The next rows, some of those picked, in their order; and their fields."""
+        """The next piece: its picks, in order, and their fields."""
         if self._by_pick is None:
             self._by_pick = yield from prepare_files(self._context, self._projection, self._picks, self._items)
             if self._piece_bytes is None and self._expected_bytes() > WHOLE_BYTES:
@@ -91,11 +91,11 @@ class PiecewiseTake:
             except PieceTooLargeError:
                 self._piece_bytes = PIECE_BYTES
                 self._at, self._start = start
-                self._num_rows_max = 1  # which may be of any size
+                self._num_rows_max = 1  # a single row may have any size
 
     def _read(self, by_pick: list[list[FileTake]], num_rows: list[int]) -> FilesSteps[Taken]:
         is_bounded = sum(num_rows) > 1 and self._piece_bytes != ANY_BYTES and not self._projection.has_width
-        room = DecodeRoom(int(_SURPRISE * WHOLE_BYTES)) if is_bounded else None
+        room = DecodeRoom(int(_TOLERANCE * WHOLE_BYTES)) if is_bounded else None
         return read_prepared(self._context, self._projection, by_pick, num_rows, self._layout, room)
 
     def _all_rows(self) -> FilesSteps[tuple[list[Pick], Taken]]:
@@ -106,7 +106,7 @@ class PiecewiseTake:
 
     def _some_rows(self) -> FilesSteps[tuple[list[Pick], Taken]]:
         assert self._by_pick is not None, "files are open"
-        assert self._piece_bytes is not None, "else the first piece was all"
+        assert self._piece_bytes is not None, "otherwise the first piece has all rows"
         parts: list[list[FileTake]] = []
         counts: list[int] = []
         picks: list[Pick] = []
@@ -134,11 +134,11 @@ class PiecewiseTake:
             self._at, self._start = self._at + 1, 0
         taken = yield from self._read(parts, counts)
         if not self.is_done:
-            self._saw(taken, expected_bytes)
+            self._update_estimate(taken, expected_bytes)
         return picks, taken
 
-    def _saw(self, taken: Taken, expected_bytes: float) -> None:
-        """Expect of the next piece what this one has come to."""
+    def _update_estimate(self, taken: Taken, expected_bytes: float) -> None:
+        """Scale the estimate for the next piece by the actual size of this one."""
         if self._num_rows_max is not None:
             self._num_rows_max = min(_GROWTH * self._num_rows_max, sys.maxsize)
         if expected_bytes:

@@ -1,1 +1,1 @@
-"""WRITING data files: rows to pages, pages to bytes, bytes to the store."""
+"""Writing data files: rows to pages, pages to bytes, bytes to the store."""

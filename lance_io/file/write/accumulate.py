@@ -1,8 +1,8 @@
-"""Rows that wait for their page: one queue per leaf column.
+"""Queues of rows that wait for their page, one per leaf column.
 
-A page closes at the row with which its leaf data reaches the budget, so a page is as large as the budget allows and a
-row that is larger by itself stays whole. What a queue keeps is copied out of the memory it came in, unless it is known
-to stay as it is: a batch may be a slice of something huge, or memory that its owner fills again for the next one.
+A page closes at the row with which its leaf data reaches the page size, and a larger row stays whole. A queue copies
+its rows, unless their memory is known not to change: a batch may be a slice of huge buffers, or of memory that its
+owner reuses for the next batch.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClosedPage:
-    """Rows that will be one page.
+    """Rows of one page, not encoded yet.
 
     column     index of the column in the file
-    first_row  top-level row number of the first
+    first_row  top-level row number of the first row
     """
 
     column: int
@@ -38,8 +38,8 @@ class ColumnQueue:
     """The open page of one leaf column.
 
     page_bytes      leaf data at which a page closes
-    held_bytes_max  leaf data above which a page closes when all rows that were given have been queued
-    num_bytes       leaf data that is held
+    held_bytes_max  leaf data above which a page closes after `add`
+    num_bytes       leaf data held
     """
 
     def __init__(self, column: int, path: LeafPath, page_bytes: int, held_bytes_max: int) -> None:
@@ -48,7 +48,7 @@ class ColumnQueue:
         self.num_bytes = 0
         self._page_bytes = page_bytes
         self._held_bytes_max = held_bytes_max
-        self._rows_max = page_bytes  # where rows have no leaf data at all: levels need memory, too
+        self._rows_max = page_bytes  # limit for rows without leaf data, because levels need memory, too
         self._entries_max = _dictionary_entries_max(path.leaf_type)
         self._chunks: list[LeafChunk] = []
         self._num_rows = 0
@@ -57,9 +57,9 @@ class ColumnQueue:
         self._entries = 0
 
     def add(self, chunk: LeafChunk, *, held: bool = False) -> Iterator[ClosedPage]:
-        """Append rows; the pages that they fill, one by one. Exhaust it: what is left over is kept at the end.
+        """Append rows; yields the pages that they fill. Exhaust it: the remaining rows are queued at its end.
 
-        held  the memory of these rows stays as it is, and keeping it costs nothing: they need no copy
+        held  whether the memory of these rows stays unchanged and alive anyway: they are not copied
         """
         while chunk.num_rows:
             num_bytes = chunk.num_bytes
@@ -76,17 +76,17 @@ class ColumnQueue:
             yield self._close()
 
     def flush(self) -> Iterator[ClosedPage]:
-        """The page of the rows that are left, if any are."""
+        """Close the page of the queued rows, if there are any."""
         if self._num_rows:
             yield self._close()
 
     def peek(self) -> Iterator[ClosedPage]:
-        """The page that these rows would be, if any are there; they go on waiting."""
+        """The page of the queued rows, if there are any; the rows stay queued."""
         if self._num_rows:
             yield self._page()
 
     def _fitting(self, chunk: LeafChunk, num_bytes: int) -> int:
-        """How many rows of a chunk of this size still belong to the open page; none when they begin another."""
+        """How many rows of a chunk of this size fit the open page."""
         if self._num_rows and self._entries_max and self._entries + self._new_entries(chunk) > self._entries_max:
             return 0
         room, rows = self._page_bytes - self.num_bytes, self._rows_max - self._num_rows
@@ -119,15 +119,15 @@ class ColumnQueue:
         return page
 
     def _new_entries(self, chunk: LeafChunk) -> int:
-        """By how much the dictionary of the page may grow with these rows."""
+        """Upper bound of the dictionary entries that these rows add to the page."""
         dictionary, known = chunk.leaf.dictionary, self._dictionary
         if known is None or not dictionary.slice(0, len(known)).equals(known):
             return len(dictionary)
-        return len(dictionary) - len(known)  # which goes on where the last one ended
+        return len(dictionary) - len(known)  # it extends the previous dictionary
 
 
 def _dictionary_entries_max(dtype: pa.DataType) -> int:
-    """How many dictionary entries an index of this type can name; 0 when it is no narrow dictionary."""
+    """How many dictionary entries an index of this type can address; 0 if this is no narrow dictionary."""
     if not isinstance(dtype, pa.DictionaryType) or dtype.index_type.bit_width > 16:
         return 0
     is_signed = pa.types.is_signed_integer(dtype.index_type)

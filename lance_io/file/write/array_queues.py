@@ -1,8 +1,8 @@
-"""The columns of a file of version 2.0 that is being written: one for each field (spec: encodings 2.0, 2 and 7).
+"""Columns of a file of version 2.0 that is being written: one per field (spec: encodings 2.0, 2 and 7).
 
-leaf      its values; those of list items one behind the other
-list      how many items each list has; when a page of it closes, so do those of the items, as old readers want it
-struct    nothing but one page at the end that says how many there were: structs cannot be null
+leaf      its values; those of list items are concatenated
+list      the number of items of each list; closing a page of it also closes those of the items, as old readers need
+struct    only one page at the end with the number of structs: structs cannot be null
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     from lance_io.format.schema import Field
     from lance_io.levels.path import LeafPath
 
-_NO_ROWS: Final = 0  # every page begins at this row, by the format
+_NO_ROWS: Final = 0  # first row of every page, by the format
 
 
 @dataclass(slots=True, eq=False)
 class _Column:
-    """A column and those of its members.
+    """A column and the columns of its members.
 
-    queue      values that wait, of leaves
-    lengths    of lists that wait
-    num_rows   values so far; of lists, those that wait
-    has_pages  whether any was closed
+    queue      queued values of a leaf
+    lengths    lengths of queued lists
+    num_rows   number of values so far; for lists, of queued ones
+    has_pages  whether any page has been closed
     """
 
     index: int
@@ -63,14 +63,14 @@ class _Column:
 
     @property
     def waiting_bytes(self) -> int:
-        """Data that waits for a page."""
+        """Bytes of queued data."""
         if self.queue is not None:
             return self.queue.num_bytes
         return END_BYTES * self.num_rows if self.lengths else 0
 
     def lengths_page(self) -> ClosedPage:
-        """The page of the lists that wait."""
-        chunks = [LeafChunk((), one, 0, len(one)) for one in self.lengths]
+        """The page of the queued lists."""
+        chunks = [LeafChunk((), lengths, 0, len(lengths)) for lengths in self.lengths]
         return ClosedPage(self.index, _NO_ROWS, chunks, self.waiting_bytes)
 
     def walk(self) -> Iterator[_Column]:
@@ -80,9 +80,9 @@ class _Column:
 
 
 class ArrayQueues:
-    """Values that wait for their pages, by column.
+    """Queues of values that wait for their pages, by column.
 
-    page_bytes, cache_bytes  as `ColumnQueue` has them
+    page_bytes, cache_bytes  see `ColumnQueue`
     """
 
     def __init__(self, fields: Sequence[Field], plan: FilePlan, page_bytes: int, cache_bytes: int) -> None:
@@ -90,7 +90,7 @@ class ArrayQueues:
         self._page_bytes = page_bytes
         self._cache_bytes = cache_bytes
         self._tops: list[_Column] = []
-        for below in plan.of_top:
+        for below in plan.by_field:
             above: list[_Column] = []
             for path, options in below:
                 column = _Column(len(self._all), path, options)
@@ -107,13 +107,13 @@ class ArrayQueues:
 
     @property
     def waiting_bytes(self) -> list[int]:
-        """Data that is held, by column."""
+        """Bytes of queued data, by column."""
         return [column.waiting_bytes for column in self._columns]
 
     def add(self, arrays: Iterable[pa.Array], *, held: bool) -> Iterator[ClosedPage]:
-        """The pages that these rows fill; rows are queued as this is consumed.
+        """Queue rows; yields the pages that they fill. Rows are queued as this is consumed.
 
-        Raises UnsupportedDataError for structs that are null.
+        Raises UnsupportedDataError for null structs.
         """
         for top, array in zip(self._tops, arrays, strict=True):
             yield from self._add(top, array, held)
@@ -134,8 +134,8 @@ class ArrayQueues:
             case NodeKind.STRUCT:
                 _check_no_nulls(column.path, array)
                 column.num_rows += len(array)
-                for place, child in enumerate(column.children):
-                    yield from self._add(child, array.field(place), held)
+                for member, child in enumerate(column.children):
+                    yield from self._add(child, array.field(member), held)
             case _:
                 yield from self._add_lists(column, array, held)
 
@@ -154,7 +154,7 @@ class ArrayQueues:
             yield from self._flush(column)
 
     def sum_rows(self, arrays: Iterable[pa.Array]) -> list[LeafSums]:
-        """What these rows add up to, by column: values of leaves, lengths of lists; structs are only counted."""
+        """Checksums of these rows by column: of the values of leaves and the lengths of lists; structs are counted."""
         sums = [LeafSums()] * len(self._columns)
         pending = list(zip(self._tops, arrays, strict=True))
         while pending:
@@ -166,7 +166,7 @@ class ArrayQueues:
                     sums[column.index] = sum_flat(leaf_array(array))
                 case NodeKind.STRUCT:
                     sums[column.index] = LeafSums(len(array))
-                    pending += [(child, array.field(place)) for place, child in enumerate(column.children)]
+                    pending += [(child, array.field(member)) for member, child in enumerate(column.children)]
                 case _:
                     items, offsets = visible_items(array)
                     sums[column.index] = sum_flat(_lengths(array, offsets))
@@ -174,7 +174,7 @@ class ArrayQueues:
         return sums
 
     def encode_summed(self, page: ClosedPage) -> tuple[list[EncodedPage], LeafSums]:
-        """A page as by `encode`, and what its rows add up to."""
+        """As `encode`, with the checksums of the rows."""
         column = self._columns[page.column]
         if column.kind is NodeKind.STRUCT:
             return self.encode(page), LeafSums(column.num_rows)
@@ -183,21 +183,21 @@ class ArrayQueues:
 
     @property
     def struct_columns(self) -> frozenset[int]:
-        """Which columns are of structs."""
+        """Indexes of the columns of structs."""
         return frozenset(column.index for column in self._columns if column.kind is NodeKind.STRUCT)
 
     def add_structs(self, column: int, num_rows: int) -> None:
-        """Count structs of a column of which no arrays come, as the pages of its members exist already."""
+        """Count structs without arrays, whose members' pages are encoded already."""
         assert self._columns[column].kind is NodeKind.STRUCT, "other columns have pages of their own"
         self._columns[column].num_rows += num_rows
 
     def flush(self) -> Iterator[ClosedPage]:
-        """The pages of the rows that are left, and the headers of structs."""
+        """Close the pages of all queued rows, and the headers of structs."""
         for top in self._tops:
             yield from self._flush(top, is_end=True)
 
     def peek(self) -> Iterator[ClosedPage]:
-        """The pages that values would be which wait; they go on waiting."""
+        """The pages of the queued values; the values stay queued."""
         for column in self._columns:
             if column.queue is not None:
                 yield from column.queue.peek()
@@ -205,12 +205,12 @@ class ArrayQueues:
                 yield column.lengths_page()
 
     def close_pages(self) -> Iterator[ClosedPage]:
-        """The pages of the rows that wait, in a file that goes on."""
+        """Close the pages of the queued rows, in a file that continues."""
         for top in self._tops:
             yield from self._flush(top)
 
     def _flush(self, column: _Column, *, is_end: bool = False) -> Iterator[ClosedPage]:
-        """Close what waits in a column and those below; at the end of the file with what every column must have."""
+        """Close the queued pages of a column and those below; at the end of the file also the mandatory pages."""
         had_rows = column.has_pages or bool(column.num_rows)
         match column.kind:
             case NodeKind.LEAF:
@@ -232,7 +232,7 @@ class ArrayQueues:
             yield from self._empty(column.children[0])
 
     def _empty(self, column: _Column) -> Iterator[ClosedPage]:
-        """A page without values for a column below lists of which none has an item, as the reference leaves it."""
+        """A page without values for a column below lists that have no items, as the reference writes it."""
         if column.kind is not NodeKind.STRUCT and not column.has_pages:
             column.has_pages = True
             nothing = pa.array([], pa.int64() if column.children else column.path.leaf_type)
@@ -241,7 +241,7 @@ class ArrayQueues:
             yield from self._empty(child)
 
     def encode(self, page: ClosedPage) -> list[EncodedPage]:
-        """One page."""
+        """Encode a page."""
         column = self._columns[page.column]
         if column.kind is NodeKind.STRUCT:
             return [encode_header(column.num_rows)]
@@ -253,7 +253,7 @@ class ArrayQueues:
         return [encode_array(column.path, values, column.options)]
 
     def num_rows(self, page: ClosedPage, encoded: EncodedPage) -> int:
-        """None: pages of this version do not say which row is their first."""
+        """Zero: pages of this version do not store their first row."""
         del page, encoded
         return _NO_ROWS
 

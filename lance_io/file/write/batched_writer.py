@@ -1,7 +1,7 @@
 """Rows to the bytes of one data file of version 0.1, without any I/O (spec: legacy 0.1, section 9).
 
-Rows wait until there are enough for a batch; of each batch the page of every field is written, one behind the other, in
-the order of the schema. What is held is rows of less than a batch, and for each page its place, and its bounds.
+Rows are queued until there are enough for a batch. For each batch, the pages of all fields are written one after the
+other, in schema order. The writer holds less than a batch of rows, and the location and bounds of each page.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.spans import IntArray
 
-WRITTEN_AT_ONCE_BYTES: Final = 1024 * KIB  # pages share a write
-ROWS_MAX: Final = (1 << 31) - 1  # of a file: batches are counted in 32 bits
+WRITTEN_AT_ONCE_BYTES: Final = 1024 * KIB  # pages share a write of this size
+ROWS_MAX: Final = (1 << 31) - 1  # per file: row counts have 32 bits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchOptions:
-    """What the files of one write share.
+    """Options and state that the files of one write share.
 
-    group_rows       rows of a batch
-    allow_null_loss  whether nulls that the format cannot hold may be written as something else
-    unnamed          ids of structs, which have no pages, that files are not said to have
-    dictionaries     of all rows
-    lost             names of fields of which such nulls were written, in order
+    group_rows       rows per batch
+    allow_null_loss  whether nulls that the format cannot hold may be written as other values
+    unnamed          ids of structs, which have no pages, that are left out of the files' field ids
+    dictionaries     dictionaries of all rows
+    lost             names of the fields with such lost nulls, in order
     """
 
     group_rows: int = ROWS_PER_BATCH
@@ -64,14 +64,14 @@ class BatchOptions:
     lost: dict[str, None] = dataclasses.field(default_factory=dict)
 
     def with_dictionaries(self, schema: Schema) -> Schema:
-        """A schema whose dictionary fields have their values, as far as rows had any."""
+        """The schema with the values of its dictionary fields so far."""
         return Schema(tuple(_with_dictionary(field, self.dictionaries) for field in schema.fields), schema.metadata)
 
 
 class BatchedFileWriter:
-    """The plans that write one data file of version 0.1; see `FileWriter`, which has the same methods.
+    """The plans that write one data file of version 0.1, with the methods of `FileWriter`.
 
-    checks_rows  whether what the rows add up to, as they are stored, is compared with what goes into pages
+    checks_rows  whether to compare checksums of the stored rows with those of the pages
     first_row    as for `FileWriter`
     """
 
@@ -93,41 +93,39 @@ class BatchedFileWriter:
         self.num_rows = 0
         self.size_bytes = 0
         self._plan = plan = file_plan(schema, V0_1)
-        self._dictionary_places = [
-            place for place in plan.text_places if holds_dictionary(schema.fields[place].arrow_type)
-        ]
+        self._dictionary_columns = [at for at in plan.text_columns if holds_dictionary(schema.fields[at].arrow_type)]
         self._options = options
         self._group_rows = options.group_rows
         self._dictionaries = options.dictionaries
         self._metadata = dict(schema.metadata)
         self._writes = GatheredWrites(sink, WRITTEN_AT_ONCE_BYTES)
         self._checks_rows = checks_rows
-        self._came: defaultdict[int, LeafSums] = defaultdict(LeafSums)  # by field id
-        self._went: defaultdict[int, LeafSums] = defaultdict(LeafSums)
+        self._sums_in: defaultdict[int, LeafSums] = defaultdict(LeafSums)  # by field id
+        self._sums_out: defaultdict[int, LeafSums] = defaultdict(LeafSums)
         self._waiting: list[list[pa.Array]] = []
         self._waiting_rows = 0
         self._row_starts = [0]
-        self._places: list[tuple[int, int, int, int]] = []
-        outside = (each for field in schema.fields for each in _outside_lists(field) if has_statistics(each))
-        self._statistics = {each.id: ColumnStatistics(each) for each in sorted(outside, key=lambda one: one.id)}
+        self._page_entries: list[tuple[int, int, int, int]] = []
+        leaves = (leaf for field in schema.fields for leaf in _outside_lists(field) if has_statistics(leaf))
+        self._statistics = {leaf.id: ColumnStatistics(leaf) for leaf in sorted(leaves, key=lambda leaf: leaf.id)}
 
     @property
     def held_bytes(self) -> int:
-        """Of rows that wait for a batch."""
+        """Bytes of the queued rows."""
         return sum(array.nbytes for arrays in self._waiting for array in arrays)
 
     def reaches(self, num_bytes: int) -> Plan[bool]:
-        """Whether the batches that are written have so many bytes."""
+        """Whether the written batches have reached `num_bytes`."""
         yield from ()
         return self.size_bytes >= num_bytes
 
     # -- rows -------------------------------------------------------------------------------------------------------
 
     def ingest(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """As `FileWriter.ingest`; raises `SchemaError` also for nulls that would be lost, unless they may be."""
+        """As `FileWriter.ingest`; raises `SchemaError` also for nulls that would be lost, unless that is allowed."""
         arrays = [ingest(batch.column(index)) for index, ingest in self._plan.ingesters(batch.schema)]
         if self._first_row is not None:
-            check_texts(self.schema.fields, arrays, self._dictionary_places, self._first_row + self.num_rows)
+            check_texts(self.schema.fields, arrays, self._dictionary_columns, self._first_row + self.num_rows)
         pairs = zip(self.schema.fields, arrays, strict=True)
         lost = dict.fromkeys(name for field, array in pairs for name in lost_nulls(field, array))
         if lost and not self._options.allow_null_loss:
@@ -139,14 +137,14 @@ class BatchedFileWriter:
         return [self._dictionaries.with_keys(field, array) for field, array in zip(fields, arrays, strict=True)]
 
     def text_check(self, arrays: list[pa.Array]) -> Callable[[], None] | None:
-        """As `FileWriter.text_check`; what is in dictionaries has been looked at."""
-        places = [place for place in self._plan.text_places if place not in self._dictionary_places]
-        if self._first_row is None or not places:
+        """As `FileWriter.text_check`, without dictionaries, which `ingest` has checked."""
+        columns = [at for at in self._plan.text_columns if at not in self._dictionary_columns]
+        if self._first_row is None or not columns:
             return None
-        return partial(check_texts, self.schema.fields, arrays, places, self._first_row + self.num_rows)
+        return partial(check_texts, self.schema.fields, arrays, columns, self._first_row + self.num_rows)
 
     def add(self, arrays: list[pa.Array], num_rows: int, *, held: bool = False) -> Plan[None]:
-        """Append the rows of `ingested` arrays; `held` as in `FileWriter.add`."""
+        """Append the rows of arrays from `ingest`; `held` as in `FileWriter.add`."""
         if not num_rows:
             return
         self.num_rows += num_rows
@@ -169,13 +167,13 @@ class BatchedFileWriter:
         yield from self._writes.flush()
 
     def _block(self) -> list[pa.Array]:
-        """All rows that wait, in one array per field."""
+        """All queued rows, in one array per field."""
         if len(self._waiting) == 1:
             return self._waiting[0]
         return [join_arrays(list(arrays)) for arrays in zip(*self._waiting, strict=True)]
 
     def _write(self, arrays: list[pa.Array]) -> Plan[None]:
-        """Write batches of these rows, of which the last may have fewer than others."""
+        """Write these rows as batches, the last of which may be smaller."""
         num_bytes = sum([array.nbytes for array in arrays])
         roots: list[list[Node]] = yield Compute(partial(self._flatten, arrays), lambda: num_bytes)
         num_rows = len(arrays[0])
@@ -194,13 +192,13 @@ class BatchedFileWriter:
     def _sum_arrays(self, arrays: list[pa.Array], num_rows: int) -> None:
         for node in chain.from_iterable(self._flatten(arrays)):
             for field_id, sums in node.sums(0, num_rows):
-                self._came[field_id] += sums
+                self._sums_in[field_id] += sums
 
     def _sum_batches(self, roots: list[list[Node]], starts: IntArray, ends: IntArray) -> None:
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             for node in chain.from_iterable(roots):
                 for field_id, sums in node.sums(start, end):
-                    self._went[field_id] += sums
+                    self._sums_out[field_id] += sums
 
     def _add_statistics(self, roots: list[list[Node]], starts: IntArray, ends: IntArray) -> None:
         for node in chain.from_iterable(roots):
@@ -212,7 +210,7 @@ class BatchedFileWriter:
         number = len(self._row_starts) - 1
         for node in chain.from_iterable(roots):
             for buffers, (field_id, position, length) in node.pages(start, end, self.size_bytes):
-                self._places.append((field_id, number, position, length))
+                self._page_entries.append((field_id, number, position, length))
                 for buffer in buffers:
                     self.size_bytes += buffer.nbytes
                     yield buffer
@@ -221,18 +219,18 @@ class BatchedFileWriter:
     # -- the rest of the file -----------------------------------------------------------------------------------------
 
     def finish(self) -> Plan[WrittenFile]:
-        """Write what waits, and the end of the file. The file is whole then."""
+        """Write the queued rows and the end of the file, which completes the file."""
         if self._waiting:
             yield from self._write(self._block())
             self._waiting, self._waiting_rows = [], 0
-        check_sums(self._came, self._went, self.path)
+        check_sums(self._sums_in, self._sums_out, self.path)
         ids = sorted({field.id for field in self.schema.walk()} - self._options.unnamed)
         num_batches = len(self._row_starts) - 1
         table_at = self.size_bytes
-        yield from self._add(encode_page_table(self._places, ids[0], ids[-1], num_batches))
+        yield from self._add(encode_page_table(self._page_entries, ids[0], ids[-1], num_batches))
         statistics = None
         if self._statistics:
-            described = statistics_schema([one.field for one in self._statistics.values()])
+            described = statistics_schema([column.field for column in self._statistics.values()])
             statistics = described, (yield from self._write_statistics(described))
         schema = self._options.with_dictionaries(self.schema)
         starts = np.array(self._row_starts, dtype=np.int64)
@@ -242,17 +240,17 @@ class BatchedFileWriter:
         return WrittenFile(self.path, self.num_rows, self.size_bytes, tuple(ids), (), V0_1, ())
 
     def _write_statistics(self, described: Schema) -> Plan[int]:
-        """Write the statistics; gives where their page table is."""
-        places: list[tuple[int, int, int, int]] = []
+        """Write the statistics; returns the offset of their page table."""
+        entries: list[tuple[int, int, int, int]] = []
         for top, statistics in zip(described.fields, self._statistics.values(), strict=True):
             counts = np.array(statistics.null_counts, "<i8")
             values = [counts.tobytes(), statistics.least, statistics.greatest]
-            for field, of_field in zip(top.children, values, strict=True):
-                content, at = _values_page(field, of_field, self.size_bytes)
-                places.append((field.id, 0, at, len(counts)))
+            for field, field_values in zip(top.children, values, strict=True):
+                content, at = _values_page(field, field_values, self.size_bytes)
+                entries.append((field.id, 0, at, len(counts)))
                 yield from self._add(content)
         table_at = self.size_bytes
-        yield from self._add(encode_page_table(places, 0, 4 * len(described) - 1, 1))
+        yield from self._add(encode_page_table(entries, 0, 4 * len(described) - 1, 1))
         return table_at
 
     def _add(self, content: bytes) -> Plan[None]:
@@ -261,13 +259,13 @@ class BatchedFileWriter:
 
 
 def _values_page(field: Field, values: Any, position: int) -> tuple[bytes, int]:
-    """A page of statistics: its bytes, and the position that the page table has of it."""
+    """A page of statistics: its bytes, and its position for the page table."""
     if isinstance(values, bytes):
         return values, position
     if field.logical_type == "bool":
         return np.packbits(np.array(values, dtype=bool), bitorder="little").tobytes(), position
     if field.logical_type in ("string", "large_string", "binary", "large_binary"):
-        texts = [one or b"" for one in values]
+        texts = [text or b"" for text in values]
         data = b"".join(texts)
         table = position + np.cumsum([0, *map(len, texts)], dtype="<i8")
         return data + table.tobytes(), position + len(data)

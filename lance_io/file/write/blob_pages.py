@@ -1,19 +1,19 @@
-"""Blob payloads of a file that is being written: they go out first, their columns hold where they went.
+"""Blob payloads of a file that is being written: they are written first, and their columns store their locations.
 
-    kind          bytes                   where they go                         description
+    kind          bytes                   location                              description
     first (2.1)   any                     data file, a multiple of 64           position, size
     second (2.2)  0 inline                data file, a multiple of 64           position, size
                   1 packed                a sidecar of many, back to back       position in it, size, blob id
                   2 dedicated             a sidecar of its own                  size, blob id
-                  3 external              nowhere, they are somewhere else      URI; position and size of a part of it
+                  3 external              not written, they exist elsewhere     URI; position and size of a part of it
                   4 managed               a file of the table, as 1 or 2        position in it, size, its path as URI
 
-Blobs may also come as the places that they have in other files: they are copied, of whatever kind they are, a few
-MiB at a time, and those that lie somewhere else or are managed stay where they are.
+Blobs may also come as locations in other files: they are copied, a few MiB at a time; external and managed blobs stay
+where they are.
 
-Payloads are written as their rows arrive, so they are never held. Sidecars are named by blob id, numbered through the
-file from 1 on. Where the table manages its blobs, what would go to them goes to files of random names in the table's
-`_blobs/`, which several data files may then refer to. Specification: structural encodings 2.1, sections 7 and 10.8.
+Payloads are written as their rows arrive, so they are never held. Sidecars are named by blob id, numbered from 1 on in
+each file. If the table manages its blobs, payloads go to files of random names in the table's `_blobs/` instead of
+sidecars; several data files may refer to these. Specification: structural encodings 2.1, sections 7 and 10.8.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from lance_io.records import dataclass
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from lance_io.file.write.file_layout import FilePlaces
+    from lance_io.file.write.file_layout import FileLayout
     from lance_io.file.write.uploads import Sink
     from lance_io.format.schema import Field
     from lance_io.plans.plan import Plan
     from lance_io.spans import IntArray
 
-INLINE_BYTES_MAX: Final = 64 * KIB  # larger ones would push the rows of other columns apart
-PACKED_BYTES_MAX: Final = 4 * MIB  # larger ones are worth an object of their own
-SIDECAR_BYTES_MAX: Final = 1024 * MIB  # of packed blobs
+INLINE_BYTES_MAX: Final = 64 * KIB  # larger blobs would spread the pages of other columns too far
+PACKED_BYTES_MAX: Final = 4 * MIB  # larger blobs are worth an object of their own
+SIDECAR_BYTES_MAX: Final = 1024 * MIB  # of a sidecar with packed blobs
 WRITTEN_AT_ONCE_BYTES: Final = 8 * MIB
-COPIED_AT_ONCE_BYTES: Final = 8 * MIB  # of blobs that come from other files
+COPIED_AT_ONCE_BYTES: Final = 8 * MIB  # of blobs from other files
 
 _INLINE, _PACKED, _DEDICATED, _EXTERNAL, _MANAGED = range(5)
 _PREFIX: Final = "lance-encoding:blob-"
@@ -55,12 +55,12 @@ _FIELDS: Final = ("kind", "position", "size", "blob_id", "blob_uri")
 
 
 def managed_blob_name() -> str:
-    """A new random name of a file in the table's folder of managed blobs."""
+    """A new random name for a file in the table's folder of managed blobs."""
     return f"{uuid4()}.blob"
 
 
 def sidecar_name(blob_id: int) -> str:
-    """Name of the sidecar of this id: its binary digits, the least significant first."""
+    """Name of the sidecar with this id: its binary digits, the least significant first."""
     return f"{blob_id:0{_BLOB_ID_DIGITS}b}"[::-1] + ".blob"
 
 
@@ -90,23 +90,25 @@ def _thresholds(field: Field) -> _Thresholds:
 
 
 class PayloadReader(Protocol):
-    """Reads blobs of other files, which it numbers."""
+    """Reads blobs of other files, by number."""
 
     def read(self, source: int, starts: IntArray, lengths: IntArray) -> Plan[Sequence[memoryview]]:
-        """Ranges of bytes of one of them, ascending."""
+        """Read ascending byte ranges of the file with this number."""
 
 
 class BlobSink:
-    """The blobs of one data file: writes payloads, and makes descriptions of them.
+    """Writes the blob payloads of one data file, and creates their descriptions.
 
-    references  whether blobs may lie outside, by a URI
-    new_name    makes the name of a file of those of the second kind that are not small, if the table manages them
-    payloads    reads those that come as places in other files, if any do
+    layout      assigns offsets in the data file
+    sink        takes the bytes
+    references  whether blobs may be external, referred to by a URI
+    new_name    returns a name for a managed blob file; None if the table does not manage its blobs
+    payloads    reads blobs that come as locations in other files; None if there are none
     """
 
     def __init__(
         self,
-        places: FilePlaces,
+        layout: FileLayout,
         sink: Sink,
         *,
         references: bool = True,
@@ -114,17 +116,17 @@ class BlobSink:
         payloads: PayloadReader | None = None,
     ) -> None:
         self._reader = payloads
-        self._places = places
+        self._layout = layout
         self._sink = sink
         self._may_refer = references
         self._new_name = new_name
         self._payloads = GatheredWrites(sink, WRITTEN_AT_ONCE_BYTES)
         self._sidecars: list[str] = []
-        self._packed: str | None = None  # the sidecar that packed blobs go to
+        self._packed: str | None = None  # the current sidecar of packed blobs
         self._packed_bytes = 0
 
     def describe(self, fields: Sequence[Field], arrays: list[pa.Array]) -> Plan[list[pa.Array]]:
-        """Stored arrays with the blobs in them written, and replaced by their descriptions."""
+        """Write the blobs in stored arrays; returns the arrays with their descriptions instead."""
         described = []
         for field, array in zip(fields, arrays, strict=True):
             described.append((yield from self._field(field, array)) if _has_blobs(field) else array)
@@ -132,7 +134,7 @@ class BlobSink:
         return described
 
     def finish(self) -> Plan[tuple[str, ...]]:
-        """Complete what is open; the names of all sidecars."""
+        """Complete the open sidecar; returns the names of all sidecars."""
         yield from self._close_packed()
         return tuple(self._sidecars)
 
@@ -147,7 +149,7 @@ class BlobSink:
             items, offsets = visible_items(array)
             return with_items(array, offsets, (yield from self._field(field.children[0], items)))
         members = []
-        for child, member in zip(field.children, array.flatten(), strict=True):  # null where their struct is
+        for child, member in zip(field.children, array.flatten(), strict=True):  # null where the struct is null
             members.append((yield from self._field(child, member)) if _has_blobs(child) else member)
         fields = [pa.field(child.name, member.type) for child, member in zip(field.children, members, strict=True)]
         mask = array.is_null() if array.null_count else None
@@ -168,10 +170,10 @@ class BlobSink:
         is_there = array.is_valid().to_numpy(zero_copy_only=False)
         rows = {name: np.zeros(len(array), np.uint64) for name in _FIELDS[:4]}
         uris = _uris(field, array, is_there, values)
-        outside = next((row for row, uri in enumerate(uris) if uri is not None), None)
-        if outside is not None and not self._may_refer:
+        external = next((row for row, uri in enumerate(uris) if uri is not None), None)
+        if external is not None and not self._may_refer:
             raise SchemaError(
-                f"row {outside} of blob column `{field.name}` lies outside of the table, which would not be whole "
+                f"row {external} of blob column `{field.name}` lies outside of the table, which would not be whole "
                 "without it. Pass allow_external_blob_outside_bases=True to store such references"
             )
         for row in np.flatnonzero(is_there & values.is_valid).tolist():
@@ -193,7 +195,7 @@ class BlobSink:
     # -- copies ----------------------------------------------------------------------------------------------------
 
     def _copy_all(self, field: Field, array: pa.StructArray) -> Plan[pa.Array]:
-        """Copy the blobs that lie in other files of the table; descriptions of all."""
+        """Copy the blobs that lie in other files of the table; returns the descriptions of all."""
         limits = _thresholds(field) if field.is_blob_v2 else _Thresholds(0, 0, SIDECAR_BYTES_MAX)
         is_there = array.is_valid().to_numpy(zero_copy_only=False)
         source, start = values_of(array.field("source")), values_of(array.field("start")).astype(np.int64)
@@ -209,7 +211,7 @@ class BlobSink:
                 rows["position"][row] = rows["blob_id"][row] = 0
                 if kind == _INLINE:
                     if num_bytes:
-                        rows["position"][row], filling = self._places.reserve(num_bytes)
+                        rows["position"][row], filling = self._layout.reserve(num_bytes)
                         yield from self._copy(payload, source[row], start[row], num_bytes, None)
                         yield from self._payloads.add([filling])
                     continue
@@ -236,23 +238,23 @@ class BlobSink:
     def _read_portion(
         self, portion: IntArray, source: IntArray, start: IntArray, size: IntArray
     ) -> Plan[dict[int, memoryview]]:
-        """The bytes of some rows, but for one that is too large to be held."""
+        """The payloads of rows, by row; empty for a single row too large to hold."""
         if len(portion) == 1 and size[portion[0]] > COPIED_AT_ONCE_BYTES:
             return {}
         assert self._reader is not None
         pieces: dict[int, memoryview] = {}
-        for one in np.unique(source[portion]).tolist():
-            here = portion[(source[portion] == one) & (size[portion] > 0)]
-            here = here[np.argsort(start[here], kind="stable")]
-            if len(here):
-                read = yield from self._reader.read(one, start[here], size[here])
-                pieces.update(zip(here.tolist(), read, strict=True))
+        for number in np.unique(source[portion]).tolist():
+            rows = portion[(source[portion] == number) & (size[portion] > 0)]
+            rows = rows[np.argsort(start[rows], kind="stable")]
+            if len(rows):
+                payloads = yield from self._reader.read(number, start[rows], size[rows])
+                pieces.update(zip(rows.tolist(), payloads, strict=True))
         return pieces
 
     def _copy(
         self, payload: memoryview | None, source: int, start: int, num_bytes: int, beside: str | None
     ) -> Plan[None]:
-        """Write the bytes of one blob; read it piece by piece where it was not read yet."""
+        """Write the bytes of one blob; reads it piece by piece if `payload` is None."""
         if payload is not None:
             yield from self._payloads.add([payload], beside)
             return
@@ -265,15 +267,15 @@ class BlobSink:
             yield from self._payloads.flush()
 
     def _manage(self, written: IntArray, rows: dict[str, Any], uris: list[str | None]) -> None:
-        """Name the files that the table manages instead of numbering them."""
+        """Replace sidecar numbers in descriptions by the names of managed files."""
         for row in written[rows["blob_id"][written] > 0].tolist():
             uris[row] = self._sidecars[int(rows["blob_id"][row]) - 1]
             rows["kind"][row], rows["blob_id"][row] = _MANAGED, 0
 
-    # -- places -----------------------------------------------------------------------------------------------------
+    # -- locations -----------------------------------------------------------------------------------------------------
 
     def _inline(self, payload: memoryview) -> Plan[int]:
-        position, buffers = self._places.append([payload])
+        position, buffers = self._layout.append([payload])
         yield from self._payloads.add(buffers)
         return position
 
@@ -285,7 +287,7 @@ class BlobSink:
         return position, self._sidecars.index(name) + 1
 
     def _packed_sidecar(self, num_bytes: int, limits: _Thresholds) -> Plan[str]:
-        """The sidecar that has room for so many bytes more, from `_packed_bytes` on."""
+        """A sidecar with room for `num_bytes` more, which go to its offset `_packed_bytes`."""
         if self._packed is not None and self._packed_bytes + num_bytes > limits.sidecar_bytes_max:
             yield from self._close_packed()
         if self._packed is None:
@@ -334,7 +336,7 @@ class _Values:
 
 
 def _portions(rows: IntArray, size: IntArray) -> Iterator[IntArray]:
-    """The rows in parts whose blobs are read at once; a blob larger than that is a part by itself."""
+    """Split rows into parts whose blobs are read at once; a larger blob is a part of its own."""
     ends = np.cumsum(size[rows])
     first = 0
     while first < len(rows):

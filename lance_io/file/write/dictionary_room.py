@@ -1,8 +1,8 @@
-"""Whether more rows go into a file whose dictionary columns have narrow indices.
+"""Limit of the rows of a file by its dictionary columns with narrow indices.
 
-Each page has a dictionary of its own, but rows of several pages are read into one array, with one dictionary. A file
-whose rows have more values than indices of 8 or 16 bits can tell apart could only be read in parts. So files of tables
-end before; a file that is written by itself takes such rows, page by page.
+Each page has its own dictionary, but rows of several pages are read into one array with one dictionary. A file with
+more distinct values than indices of 8 or 16 bits can address could only be read in parts. So a file of a table ends
+before; a standalone file takes such rows, page by page.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from lance_io.format.schema import Schema
 
-_NARROW_BITS: Final = 16  # four thousand million values of wider indices are in no file
+_NARROW_BITS: Final = 16  # no file has the four billion values that exceed wider indices
 
 
 def has_narrow_dictionaries(schema: Schema) -> bool:
@@ -28,32 +28,32 @@ def has_narrow_dictionaries(schema: Schema) -> bool:
 
 
 class DictionaryRoom:
-    """The values of the narrow dictionary columns of one file."""
+    """Counts the distinct values of the narrow dictionary columns of one file."""
 
     def __init__(self) -> None:
         self._values: dict[tuple[str, int], pa.Array] = {}  # by column, and number of the dictionary in it
 
     def add(self, batch: pa.RecordBatch) -> str | None:
-        """Count the values of some rows, unless they are too many with those before: then say which column has them."""
-        found: dict[tuple[str, int], pa.Array] = {}
-        for place, array in _narrow(batch):
-            dictionary, known = _countable(array.dictionary), self._values.get(place)
+        """Add the values of a batch. If a column would exceed its limit, adds nothing and returns the reason."""
+        values: dict[tuple[str, int], pa.Array] = {}
+        for key, array in _narrow(batch):
+            dictionary, known = _countable(array.dictionary), self._values.get(key)
             if known is None or known.type != dictionary.type:  # rows of another type are refused later
                 known = dictionary.slice(0, 0)
-            if len(known) + len(dictionary) <= _num_indices(array.type):  # as most are
-                found[place] = pa.concat_arrays([known, dictionary])
+            if len(known) + len(dictionary) <= _num_indices(array.type):  # fast path
+                values[key] = pa.concat_arrays([known, dictionary])
                 continue
             used = dictionary.take(array.indices.drop_null().unique())
             both = pa.concat_arrays([known, used]).unique().drop_null()
             if len(both) > _num_indices(array.type):
                 index = array.type.index_type
-                return f"column {place[0]!r} has {len(both)} values, more than {index} indices tell apart"
-            found[place] = both
-        self._values = found
+                return f"column {key[0]!r} has {len(both)} values, more than {index} indices tell apart"
+            values[key] = both
+        self._values = values
         return None
 
     def clear(self) -> None:
-        """Begin a new file."""
+        """Start a new file."""
         self._values = {}
 
 
@@ -64,7 +64,7 @@ def _narrow(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, int], pa.Diction
 
 
 def _dictionaries(array: pa.Array) -> Iterator[pa.DictionaryArray]:
-    """The narrow dictionary arrays in an array, as many for each array of a type."""
+    """The narrow dictionary arrays in an array; their number depends only on the array's type."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     dtype = array.type
@@ -72,8 +72,8 @@ def _dictionaries(array: pa.Array) -> Iterator[pa.DictionaryArray]:
         if dtype.index_type.bit_width <= _NARROW_BITS and not pa.types.is_null(dtype.value_type):
             yield array
     elif pa.types.is_struct(dtype):
-        for place in range(dtype.num_fields):
-            yield from _dictionaries(array.field(place))
+        for member in range(dtype.num_fields):
+            yield from _dictionaries(array.field(member))
     elif pa.types.is_fixed_size_list(dtype):
         yield from _dictionaries(array.values.slice(array.offset * dtype.list_size, len(array) * dtype.list_size))
     elif pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_map(dtype):
@@ -81,7 +81,7 @@ def _dictionaries(array: pa.Array) -> Iterator[pa.DictionaryArray]:
 
 
 def _countable(values: pa.Array) -> pa.Array:
-    """Values of a type that Arrow has a hash table for."""
+    """The values, cast to a type that Arrow can hash."""
     if pa.types.is_string_view(values.type):
         return values.cast(pa.large_string())
     if pa.types.is_binary_view(values.type):

@@ -1,14 +1,12 @@
 """Rows to the bytes of one data file, without any I/O.
 
-    record batch ──ingest──> stored arrays ──small ones are gathered──> leaf chunks ──queues──> closed pages
-    closed page ──encode (CPU pool)──> encoded page ──places──> buffers to write
+    record batch ──ingest──> stored arrays ──gather small ones──> leaf chunks ──queues──> closed pages
+    closed page ──encode (CPU pool)──> encoded page ──layout──> buffers to write
 
-`FileWriter` is a set of plans: encoding runs beside the writing of what was encoded before, at most one page per
-processor ahead.
+`FileWriter` is a set of plans. It encodes at most one page per core ahead, while earlier pages are written.
 
-What it holds is bounded, whatever the size of the file: the open page of every column, the pages being encoded, and
-the initialisation data that goes to the end of the file (`file_layout.py`); plus some hundred bytes of metadata per
-page.
+Its memory is bounded, regardless of the size of the file: the open page of every column, the pages being encoded, and
+the initialisation data for the end of the file (`file_layout.py`); plus a few hundred bytes of metadata per page.
 """
 
 from __future__ import annotations
@@ -19,13 +17,13 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.file.write.blob_pages import BlobSink
-from lance_io.file.write.file_layout import FilePlaces
+from lance_io.file.write.file_layout import FileLayout
 from lance_io.file.write.leaf_queues import LeafQueues
 from lance_io.file.write.page_sizes import PageSizes
 from lance_io.file.write.uploads import GatheredWrites
 from lance_io.file.write.write_plan import file_plan
 from lance_io.format.version import V2_0
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.levels.chunks import array_bytes
 from lance_io.levels.join import join_arrays
 from lance_io.levels.leaf_sums import LeafSums, check_sums
@@ -51,11 +49,11 @@ if TYPE_CHECKING:
     from lance_io.format.version import FileVersion
     from lance_io.plans.plan import Plan
 else:
-    array_queues = later("lance_io.file.write.array_queues")  # with all that writes 2.0, which few tables need
+    array_queues = lazy_module("lance_io.file.write.array_queues")  # imports the writers of 2.0, rarely needed
 
-PAGE_BYTES: Final = 8 * MIB  # leaf data of a page: large enough to read at full speed, small enough to hold some
-COLUMNS_AT_FULL_SIZE: Final = 32  # with more leaf columns their pages are smaller, so that all together do not grow
-GATHERED_ROWS: Final = 8192  # smaller batches are put together first: a batch costs about as much as its 8,192 rows
+PAGE_BYTES: Final = 8 * MIB  # leaf data of a page: large enough for full read throughput, small enough to hold several
+COLUMNS_AT_FULL_SIZE: Final = 32  # with more leaf columns, pages are smaller, so that their total does not grow
+GATHERED_ROWS: Final = 8192  # smaller batches are joined first: the overhead of a batch equals about 8,192 rows
 GATHERED_BYTES: Final = 1 * MIB
 GATHERED_BATCHES: Final = 1024
 WRITTEN_AT_ONCE_BYTES: Final = 64 * KIB  # smaller pages share a write
@@ -64,12 +62,12 @@ NEARLY: Final = 0.9  # share of a limit of bytes at which a file may end
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A data file that has been written, as a table's metadata names it (spec: table, section 2.6).
+    """A written data file, for the table's metadata (spec: table, section 2.6).
 
     path                        object key of the file
-    num_rows, size_bytes        of the file
-    field_ids, column_indices   of its columns, parallel
-    sidecars                    names of the files beside it, without its stem; see `key_beside`
+    num_rows, size_bytes        rows and bytes of the file
+    field_ids, column_indices   per column, parallel
+    sidecars                    names of its sidecar files, without its stem; see `key_beside`
     """
 
     path: str
@@ -84,22 +82,22 @@ class WrittenFile:
 class FileWriter:
     """The plans that write one data file.
 
-    path          object key of the file, for messages and the result
-    schema        top-level fields in the order of the file's columns, with the ids that they have in the table
-    version       of the file
-    sink          takes the bytes
-    page_bytes    leaf data at which a page closes
-    cache_bytes   leaf data that may wait for its page after a batch, of all top-level columns together
-    blob_references  whether blobs may lie outside, by a URI
-    new_blob_name    makes the name of a file of the larger ones, if the table manages these
-    payloads         reads those that batches name in other files (`levels/blob_source.py`)
-    checks_rows      whether what the rows add up to is compared with what goes into pages
-    first_row        number of the first row among all that are written, for errors; None for rows that are in a table
-                     already, and whose texts are taken as they are
-    page_sizes       how large rows become as pages, known from other files of such rows
+    path             object key of the file, for errors and the result
+    schema           top-level fields in the order of the file's columns, with their ids in the table
+    version          file version
+    sink             takes the bytes
+    page_bytes       leaf data at which a page closes
+    cache_bytes      leaf data that may wait for its page after a batch, over all top-level columns
+    blob_references  whether blobs may be external, referred to by a URI
+    new_blob_name    returns a name for a managed blob file, if the table manages its blobs
+    payloads         reads blobs that batches refer to in other files (`levels/blob_source.py`)
+    checks_rows      whether to compare checksums of the rows with those of the pages
+    first_row        number of the first row in the whole write, for errors; None for rows that are in a table already,
+                     whose texts are not checked
+    page_sizes       size estimates from other files with such rows
 
-    Raises `SchemaError` and `UnsupportedError` for schemas that files of this version cannot hold, and for encoding
-    options that make no sense. After an error in `add` or `finish` the file cannot be completed.
+    Raises `SchemaError` and `UnsupportedError` for schemas that files of this version cannot hold, and for invalid
+    encoding options. After an error in `add` or `finish` the file cannot be completed.
     """
 
     def __init__(
@@ -127,11 +125,11 @@ class FileWriter:
         self._plan = plan = file_plan(schema, version)
         self._page_bytes = max(1, page_bytes * COLUMNS_AT_FULL_SIZE // max(COLUMNS_AT_FULL_SIZE, plan.num_columns))
         self._cache_bytes = self._page_bytes if cache_bytes is None else cache_bytes // max(1, len(schema))
-        self._queues = self._make_queues()
+        self._queues = self._create_queues()
         self.page_sizes = PageSizes(plan.num_columns) if page_sizes is None else page_sizes
-        self._places = FilePlaces(version, plan.num_columns, plan.blob_columns)
+        self._layout = FileLayout(version, plan.num_columns, plan.blob_columns)
         self._blobs = BlobSink(
-            self._places, sink, references=blob_references, new_name=new_blob_name, payloads=payloads
+            self._layout, sink, references=blob_references, new_name=new_blob_name, payloads=payloads
         )
         self._writes = GatheredWrites(sink, WRITTEN_AT_ONCE_BYTES)
         self._gathered: list[list[pa.Array]] = []
@@ -139,12 +137,12 @@ class FileWriter:
         self._gathered_bytes_max = min(GATHERED_BYTES, self._cache_bytes)
         self._can_gather = not plan.has_dictionaries
         self._encoding_bytes = 0
-        self._came: list[LeafSums] | None = None
+        self._sums_in: list[LeafSums] | None = None
         if checks_rows:
-            self._came = [LeafSums()] * plan.num_columns
-            self._went = [LeafSums()] * plan.num_columns
+            self._sums_in = [LeafSums()] * plan.num_columns
+            self._sums_out = [LeafSums()] * plan.num_columns
 
-    def _make_queues(self) -> LeafQueues | array_queues.ArrayQueues:
+    def _create_queues(self) -> LeafQueues | array_queues.ArrayQueues:
         fields, plan, sizes = self.schema.fields, self._plan, (self._page_bytes, self._cache_bytes)
         if self.version == V2_0:
             return array_queues.ArrayQueues(fields, plan, *sizes)
@@ -152,33 +150,33 @@ class FileWriter:
 
     @property
     def held_bytes(self) -> int:
-        """Leaf data of the rows that are held or being encoded, and initialisation data, in bytes."""
+        """Bytes of leaf data that is held or being encoded, and of initialisation data."""
         waiting = sum(self._queues.waiting_bytes) + self._gathered_bytes
-        return waiting + self._encoding_bytes + self._places.held_bytes
+        return waiting + self._encoding_bytes + self._layout.held_bytes
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the file so far: of the pages that have been encoded."""
-        return self._places.size_bytes + self._places.held_bytes
+        """Bytes of the file so far, from encoded pages."""
+        return self._layout.size_bytes + self._layout.held_bytes
 
     @property
     def _expected_bytes(self) -> int:
-        """Bytes that the file will have with the rows that wait."""
+        """Estimate of the file's bytes including queued rows."""
         waiting = self.page_sizes.estimate(self._queues.waiting_bytes)
         return self.size_bytes + waiting + self.page_sizes.estimate_all(self._gathered_bytes)
 
     def reaches(self, num_bytes: int) -> Plan[bool]:
-        """Whether the file with all its rows has about so many bytes as they are stored, at least `NEARLY` of them.
+        """Whether the file with all its rows has about `num_bytes`, at least `NEARLY` of them, as stored.
 
-        What waits counts by how the pages of its column have come out so far. Where that says yes, the pages are closed
-        to see it; of columns without any yet what waits is encoded for its size alone.
+        Estimates queued rows from the earlier pages of their column; for a column without pages, encodes the queued
+        rows to measure them. If the estimate says yes, closes the pages to verify it.
         """
         if self._expected_bytes < num_bytes:
             return False
         if self.size_bytes >= num_bytes:
             return True
         yield from self._add_gathered()
-        unknown = [page for page in self._queues.peek() if not self.page_sizes.knows(page.column)]
+        unknown = [page for page in self._queues.peek() if not self.page_sizes.has_pages(page.column)]
         for page in unknown:
             encoded = yield Compute(partial(self._queues.encode, page), partial(int, page.num_bytes))
             self.page_sizes.sample(page, encoded)
@@ -191,25 +189,25 @@ class FileWriter:
     # -- rows -------------------------------------------------------------------------------------------------------
 
     def ingest(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """The columns of a batch as they are stored, in the order of the schema. Runs in any thread.
+        """Convert the columns of a batch to stored arrays, in the order of the schema. Thread-safe.
 
-        Raises `SchemaError` for a batch that does not fit the schema: a column that is missing or of another type, a
-        null where none may be, text that is no JSON. The writer is as it was then.
+        Raises `SchemaError` for a batch that does not fit the schema: a missing column, another type, a null in a
+        non-nullable field, text that is not JSON. The writer is unchanged then.
         """
         return [ingest(batch.column(index)) for index, ingest in self._plan.ingesters(batch.schema)]
 
     def text_check(self, arrays: list[pa.Array]) -> Callable[[], None] | None:
-        """What raises `InvalidText` for ingested arrays with text that is no UTF-8, in any thread; None for no text."""
-        places = self._plan.text_places
-        if self._first_row is None or not places:
+        """A thread-safe check of ingested arrays that raises `InvalidText` unless text is UTF-8; None without text."""
+        text_columns = self._plan.text_columns
+        if self._first_row is None or not text_columns:
             return None
-        return partial(check_texts, self.schema.fields, arrays, places, self._first_row + self.num_rows)
+        return partial(check_texts, self.schema.fields, arrays, text_columns, self._first_row + self.num_rows)
 
     def add(self, arrays: list[pa.Array], num_rows: int, *, held: bool = False) -> Plan[None]:
-        """Append the rows of `ingested` arrays.
+        """Append the rows of arrays from `ingest`.
 
-        held  their memory stays as it is until the file is written, whether it is referred to here or not: rows that
-              wait for their page need no copy
+        held  whether their memory stays unchanged and alive until the file is written anyway: queued rows are not
+              copied
         """
         if not num_rows:
             return
@@ -242,72 +240,72 @@ class FileWriter:
             yield from self._queue(joined, held=True)
 
     def _queue(self, arrays: list[pa.Array], *, held: bool) -> Plan[None]:
-        """Let rows wait for their pages, and write those that are full."""
-        if self._came is not None:
-            found = yield Compute(partial(self._queues.sum_rows, arrays), lambda: 1 << 20)
-            self._came = [before + more for before, more in zip(self._came, found, strict=True)]
+        """Queue rows, and write the pages that they fill."""
+        if self._sums_in is not None:
+            sums = yield Compute(partial(self._queues.sum_rows, arrays), lambda: 1 << 20)
+            self._sums_in = [before + more for before, more in zip(self._sums_in, sums, strict=True)]
         yield from self._write_pages(self._queues.add(arrays, held=held))
 
     # -- pages ------------------------------------------------------------------------------------------------------
 
     def _write_pages(self, closed: Iterator[ClosedPage]) -> Plan[None]:
-        """Encode pages side by side, a few ahead, and write them in order."""
-        under_way: deque[tuple[ClosedPage, Any]] = deque()
+        """Encode pages concurrently, a few ahead, and write them in order."""
+        pending: deque[tuple[ClosedPage, Any]] = deque()
         for page in closed:
-            if under_way and len(under_way) >= self._pages_ahead:
-                yield from self._write_first(under_way)
+            if pending and len(pending) >= self._pages_ahead:
+                yield from self._write_first(pending)
             ticket = yield Begin(partial(self._encode, page), page.num_bytes)
-            under_way.append((page, ticket))
+            pending.append((page, ticket))
             self._encoding_bytes += page.num_bytes
-        while under_way:
-            yield from self._write_first(under_way)
+        while pending:
+            yield from self._write_first(pending)
 
-    def _write_first(self, under_way: deque[tuple[ClosedPage, Any]]) -> Plan[None]:
-        page, ticket = under_way.popleft()
+    def _write_first(self, pending: deque[tuple[ClosedPage, Any]]) -> Plan[None]:
+        page, ticket = pending.popleft()
         encoded: list[EncodedPage]
         encoded, sums = yield Result(ticket)
         if sums is not None:
-            self._went[page.column] += sums
+            self._sums_out[page.column] += sums
         self._encoding_bytes -= page.num_bytes
         yield from self._write_encoded(page, encoded)
 
     def _write_rest(self) -> Plan[None]:
-        """Write the pages of the rows that are left; in a file without pages small ones are encoded many at a time."""
+        """Write the pages of all queued rows. In a file without pages, encodes many small pages at a time."""
         queues = self._queues
-        if self._came is not None or not isinstance(queues, LeafQueues) or self._places.has_pages:
+        if self._sums_in is not None or not isinstance(queues, LeafQueues) or self._layout.has_pages:
             yield from self._write_pages(queues.flush())
             return
-        under_way: deque[tuple[list[ClosedPage], Any]] = deque()
+        pending: deque[tuple[list[ClosedPage], Any]] = deque()
         for group in queues.flush_groups():
-            if under_way and len(under_way) >= self._pages_ahead:
-                yield from self._write_group(*under_way.popleft())
+            if pending and len(pending) >= self._pages_ahead:
+                yield from self._write_group(*pending.popleft())
             num_bytes = sum([page.num_bytes for page in group])
             ticket = yield Begin(partial(queues.encode_group, group), num_bytes)
-            under_way.append((group, ticket))
+            pending.append((group, ticket))
             self._encoding_bytes += num_bytes
-        while under_way:
-            yield from self._write_group(*under_way.popleft())
+        while pending:
+            yield from self._write_group(*pending.popleft())
 
     def _write_group(self, group: list[ClosedPage], ticket: Any) -> Plan[None]:
         encoded: EncodedGroup = yield Result(ticket)
         self._encoding_bytes -= sum([page.num_bytes for page in group])
-        for at, made in encoded:
+        for at, pages in encoded:
             page = group[at]
-            if not isinstance(made, list):
-                yield from self._writes.add(self._places.small_pages(page.column, made))
+            if not isinstance(pages, list):
+                yield from self._writes.add(self._layout.small_pages(page.column, pages))
                 continue
-            yield from self._write_encoded(page, made)
+            yield from self._write_encoded(page, pages)
 
     def _write_encoded(self, page: ClosedPage, encoded: list[EncodedPage]) -> Plan[None]:
         self.page_sizes.add(page, encoded)
         first_row = page.first_row
-        for one in encoded:
-            for buffers in self._places.page(page.column, first_row, one):
+        for encoded_page in encoded:
+            for buffers in self._layout.page(page.column, first_row, encoded_page):
                 yield from self._writes.add(buffers)
-            first_row += self._queues.num_rows(page, one)
+            first_row += self._queues.num_rows(page, encoded_page)
 
     def _encode(self, page: ClosedPage) -> tuple[list[EncodedPage], LeafSums | None]:
-        return (self._queues.encode(page), None) if self._came is None else self._queues.encode_summed(page)
+        return (self._queues.encode(page), None) if self._sums_in is None else self._queues.encode_summed(page)
 
     @cached_property
     def _pages_ahead(self) -> int:
@@ -316,60 +314,60 @@ class FileWriter:
     # -- pages of other files -----------------------------------------------------------------------------------------
 
     def add_page(self, column: int, first_row: int, page: EncodedPage) -> Plan[None]:
-        """Write a page that is encoded already, as it is; pages of a column come in the order of their rows.
+        """Write an already encoded page; pages of a column come in row order.
 
-        first_row  of its rows, in this file
+        first_row  its first row in this file
         """
-        for buffers in self._places.page(column, first_row, page):
+        for buffers in self._layout.page(column, first_row, page):
             yield from self._writes.add(buffers)
 
     @property
     def struct_columns(self) -> frozenset[int]:
-        """Which columns are of structs, in a file of version 2.0: each has one page, made at the end of the file."""
+        """The columns of structs in a file of version 2.0; each has one page, which `finish` writes."""
         assert not isinstance(self._queues, LeafQueues), "later versions have no columns of structs"
         return self._queues.struct_columns
 
     def add_structs(self, column: int, num_rows: int) -> None:
-        """Count structs whose members' pages are written as they are, in a file of version 2.0."""
+        """Count structs whose members' pages are written by `add_page`, in a file of version 2.0."""
         assert not isinstance(self._queues, LeafQueues), "later versions have no columns of structs"
         self._queues.add_structs(column, num_rows)
-        if self._came is not None:
-            self._came[column] += LeafSums(num_rows)
+        if self._sums_in is not None:
+            self._sums_in[column] += LeafSums(num_rows)
 
     def end_pages(self, num_rows: int) -> None:
-        """All columns have so many rows more by pages that were written as they are."""
+        """Count the rows that `add_page` has added to all columns."""
         self.num_rows += num_rows
 
     # -- the rest of the file -----------------------------------------------------------------------------------------
 
     def add_schema_metadata(self, key: str, value: str) -> None:
-        """Add to the metadata of the file's schema; a key that is there gets the new value."""
+        """Add to the metadata of the file's schema; an existing key gets the new value."""
         self._metadata[key] = value.encode()
 
     def add_global_buffer(self, data: Any) -> Plan[int]:
-        """Write a global buffer; gives its index, from 1 on."""
-        index, buffers = self._places.global_buffer(data)
+        """Write a global buffer; returns its index, from 1 on."""
+        index, buffers = self._layout.global_buffer(data)
         yield from self._writes.add(buffers)
         yield from self._writes.flush()
         return index
 
     def finish(self) -> Plan[WrittenFile]:
-        """Write what is held, and the file's metadata. The file is whole then."""
+        """Write the held rows and the file's metadata, which completes the file."""
         yield from self._add_gathered()
         yield from self._write_rest()
-        if self._came is not None:
-            check_sums(dict(enumerate(self._came)), dict(enumerate(self._went)), self.path)
+        if self._sums_in is not None:
+            check_sums(dict(enumerate(self._sums_in)), dict(enumerate(self._sums_out)), self.path)
         sidecars = yield from self._blobs.finish()
         schema = self.schema
         if self._plan.described != schema.fields:
             schema = replace(schema, fields=self._plan.described)
-        for buffers in self._places.finish(schema, self._metadata, self.num_rows):
+        for buffers in self._layout.finish(schema, self._metadata, self.num_rows):
             yield from self._writes.add(buffers)
         yield from self._writes.flush()
         return WrittenFile(
             path=self.path,
             num_rows=self.num_rows,
-            size_bytes=self._places.size_bytes,
+            size_bytes=self._layout.size_bytes,
             field_ids=self._plan.field_ids,
             column_indices=tuple(range(self._plan.num_columns)),
             version=self.version,

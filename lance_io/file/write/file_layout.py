@@ -1,16 +1,16 @@
-"""Where the buffers of a file that is being written go.
+"""Layout of the buffers of a file that is being written.
 
     | page data, blobs, global buffers | ... | initialisation data | descriptor | column metadata | tables | footer |
                                                                     ^ global buffer 0
 
-Page buffers are written as they come, with one exception: what a reader needs before it can locate rows inside of
-pages (chunk metadata, dictionaries, repetition indexes) is held back and written in one piece right before the
-descriptor, column by column. The end of the file then holds all that random access begins with, and one read gets it.
-Readers that know nothing of this find the buffers by their offsets, as ever.
+Page buffers are written as they come, with one exception: initialisation data, which readers need to locate rows inside
+pages (chunk metadata, dictionaries, repetition indexes), is held and written in one piece right before the descriptor,
+column by column. So one read of the file's end fetches everything that random access needs first. Other readers find
+these buffers by their offsets, as usual.
 
-`INDEX_BYTES_HELD_MAX` bounds what is held: when that much has gathered, it is written where the file happens to be, and
-gathering starts again. A large dictionary or repetition index stays beside its page: bringing it along would cost
-every reader more than it saves the one who needs it.
+`INDEX_BYTES_HELD_MAX` limits the held bytes: when it is reached, they are written at the current end of the file, and
+holding starts again. A large dictionary or repetition index stays beside its page: at the file's end, it
+would cost every reader more than it saves those that need it.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ INDEX_BYTES_HELD_MAX: Final = 16 * MIB
 INDEX_BUFFER_HELD_BYTES_MAX: Final = 64 * KIB  # of a dictionary or repetition index; chunk metadata is always held
 
 
-_NOWHERE: Final = -1  # offset of a buffer that is held
+_HELD_OFFSET: Final = -1  # offset of a buffer that is held
 
 
 @dataclass(slots=True, eq=False)
 class _Page:
-    """A page on its way into the metadata, without its data.
+    """Metadata of a page whose index is held.
 
-    There may be very many, so what they have is nothing that the garbage collector has to look at again and again.
+    A file may have very many of these, so all attributes have types that the garbage collector does not traverse.
 
-    offsets, sizes  of its buffers; offsets are `_NOWHERE` where `held` has the buffer
+    offsets, sizes  per buffer; the offset is `_HELD_OFFSET` if `held` has the buffer
     """
 
     column: int
@@ -60,9 +60,9 @@ class _Page:
 
 @dataclass(slots=True, eq=False)
 class _SmallPages:
-    """The first pages of neighbouring columns, their index held.
+    """The first pages of neighbouring columns, with their index held.
 
-    column   the first one
+    column   the first column
     data_at  file offset of their data
     """
 
@@ -72,15 +72,15 @@ class _SmallPages:
     number: int = 0
 
 
-class FilePlaces:
-    """Gives every buffer its place in the file, and makes the metadata that says so.
+class FileLayout:
+    """Assigns file offsets to buffers, and encodes the metadata with these offsets.
 
-    The methods that return buffers return what is to be written next: the caller writes it, all of it, in order.
+    The caller writes all returned buffers, in order.
 
     blob_columns  columns that are marked as blobs
-    size_bytes  bytes given out so far
-    held_bytes  initialisation data that waits for its place
-    has_pages   whether any page has been given its place
+    size_bytes    bytes assigned so far
+    held_bytes    initialisation data without an offset yet
+    has_pages     whether any page has been added
     """
 
     def __init__(self, version: FileVersion, num_columns: int, blob_columns: Collection[int] = ()) -> None:
@@ -94,28 +94,28 @@ class FilePlaces:
         self._globals: list[tuple[int, int]] = []
 
     def append(self, parts: Sequence[Any]) -> tuple[int, list[Any]]:
-        """A place for one buffer at the next multiple of 64, made of `parts`: its file offset and what to write."""
+        """Add a buffer that consists of `parts`, at the next multiple of 64: its file offset and the bytes to write."""
         offset = self.size_bytes
         num_bytes = num_bytes_of(parts)
-        filling = padding(num_bytes)
-        self.size_bytes = offset + num_bytes + len(filling)
-        return offset, [*parts, filling] if filling else list(parts)
+        pad = padding(num_bytes)
+        self.size_bytes = offset + num_bytes + len(pad)
+        return offset, [*parts, pad] if pad else list(parts)
 
     def reserve(self, num_bytes: int) -> tuple[int, bytes]:
-        """A place for a buffer of so many bytes, which the caller writes: its file offset, and what follows it."""
+        """Reserve `num_bytes` for a buffer that the caller writes: its file offset, and the padding after it."""
         offset = self.size_bytes
-        filling = padding(num_bytes)
-        self.size_bytes = offset + num_bytes + len(filling)
-        return offset, filling
+        pad = padding(num_bytes)
+        self.size_bytes = offset + num_bytes + len(pad)
+        return offset, pad
 
     def global_buffer(self, data: Any) -> tuple[int, list[Any]]:
-        """A place for a global buffer: its index (0 is the descriptor's, so the first is 1) and what to write."""
+        """Add a global buffer: its index (0 is the descriptor, so the first is 1) and the bytes to write."""
         offset, buffers = self.append([data])
         self._globals.append((offset, memoryview(data).nbytes))
         return len(self._globals), buffers
 
     def page(self, column: int, first_row: int, page: EncodedPage) -> Iterator[list[Any]]:
-        """Places for the buffers of the next page of a column.
+        """Add the next page of a column; yields the buffers to write.
 
         first_row  top-level row number of the page's first row
         """
@@ -128,73 +128,73 @@ class FilePlaces:
         for at, buffer in enumerate(page.buffers):
             if buffer.role is Role.INDEX and _is_held(at, sizes[at]):
                 held.append(b"".join(buffer.parts))
-                offsets.append(_NOWHERE)
+                offsets.append(_HELD_OFFSET)
                 self.held_bytes += sizes[at]
             else:
                 offset, parts = self.append(buffer.parts)
                 data += parts
                 held.append(None)
                 offsets.append(offset)
-        placed = _Page(column, number, first_row, page.num_rows, page.layout, tuple(offsets), sizes, tuple(held))
+        entry = _Page(column, number, first_row, page.num_rows, page.layout, tuple(offsets), sizes, tuple(held))
         if data:
             yield data
-        if _NOWHERE not in offsets:
-            self._entries[column].append(self._entry(placed))
+        if _HELD_OFFSET not in offsets:
+            self._entries[column].append(self._entry(entry))
             return
         self._entries[column].append(b"")
-        self._held.append(placed)
+        self._held.append(entry)
         if self.held_bytes >= INDEX_BYTES_HELD_MAX:
-            yield self._place_held()
+            yield self._flush_held()
 
     def small_pages(self, column: int, pages: SmallPages) -> list[Any]:
-        """Places for the first pages of neighbouring columns.
+        """Add the first pages of neighbouring columns; returns the buffers to write.
 
-        column  the first one
+        column  the first column
         """
         self.has_pages = True
-        num_bytes = memoryview(pages.data).nbytes  # which is a multiple of the alignment
+        num_bytes = memoryview(pages.data).nbytes  # a multiple of the alignment
         self._held.append(_SmallPages(column, pages, self.size_bytes))
         self.size_bytes += num_bytes
         self.held_bytes += memoryview(pages.index).nbytes
         buffers = [pages.data] if num_bytes else []
-        return buffers + self._place_held() if self.held_bytes >= INDEX_BYTES_HELD_MAX else buffers
+        return buffers + self._flush_held() if self.held_bytes >= INDEX_BYTES_HELD_MAX else buffers
 
     def finish(self, schema: Schema, metadata: Mapping[str, bytes], num_rows: int) -> Iterator[list[Any]]:
         """The rest of the file: held buffers, descriptor, column metadata, tables, footer."""
         if self._held:
-            yield self._place_held()
+            yield self._flush_held()
         descriptor = encode_file_descriptor(schema, num_rows, metadata)
         descriptor_at = self.size_bytes
         columns_at = descriptor_at + len(descriptor)
         columns = [
             encode_column(entries, is_blob=column in self._blob_columns) for column, entries in enumerate(self._entries)
         ]
-        places = [(descriptor_at, len(descriptor)), *self._globals]
-        tail = encode_tail(columns, places, columns_at=columns_at, version=self._version)
+        global_buffers = [(descriptor_at, len(descriptor)), *self._globals]
+        tail = encode_tail(columns, global_buffers, columns_at=columns_at, version=self._version)
         self.size_bytes = columns_at + sum(map(len, tail))
         yield [descriptor, *tail]
 
-    def _place_held(self) -> list[Any]:
-        """Places for all that is held, column by column: what a projection needs lies side by side."""
+    def _flush_held(self) -> list[Any]:
+        """Assign offsets to all held buffers, column by column, so that those of a projection are contiguous."""
         written: list[Any] = []
-        for one in sorted(self._held, key=lambda one: (one.column, one.number)):
-            if isinstance(one, _SmallPages):
-                entries = one.pages.entries(PAGE_TYPES[self._version], one.data_at, self.size_bytes)
-                self._entries[one.column : one.column + len(entries)] = [[entry] for entry in entries]
-                index_bytes = memoryview(one.pages.index).nbytes
+        for page in sorted(self._held, key=lambda page: (page.column, page.number)):
+            if isinstance(page, _SmallPages):
+                entries = page.pages.entries(PAGE_TYPES[self._version], page.data_at, self.size_bytes)
+                self._entries[page.column : page.column + len(entries)] = [[entry] for entry in entries]
+                index_bytes = memoryview(page.pages.index).nbytes
                 self.size_bytes += index_bytes
-                written += [one.pages.index] if index_bytes else []
+                written += [page.pages.index] if index_bytes else []
                 continue
             offsets = []
-            for known, buffer in zip(one.offsets, one.held, strict=True):
+            for old_offset, buffer in zip(page.offsets, page.held, strict=True):
                 if buffer is None:
-                    offsets.append(known)
+                    offsets.append(old_offset)
                 else:
                     offset, parts = self.append([buffer])
                     offsets.append(offset)
                     written += parts
-            one.offsets = tuple(offsets)
-            self._entries[one.column][one.number] = self._entry(one)
+            page.offsets = tuple(offsets)
+            self._entries[page.column][page.number] = self._entry(page)
         self._held, self.held_bytes = [], 0
         return written
 
@@ -203,12 +203,12 @@ class FilePlaces:
             page.offsets,
             page.sizes,
             num_rows=page.num_rows,
-            first_row=0 if self._version == V2_0 else page.first_row,  # which does not say
+            first_row=0 if self._version == V2_0 else page.first_row,  # 2.0 does not store it
             layout=page.layout,
             version=self._version,
         )
 
 
-def _is_held(number: int, num_bytes: int) -> bool:
-    """Whether an index of a page is initialisation data; the first buffer of a page can only be chunk metadata."""
-    return number == 0 or num_bytes <= INDEX_BUFFER_HELD_BYTES_MAX
+def _is_held(buffer_index: int, num_bytes: int) -> bool:
+    """Whether to hold an index buffer of a page. One that comes first in its page is chunk metadata: always held."""
+    return buffer_index == 0 or num_bytes <= INDEX_BUFFER_HELD_BYTES_MAX

@@ -1,4 +1,4 @@
-"""The columns of a file of version 2.1 or later that is being written: one for each leaf, with all that is above it."""
+"""Columns of a file of version 2.1 or later that is being written: one per leaf, including the levels above it."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from lance_io.levels.path import LeafPath
 
 
-GROUP_BYTES: Final = 256 << 10  # leaf data of small pages that are encoded together: enough to share among processors
+GROUP_BYTES: Final = 256 << 10  # leaf data of small pages that are encoded together: enough to share among cores
 GROUP_PAGES: Final = 1024
 
 EncodedGroup: TypeAlias = "list[tuple[int, SmallPages | list[EncodedPage]]]"
-"""Number of a page in its group, and it encoded; or that of the first, and several."""
+"""Number of a page in its group with the encoded page; or the number of the first of several, with all of them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Column:
-    """A leaf column: the rows that wait, and how they are to be encoded."""
+    """A leaf column: its queue of rows, and their encoding options."""
 
     path: LeafPath
     options: ColumnOptions
@@ -46,9 +46,9 @@ class _Column:
 
 
 class LeafQueues:
-    """Rows that wait for their pages, by leaf column.
+    """Queues of rows that wait for their pages, by leaf column.
 
-    page_bytes, cache_bytes  as `ColumnQueue` has them
+    page_bytes, cache_bytes  see `ColumnQueue`
     """
 
     def __init__(
@@ -57,52 +57,52 @@ class LeafQueues:
         self._fields = fields
         self._version = version
         self._small_kinds = plan.small_kinds
-        # up to how many bytes a page of a column is small, if it is one chunk
+        # Per column: a page of one chunk is small up to this many bytes.
         self._small_bytes_max = [-1 if kind is None else SMALL_PAGE_BYTES_MAX for kind in plan.small_kinds]
         self._columns: list[_Column] = []
-        self._of_top = []
-        for below in plan.of_top:
+        self._by_field = []
+        for leaves in plan.by_field:
             first = len(self._columns)
-            for place, (path, options) in enumerate(below, first):
-                self._columns.append(_Column(path, options, ColumnQueue(place, path, page_bytes, cache_bytes)))
-            self._of_top.append(self._columns[first:])
+            for column, (path, options) in enumerate(leaves, first):
+                self._columns.append(_Column(path, options, ColumnQueue(column, path, page_bytes, cache_bytes)))
+            self._by_field.append(self._columns[first:])
 
     @property
     def waiting_bytes(self) -> list[int]:
-        """Leaf data that is held, by column."""
+        """Bytes of queued leaf data, by column."""
         return [column.queue.num_bytes for column in self._columns]
 
     def add(self, arrays: Iterable[pa.Array], *, held: bool) -> Iterator[ClosedPage]:
-        """The pages that these rows fill; rows are queued as this is consumed."""
-        for field, columns, array in zip(self._fields, self._of_top, arrays, strict=True):
+        """Queue rows; yields the pages that they fill. Rows are queued as this is consumed."""
+        for field, columns, array in zip(self._fields, self._by_field, arrays, strict=True):
             for column, chunk in zip(columns, leaf_chunks(field, array), strict=True):
                 yield from column.queue.add(chunk, held=held)
 
     def sum_rows(self, arrays: Iterable[pa.Array]) -> list[LeafSums]:
-        """What these rows add up to, by column."""
+        """Checksums of these rows, by column."""
         chunks = zip(self._fields, arrays, strict=True)
         return [sum_page(shred([chunk])) for field, array in chunks for chunk in leaf_chunks(field, array)]
 
     def flush(self) -> Iterator[ClosedPage]:
-        """The pages of the rows that are left."""
+        """Close the pages of all queued rows."""
         for column in self._columns:
             yield from column.queue.flush()
 
     def peek(self) -> Iterator[ClosedPage]:
-        """The same, and the rows go on waiting."""
+        """The pages that `flush` would close; the rows stay queued."""
         for column in self._columns:
             yield from column.queue.peek()
 
     def close_pages(self) -> Iterator[ClosedPage]:
-        """The same as `flush`, in a file that goes on."""
+        """As `flush`, in a file that continues."""
         return self.flush()
 
     def encode(self, page: ClosedPage) -> list[EncodedPage]:
-        """One page; more only where the format cannot hold these rows in one."""
+        """Encode a page; several only if the format cannot hold these rows in one."""
         return self._encode(page, shred(page.chunks))
 
     def flush_groups(self) -> Iterator[list[ClosedPage]]:
-        """The same, small pages of neighbouring columns together."""
+        """As `flush`, with small pages of neighbouring columns grouped."""
         group: list[ClosedPage] = []
         num_bytes = 0
         for column, bytes_max in zip(self._columns, self._small_bytes_max, strict=True):
@@ -120,7 +120,7 @@ class LeafQueues:
             yield group
 
     def encode_group(self, pages: list[ClosedPage]) -> EncodedGroup:
-        """What `flush_groups` gives. Small pages are those of the first rows of the file."""
+        """Encode a group of `flush_groups`. Small pages must hold the first rows of the file."""
         first_page = pages[0]
         if first_page.num_bytes > self._small_bytes_max[first_page.column] or len(first_page.chunks) > 1:
             return [(0, self.encode(page)) for page in pages]
@@ -139,7 +139,7 @@ class LeafQueues:
         return encoded
 
     def encode_summed(self, page: ClosedPage) -> tuple[list[EncodedPage], LeafSums]:
-        """The same, and what its rows add up to."""
+        """As `encode`, with the checksums of the rows."""
         shredded = shred(page.chunks)
         return self._encode(page, shredded), sum_page(shredded)
 
@@ -148,5 +148,5 @@ class LeafQueues:
         return encode_pages(column.path, shredded, column.options, self._version)
 
     def num_rows(self, page: ClosedPage, encoded: EncodedPage) -> int:
-        """Rows of the table in a page."""
+        """Number of table rows in a page."""
         return encoded.num_rows // self._columns[page.column].path.slots_per_row

@@ -1,4 +1,4 @@
-"""How large rows become as pages, by column: what waits for its page is counted by what others became."""
+"""Estimates of the stored size of queued rows, by column, from the sizes of earlier pages."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from lance_io.file.write.accumulate import ClosedPage
 
 
-OVERHEAD_PART: Final = 8  # incompressible rows take at most about this part more than their leaf data
-REMEMBERED_BYTES: Final = 1 << 20  # leaf data of earlier pages that counts beside that of the last: rows change
+OVERHEAD_PART: Final = 8  # incompressible rows take at most about an eighth more than their leaf data
+REMEMBERED_BYTES: Final = 1 << 20  # weight limit of earlier pages, in bytes of leaf data: recent pages predict best
 
 
 class PageSizes:
-    """Leaf data of pages, and the bytes that they took; of one file, or of all that one write makes.
+    """Leaf data and stored bytes of pages, of one file or of all files of a write.
 
-    num_columns  leaf columns of such a file
+    num_columns  number of leaf columns of these files
     """
 
     def __init__(self, num_columns: int) -> None:
@@ -26,38 +26,38 @@ class PageSizes:
         self._stored_bytes = [0] * num_columns
         self._sampled: set[int] = set()
 
-    def knows(self, column: int) -> bool:
-        """Whether any rows of a column were encoded."""
+    def has_pages(self, column: int) -> bool:
+        """Whether any rows of a column have been encoded."""
         return self._raw_bytes[column] > 0
 
     def add(self, page: ClosedPage, encoded: Sequence[EncodedPage]) -> None:
-        """Count a page that was written. Of those before it only the last count, and a sample of its column no more."""
+        """Record a written page. Limits the weight of earlier pages; the page replaces a sample of its column."""
         column = page.column
-        kept, raw = 1.0, self._raw_bytes[column]
+        weight, raw = 1.0, self._raw_bytes[column]
         if column in self._sampled:
             self._sampled.remove(column)
-            kept = 0.0
+            weight = 0.0
         elif raw > REMEMBERED_BYTES:
-            kept = REMEMBERED_BYTES / raw
-        self._raw_bytes[column] = int(raw * kept) + page.num_bytes
-        self._stored_bytes[column] = int(self._stored_bytes[column] * kept) + _num_bytes(encoded)
+            weight = REMEMBERED_BYTES / raw
+        self._raw_bytes[column] = int(raw * weight) + page.num_bytes
+        self._stored_bytes[column] = int(self._stored_bytes[column] * weight) + _num_bytes(encoded)
 
     def sample(self, page: ClosedPage, encoded: Sequence[EncodedPage]) -> None:
-        """Count rows that were encoded to see their size, until a page of their column is written."""
-        if not self.knows(page.column):
+        """Record rows that were encoded only for their size, until a page of their column is written."""
+        if not self.has_pages(page.column):
             self.add(page, encoded)
             self._sampled.add(page.column)
 
-    def estimate(self, waiting: Sequence[int]) -> int:
-        """Bytes that rows will take, of which these many bytes of leaf data wait in each column.
+    def estimate(self, queued_bytes: Sequence[int]) -> int:
+        """Estimate of the stored bytes of queued rows, from the bytes of their leaf data per column.
 
-        Columns of which nothing was encoded yet count as much as they can take.
+        A column without encoded pages counts with its upper bound.
         """
-        known = zip(waiting, self._raw_bytes, self._stored_bytes, strict=True)
-        return sum([_scale(num_bytes, raw, stored) for num_bytes, raw, stored in known])
+        totals = zip(queued_bytes, self._raw_bytes, self._stored_bytes, strict=True)
+        return sum([_scale(num_bytes, raw, stored) for num_bytes, raw, stored in totals])
 
     def estimate_all(self, num_bytes: int) -> int:
-        """The same for leaf data of all columns together."""
+        """As `estimate`, from the bytes of leaf data of all columns together."""
         return _scale(num_bytes, sum(self._raw_bytes), sum(self._stored_bytes))
 
 

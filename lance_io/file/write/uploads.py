@@ -1,7 +1,7 @@
-"""Where the bytes of a data file go: an upload for it, and one for each file beside it.
+"""Uploads of a data file and of its sidecar files.
 
-<stem>/<name>     beside the data file
-_blobs/<name>     below the table's folder, where the table manages its blobs
+<stem>/<name>     sidecar, beside the data file
+_blobs/<name>     sidecar below the table's folder, if the table manages its blobs
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 def key_beside(key: str, name: str, table: Location | None = None) -> str:
-    """The key of a file that lies beside a data file, in the folder that has its name without the ending.
+    """The key of a sidecar of a data file, in the folder named as the data file without its suffix.
 
-    table  where a name that begins with `_blobs/` counts from
+    table  folder of the table, to which names that begin with `_blobs/` are relative
     """
     if table is not None and name.startswith(f"{BLOB_FOLDER}/"):
         return table.key(name)
@@ -36,7 +36,7 @@ def key_beside(key: str, name: str, table: Location | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OpenUpload:
-    """An object to be written from beginning to end."""
+    """Request: open an upload of an object."""
 
     store: ObjectStore
     key: str
@@ -52,20 +52,20 @@ class OpenUpload:
 
 
 class Sink(Protocol):
-    """What takes the bytes of a data file and of the files beside it."""
+    """Takes the bytes of a data file and of its sidecars."""
 
     def write(self, buffers: Sequence[Any], beside: str | None = None) -> Plan[None]:
-        """Append buffers to the data file, or to the file of this name beside it."""
+        """Append buffers to the data file, or to the sidecar `beside`."""
 
     def complete(self, beside: str) -> Plan[None]:
-        """Nothing more is written to the file of this name."""
+        """Complete the sidecar `beside`."""
 
 
 class FileUploads:
-    """The uploads of one data file. Nothing of it is visible before `close`, nothing beside it before it is whole.
+    """The uploads of one data file. It is not visible before `close`, and a sidecar not before `complete`.
 
-    key    of the data file
-    table  the folder whose `_blobs/` takes payloads; None where they lie beside the data file
+    key    key of the data file
+    table  folder whose `_blobs/` takes payloads; None if they lie beside the data file
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class FileUploads:
         self._key = key
         self._table = table
         self._durability: Durability | None = durability
-        self._uploads: dict[str | None, Any] = {}  # `SyncUpload`s or `Upload`s, as the driver is
+        self._uploads: dict[str | None, Any] = {}  # `SyncUpload`s or `Upload`s, depending on the driver
         self._whole: list[str] = []
 
     def write(self, buffers: Sequence[Any], beside: str | None = None) -> Plan[None]:
@@ -85,18 +85,18 @@ class FileUploads:
 
     def complete(self, beside: str) -> Plan[None]:
         """See `Sink`."""
-        self._whole.append(self._key_of(beside))  # before it is certain: to be removed in any case
+        self._whole.append(self._key_of(beside))  # before the upload ends, so that `abort` removes it in any case
         yield Invoke(self._uploads.pop(beside).close)
 
     def close(self) -> Plan[ObjectMeta]:
-        """Make the data file visible; the files beside it are whole by then."""
+        """Make the data file visible. Its sidecars must be complete."""
         upload = self._uploads.get(None) or (yield from self._open(None))
         meta: ObjectMeta = yield Invoke(upload.close)
         self._whole.clear()
         return meta
 
     def abort(self) -> Plan[None]:
-        """Remove what was written; harmless a second time and after `close`."""
+        """Remove all written objects. Idempotent; no effect after `close`."""
         for upload in self._uploads.values():
             yield Invoke(upload.abort)
         whole, self._whole = self._whole, []
@@ -113,30 +113,30 @@ class FileUploads:
 
 
 class GatheredWrites:
-    """Writes put together to larger ones, in order and per file.
+    """Combines writes to larger ones, in order and per file.
 
-    num_bytes  from which they are worth a request of their own
+    num_bytes  size from which a write is worth a request of its own
     """
 
     def __init__(self, sink: Sink, num_bytes: int) -> None:
         self._sink = sink
-        self._enough = num_bytes
+        self._flush_bytes = num_bytes
         self._buffers: list[Any] = []
         self._num_bytes = 0
         self._beside: str | None = None
 
     def add(self, buffers: Sequence[Any], beside: str | None = None) -> Plan[None]:
-        """Append buffers."""
+        """Append buffers; writes them once there are enough."""
         if beside != self._beside:
             yield from self.flush()
             self._beside = beside
         self._buffers += buffers
         self._num_bytes += sum([memoryview(buffer).nbytes for buffer in buffers])
-        if self._num_bytes >= self._enough:
+        if self._num_bytes >= self._flush_bytes:
             yield from self.flush()
 
     def flush(self) -> Plan[None]:
-        """Write what has gathered."""
+        """Write the pending buffers."""
         if self._buffers:
             yield from self._sink.write(self._buffers, self._beside)
             self._buffers, self._num_bytes = [], 0

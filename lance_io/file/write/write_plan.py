@@ -1,7 +1,7 @@
-"""What follows from a schema for all files that are written with it: columns, their options, how batches are read.
+"""Derived state of a schema for all files written with it: columns, their options, and the ingestion of batches.
 
-A plan is made once and kept with its schema (but does not hold it: they go together), so that appending a few rows
-does not begin with looking at all fields.
+A plan is created once and cached with its schema, without keeping the schema alive, so that small appends need not
+process all fields.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _PLANS: Final[PerSchema[dict[FileVersion, FilePlan]]] = PerSchema("file plans by
 
 
 def file_plan(schema: Schema, version: FileVersion) -> FilePlan:
-    """The plan of files of this schema and version, made when it is first asked for.
+    """The plan of files of this schema and version, cached.
 
-    Raises `SchemaError` and `UnsupportedError` for schemas that such files cannot hold, `UsageError` for encoding
-    options that make no sense.
+    Raises `SchemaError` and `UnsupportedError` for schemas that such files cannot hold, `UsageError` for invalid
+    encoding options.
     """
     plans = _PLANS.get(schema)
     if plans is None:
@@ -51,14 +51,15 @@ def file_plan(schema: Schema, version: FileVersion) -> FilePlan:
 class FilePlan:
     """See `file_plan`.
 
-    of_top     columns and their options, per top-level field: leaves, in version 2.0 structs and lists, too
-    field_ids  of the columns, num_columns in number
-    small_kinds  of those whose small pages are encoded together, None for others and in version 2.0
-    blob_columns  those of blobs in version 2.0, which files mark
-    text_places       of the top-level fields that hold text
-    has_dictionaries  whether a field has a dictionary type
-    has_blobs         whether one is of a kind of blobs
-    described         the fields as files describe them: blobs of the second kind by what is in their column
+    by_field          columns and their options per top-level field: leaves, in version 2.0 also structs and lists
+    field_ids         field ids of the columns
+    num_columns       number of columns
+    small_kinds       per column: kind for encoding small pages together; None for others and in version 2.0
+    blob_columns      columns of blobs in version 2.0, which files mark
+    text_columns      indexes of the top-level fields that hold text
+    has_dictionaries  whether any field has a dictionary type
+    has_blobs         whether any field has blobs
+    described         the fields as files describe them: blobs of the second kind by the content of their column
     """
 
     def __init__(self, schema: Schema, version: FileVersion) -> None:
@@ -67,24 +68,24 @@ class FilePlan:
         self.described = tuple(_describe(field) for field in schema.fields)
         paths_of = column_paths if version == V2_0 else leaf_paths
         below = [paths_of(field) for field in schema.fields]
-        self.of_top = [[(path, column_options(path.top, path.leaf)) for path in paths] for paths in below]
+        self.by_field = [[(path, column_options(path.top, path.leaf)) for path in paths] for paths in below]
         columns = [path for paths in below for path in paths]
         self.field_ids = tuple(path.leaf.id for path in columns)
         self.num_columns = len(columns)
         self.small_kinds = [
-            None if version == V2_0 else small_kind(path, options) for paths in self.of_top for path, options in paths
+            None if version == V2_0 else small_kind(path, options) for paths in self.by_field for path, options in paths
         ]
         is_marked = version == V2_0 and schema.has_blobs
         self.blob_columns = frozenset(at for at, path in enumerate(columns) if is_marked and path.leaf.is_blob)
-        self.text_places = tuple(place for place, field in enumerate(schema.fields) if holds_text(field))
+        self.text_columns = tuple(at for at, field in enumerate(schema.fields) if holds_text(field))
         self.has_dictionaries = any("dict:" in field.logical_type for field in schema.walk())
         self.has_blobs = schema.has_blobs
         self._batches: tuple[pa.Schema, list[tuple[int, Ingest]]] | None = None
 
     def ingesters(self, batches: pa.Schema) -> list[tuple[int, Ingest]]:
-        """For batches of this schema: the column of each top-level field, and what makes it the stored array.
+        """For batches of this schema: per top-level field, its column and the function that converts it to stored form.
 
-        Raises `SchemaError` for a column that is missing or of another type.
+        Raises `SchemaError` for a missing column or another type.
         """
         known = self._batches
         if known is None or not known[0].equals(batches, check_metadata=True):
@@ -93,14 +94,17 @@ class FilePlan:
 
 
 def _ingests(fields: Sequence[Field], batches: pa.Schema) -> list[tuple[int, Ingest]]:
-    places = [_place(field, batches) for field in fields]
-    is_all = places == list(range(len(batches)))
-    given = schema_from_arrow(batches if is_all else pa.schema([batches.field(at) for at in places])).fields
+    columns = [_column_of(field, batches) for field in fields]
+    is_all = columns == list(range(len(batches)))
+    batch_fields = schema_from_arrow(batches if is_all else pa.schema([batches.field(at) for at in columns])).fields
     types = batches.types
-    return [(at, ingester(field, types[at], one)) for at, field, one in zip(places, fields, given, strict=True)]
+    return [
+        (at, ingester(field, types[at], batch_field))
+        for at, field, batch_field in zip(columns, fields, batch_fields, strict=True)
+    ]
 
 
-def _place(field: Field, batches: pa.Schema) -> int:
+def _column_of(field: Field, batches: pa.Schema) -> int:
     indices: list[int] = batches.get_all_field_indices(field.name)
     if len(indices) != 1:
         raise SchemaError(f"Cannot write batch. The batch was missing the column `{field.name}`, or has it twice")

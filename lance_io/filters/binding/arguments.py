@@ -1,4 +1,4 @@
-"""Arguments of a function call, checked against the kinds that `function_registry` gives and converted to them."""
+"""Arguments of a function call: checked against the kinds in `function_registry`, and converted to them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NULLS = {
     "json": pa.large_binary(),
     "vector": pa.list_(_FLOAT),
 }
-"""Types for null arguments, by kind; of other kinds lists."""
+"""Types for null arguments, by kind; other kinds take lists."""
 
 _SHOWN = {
     "word": "a text literal",
@@ -52,105 +52,105 @@ _SHOWN = {
 }
 
 
-def bind_cast(bound: Expr, found: pa.DataType, to: pa.DataType, lenient: bool) -> Expr:
-    """An operand converted as `cast` does it; a literal at once. Raises BindError where there is no conversion."""
-    if found == to:
+def bind_cast(bound: Expr, dtype: pa.DataType, to: pa.DataType, lenient: bool) -> Expr:
+    """An operand converted like `cast`; a literal right away. Raises BindError where there is no conversion."""
+    if dtype == to:
         return bound
     try:
         if isinstance(bound, Literal):
             return Literal(sql_cast(bound.value, to, lenient=lenient))
-        sql_cast(pa.nulls(0, found), to, lenient=False)
+        sql_cast(pa.nulls(0, dtype), to, lenient=False)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise BindError(f"cannot cast {describe(bound)} from {found} to {to}: {error}") from error
+        raise BindError(f"cannot cast {describe(bound)} from {dtype} to {to}: {error}") from error
     return SqlCast(bound, to, lenient)
 
 
 class Arguments:
-    """Converts the arguments of one function call to the kinds that it takes."""
+    """Converts the arguments of one function call to the kinds that the function takes."""
 
     def __init__(self, expr: Function, function: SqlFunction) -> None:
         self._expr = expr
         self._function = function
-        self._is_wide = False  # one operand is a 64-bit float or becomes one
+        self._is_wide = False  # whether an operand is a 64-bit float or becomes one
 
     def convert(self, operands: list[Operand]) -> list[Operand]:
         kinds = [self._function.kind(i) for i in range(len(operands))]
-        if self._expr.name == "||" and not any(is_string(found) or pt.is_null(found) for _, found in operands):
+        if self._expr.name == "||" and not any(is_string(dtype) or pt.is_null(dtype) for _, dtype in operands):
             raise BindError(f"{describe(self._expr)}: one side of || must be text, found {operands[0][1]}")
-        self._is_wide = any(pt.is_float64(found) or pt.is_decimal(found) for _, found in operands)
-        converted = [self._one(one, kind) for one, kind in zip(operands, kinds, strict=True)]
-        self._common(converted, [i for i, one in enumerate(kinds) if one == "same"])
-        texts = [i for i, one in enumerate(kinds) if one in ("text", "shown")]
+        self._is_wide = any(pt.is_float64(dtype) or pt.is_decimal(dtype) for _, dtype in operands)
+        converted = [self._convert_operand(operand, kind) for operand, kind in zip(operands, kinds, strict=True)]
+        self._common(converted, [i for i, kind in enumerate(kinds) if kind == "same"])
+        texts = [i for i, kind in enumerate(kinds) if kind in ("text", "shown")]
         if len({converted[i][1] for i in texts}) > 1:
             for i in texts:
                 converted[i] = as_type(*converted[i], pa.large_string())
         if "item" in kinds:
-            self._items(converted, kinds.index("list"), [i for i, one in enumerate(kinds) if one == "item"])
+            self._items(converted, kinds.index("list"), [i for i, kind in enumerate(kinds) if kind == "item"])
         if "lists" in kinds:
             self._lists(converted)
         return converted
 
-    def _one(self, operand: Operand, wanted: str) -> Operand:
-        bound, found = operand
+    def _convert_operand(self, operand: Operand, wanted: str) -> Operand:
+        bound, dtype = operand
         match wanted:
-            case "text" if is_string(found):
+            case "text" if is_string(dtype):
                 return operand
-            case "bytes" if is_text(found):
-                return as_type(bound, found, pa.binary()) if pt.is_fixed_size_binary(found) else operand
+            case "bytes" if is_text(dtype):
+                return as_type(bound, dtype, pa.binary()) if pt.is_fixed_size_binary(dtype) else operand
             case "shown":
-                return operand if is_string(found) else (self._cast(operand, _TEXT), _TEXT)
-            case "int" if pt.is_integer(found):
-                return as_type(bound, found, _INT)
-            case "float" if kind(found) == "number":
-                return as_type(bound, found, _FLOAT)
-            case "real" if kind(found) == "number":
-                return operand if pt.is_float32(found) else as_type(bound, found, _FLOAT)
-            case "exact" if pt.is_decimal(found):
+                return operand if is_string(dtype) else (self._cast(operand, _TEXT), _TEXT)
+            case "int" if pt.is_integer(dtype):
+                return as_type(bound, dtype, _INT)
+            case "float" if kind(dtype) == "number":
+                return as_type(bound, dtype, _FLOAT)
+            case "real" if kind(dtype) == "number":
+                return operand if pt.is_float32(dtype) else as_type(bound, dtype, _FLOAT)
+            case "exact" if pt.is_decimal(dtype):
                 return operand
-            case "exact" if kind(found) == "number":
-                return self._one(operand, "real")
-            case "reals" if kind(found) == "number":
-                return as_type(bound, found, _FLOAT if self._is_wide else pa.float32())
-            case "number" if kind(found) == "number":
+            case "exact" if kind(dtype) == "number":
+                return self._convert_operand(operand, "real")
+            case "reals" if kind(dtype) == "number":
+                return as_type(bound, dtype, _FLOAT if self._is_wide else pa.float32())
+            case "number" if kind(dtype) == "number":
                 return operand
-            case "clock" if kind(found) == "time":
+            case "clock" if kind(dtype) == "time":
                 return operand
-            case "when" | "clock" if kind(found) == "calendar":
+            case "when" | "clock" if kind(dtype) == "calendar":
                 return operand
-            case "when" | "clock" if is_string(found):
+            case "when" | "clock" if is_string(dtype):
                 return self._cast(operand, _STAMP), _STAMP
-            case "list" | "lists" if is_list(found):
-                return _list_of(operand, found.value_type)
-            case "vector" if is_list(found) and _are_numbers(found.value_type):
+            case "list" | "lists" if is_list(dtype):
+                return _list_of(operand, dtype.value_type)
+            case "vector" if is_list(dtype) and _are_numbers(dtype.value_type):
                 return _list_of(operand, _FLOAT, safe=False)
-            case "word" if isinstance(bound, Literal) and (is_string(found) or pt.is_null(found)):
+            case "word" if isinstance(bound, Literal) and (is_string(dtype) or pt.is_null(dtype)):
                 return operand
-            case "json" if pt.is_large_binary(found):
+            case "json" if pt.is_large_binary(dtype):
                 return operand
-            case "span" if isinstance(bound, Literal) and (is_string(found) or pt.is_interval(found)):
+            case "span" if isinstance(bound, Literal) and (is_string(dtype) or pt.is_interval(dtype)):
                 return operand
-            case "steps" if kind(found) == "calendar" or pt.is_interval(found):
+            case "steps" if kind(dtype) == "calendar" or pt.is_interval(dtype):
                 return operand
-            case "steps" if pt.is_integer(found):
-                return as_type(bound, found, _INT)
+            case "steps" if pt.is_integer(dtype):
+                return as_type(bound, dtype, _INT)
             case "any" | "same" | "item":
                 return operand
-        if pt.is_null(found) and wanted not in ("word", "span"):
-            return as_type(bound, found, _NULLS.get(wanted, pa.list_(pa.null())))
+        if pt.is_null(dtype) and wanted not in ("word", "span"):
+            return as_type(bound, dtype, _NULLS.get(wanted, pa.list_(pa.null())))
         raise BindError(
-            f"Function '{self._expr.name}' requires {_SHOWN.get(wanted, wanted)}, but received {found} "
+            f"Function '{self._expr.name}' requires {_SHOWN.get(wanted, wanted)}, but received {dtype} "
             f"for {describe(bound)}; a cast may help"
         )
 
     def _cast(self, operand: Operand, to: pa.DataType) -> Expr:
         return bind_cast(*operand, to, lenient=False)
 
-    def _common(self, operands: list[Operand], places: Sequence[int]) -> None:
-        if places:
-            common = fold_types([operands[i] for i in places], self._expr, exact=True)
+    def _common(self, operands: list[Operand], positions: Sequence[int]) -> None:
+        if positions:
+            common = fold_types([operands[i] for i in positions], self._expr, exact=True)
             if pt.is_null(common) and self._expr.name not in ("make_array", "make_list"):
-                common = _TEXT  # nulls of any type: those of texts have kernels; as items they take on any type
-            for i in places:
+                common = _TEXT  # kernels take null texts; null items of lists take on any type
+            for i in positions:
                 operands[i] = as_type(*operands[i], common)
 
     def _items(self, operands: list[Operand], at_list: int, at_items: list[int]) -> None:
@@ -168,13 +168,13 @@ class Arguments:
 
     def _lists(self, operands: list[Operand]) -> None:
         common: pa.DataType | None = pa.null()
-        for _, found in operands:
-            both = common_type(common, found.value_type)
-            if both is None and is_string(found.value_type) != is_string(common):  # text is read as numbers
-                both = common if is_string(found.value_type) else found.value_type
+        for _, dtype in operands:
+            both = common_type(common, dtype.value_type)
+            if both is None and is_string(dtype.value_type) != is_string(common):  # text is parsed as numbers
+                both = common if is_string(dtype.value_type) else dtype.value_type
             if both is None:
                 raise BindError(
-                    f"{describe(self._expr)}: lists of {common} and of {found.value_type} do not go together"
+                    f"{describe(self._expr)}: lists of {common} and of {dtype.value_type} do not go together"
                 )
             common = both
         for i, operand in enumerate(operands):
@@ -186,9 +186,9 @@ def _are_numbers(items: pa.DataType) -> bool:
 
 
 def _list_of(operand: Operand, items: pa.DataType, *, safe: bool = True) -> Operand:
-    bound, found = operand
-    """Lists as lists of items of a type; those of a fixed size, which hold items for nulls too, as any other."""
-    to = pa.large_list(items) if pt.is_large_list(found) else pa.list_(items)
-    if found.value_type == items and not pt.is_fixed_size_list(found):
+    """Lists with items of this type. Fixed-size lists, which hold items for nulls too, become plain lists."""
+    bound, dtype = operand
+    to = pa.large_list(items) if pt.is_large_list(dtype) else pa.list_(items)
+    if dtype.value_type == items and not pt.is_fixed_size_list(dtype):
         return operand
     return (Literal(cast(bound.value, to, safe=safe)) if isinstance(bound, Literal) else Cast(bound, to, safe)), to

@@ -1,14 +1,14 @@
 """Checks an expression tree against a schema and makes its types explicit.
 
-    columns      must exist; positions become names; dictionaries are decoded, half floats widened, those inside lists,
-                 maps and structs where an operation needs their values
+    columns      must exist; positions become names; dictionaries are decoded and half floats widened; inside lists,
+                 maps and structs only where an operation needs their values
     comparison   a literal takes the type of the column beside it, never the other way round; two columns, or a
                  computed side, are widened to a common type
     arithmetic   operands are widened; integers wrap on overflow and division by zero is an evaluation error
-    conditions   a null condition is a false one
+    conditions   null counts as false
     the whole    must be boolean
 
-Everything that does not fit is a `BindError`, before a byte of data is read.
+Any mismatch is a `BindError`, before a byte of data is read.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ PSEUDO_COLUMNS = {
     "_row_created_at_version": pa.uint64(),
     "_row_last_updated_at_version": pa.uint64(),
 }
-"""Columns that every dataset has without storing them as such."""
+"""Columns that every dataset has without storing them."""
 
 _BOOL = pa.bool_()
 _ARITHMETIC = frozenset({"add", "subtract", "multiply", "divide", "remainder", "modulo"})
@@ -68,18 +68,18 @@ _SAME_TYPE_FROM = {
     "case_when": 1,
     "if_else": 1,
 }
-"""Functions whose operands from this position on become values of one type."""
+"""Functions whose operands, from this position on, are widened to a common type."""
 
 
 def bind_filter(expr: Expr, schema: pa.Schema) -> Expr:
     """The tree of a filter with columns resolved and casts made explicit.
 
-    schema  of the dataset; the pseudo columns are added to it, where no column bears their name
-    Raises BindError for unknown columns, types that do not go together, and a result that is not boolean.
+    schema  of the dataset; pseudo columns are added unless a column has the same name
+    Raises BindError for unknown columns, incompatible types, and a result that is not boolean.
     """
-    bound, found = Binder(schema).bind(expr)
-    if found != _BOOL:
-        raise BindError(f"the filter {describe(expr)} does not return a boolean, it returns {found}")
+    bound, dtype = Binder(schema).bind(expr)
+    if dtype != _BOOL:
+        raise BindError(f"the filter {describe(expr)} does not return a boolean, it returns {dtype}")
     return bound
 
 
@@ -114,7 +114,7 @@ class Binder:
             case Call():
                 return self._call(expr, [self.bind(arg) for arg in expr.args])
             case InList() | InLiterals() | SqlCast() | Function():
-                raise AssertionError("comes from text only, which `sql_binder` binds")
+                raise AssertionError("only text has such nodes, and `sql_binder` binds text")
 
     def resolved(self, column: Column) -> Column:
         """A column by its exact name. Raises BindError if there is none."""
@@ -138,11 +138,11 @@ class Binder:
         return Column(tuple(names)), here
 
     def _boolean(self, expr: Expr, where: str) -> Expr:
-        bound, found = self.bind(expr)
-        if pt.is_null(found):
+        bound, dtype = self.bind(expr)
+        if pt.is_null(dtype):
             return Literal(pa.scalar(None, _BOOL))
-        if found != _BOOL:
-            raise BindError(f"operand {describe(expr)} of `{where}` does not return a boolean, it returns {found}")
+        if dtype != _BOOL:
+            raise BindError(f"operand {describe(expr)} of `{where}` does not return a boolean, it returns {dtype}")
         return bound
 
     def _comparison(self, expr: Comparison) -> Expr:
@@ -151,9 +151,9 @@ class Binder:
             decode(*self.bind(expr.right)),
         )
         if isinstance(right, Literal) and not isinstance(left, Literal):
-            left, right, common = _meet_literal(expr.left, left, left_type, right)
+            left, right, common = _unify_with_literal(expr.left, left, left_type, right)
         elif isinstance(left, Literal) and not isinstance(right, Literal):
-            right, left, common = _meet_literal(expr.right, right, right_type, left)
+            right, left, common = _unify_with_literal(expr.right, right, right_type, left)
         else:
             common = fold_types([(left, left_type), (right, right_type)], expr, exact=True)
             left, right = as_type(left, left_type, common)[0], as_type(right, right_type, common)[0]
@@ -165,35 +165,35 @@ class Binder:
         return Comparison(expr.op, left, right)
 
     def _is_null(self, arg: Expr, nan_is_null: bool) -> Expr:
-        if isinstance(arg, Column):  # decoding keeps nulls where they are
-            column, found = self._resolve(self.resolved(arg).path)
-            if not (nan_is_null and pt.is_floating(found)):
+        if isinstance(arg, Column):  # decoding leaves nulls unchanged
+            column, dtype = self._resolve(self.resolved(arg).path)
+            if not (nan_is_null and pt.is_floating(dtype)):
                 return IsNull(column)
-        bound, found = self.bind(arg)
-        return IsNull(bound, nan_is_null and bool(pt.is_floating(found)))
+        bound, dtype = self.bind(arg)
+        return IsNull(bound, nan_is_null and bool(pt.is_floating(dtype)))
 
     def _in(self, expr: In) -> Expr:
-        bound, found = decode(*self.bind(expr.arg))
-        if pt.is_nested(found):
-            raise BindError(f"{describe(expr)}: cannot look for values in {found}")
+        bound, dtype = decode(*self.bind(expr.arg))
+        if pt.is_nested(dtype):
+            raise BindError(f"{describe(expr)}: cannot look for values in {dtype}")
         try:
-            values = fit_values(expr.values, found)
+            values = fit_values(expr.values, dtype)
             if values is not None:
-                contained(pa.nulls(0, found), values, expr.has_null)
+                contained(pa.nulls(0, dtype), values, expr.has_null)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise BindError(f"{describe(expr)}: {error}") from error
         if values is None:
-            raise BindError(f"{describe(expr)}: cannot look for {expr.values.type} values in {found}")
+            raise BindError(f"{describe(expr)}: cannot look for {expr.values.type} values in {dtype}")
         return In(bound, with_both_zeros(values), expr.has_null)
 
     def _cast(self, arg: Expr, to: pa.DataType, safe: bool) -> Expr:
-        bound, found = self.bind(arg)
-        if pt.is_floating(found) and is_string(to):
-            raise UnsupportedError(f"cannot cast {describe(arg)} to {to}: how a float is spelled differs among readers")
+        bound, dtype = self.bind(arg)
+        if pt.is_floating(dtype) and is_string(to):
+            raise UnsupportedError(f"cannot cast {describe(arg)} to {to}: readers differ in how they write floats")
         try:
-            convert(pa.nulls(0, found), to, safe)
+            convert(pa.nulls(0, dtype), to, safe)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise BindError(f"cannot cast {describe(arg)} from {found} to {to}: {error}") from error
+            raise BindError(f"cannot cast {describe(arg)} from {dtype} to {to}: {error}") from error
         return Cast(bound, to, safe)
 
     def _call(self, expr: Call, operands: list[tuple[Expr, pa.DataType]]) -> tuple[Expr, pa.DataType]:
@@ -201,15 +201,15 @@ class Binder:
         operands = [decode(*operand) for operand in operands]
         if function in _ARITHMETIC:
             operands = _arithmetic(operands)
-            if function == "divide" and not any(pt.is_floating(found) for _, found in operands):
-                function = "divide_checked"  # the smallest integer divided by -1 is an error, as division by zero is
+            if function == "divide" and not any(pt.is_floating(dtype) for _, dtype in operands):
+                function = "divide_checked"  # the smallest integer divided by -1 is an error, like division by zero
         elif function == "power":
-            operands = [as_type(bound, found, pa.float64()) for bound, found in operands]
+            operands = [as_type(bound, dtype, pa.float64()) for bound, dtype in operands]
         elif function in _SAME_TYPE_FROM:
             head = _SAME_TYPE_FROM[function]
             tail = _adapt(operands[head:])
             common = fold_types(tail, expr, exact=False)
-            operands = operands[:head] + [as_type(bound, found, common) for bound, found in tail]
+            operands = operands[:head] + [as_type(bound, dtype, common) for bound, dtype in tail]
         if function == "if_else" and operands:
             condition = self._boolean(expr.args[0], "if_else")
             operands[0] = Call("coalesce", (condition, Literal(pa.scalar(False)))), _BOOL
@@ -217,22 +217,22 @@ class Binder:
         return bound_call, self._result_type(bound_call, expr, operands)
 
     def _result_type(self, call: Call, source: Expr, operands: Sequence[tuple[Expr, pa.DataType]]) -> pa.DataType:
-        """What a function returns, learnt by calling it on no rows."""
-        return _learnt_type(call, source, operands)
+        """The type of a function's result, found by calling it on no rows."""
+        return _type_on_no_rows(call, source, operands)
 
 
 def _decode_column(column: Column, stored: pa.DataType) -> tuple[Expr, pa.DataType]:
-    """A column as values that kernels take: dictionaries decoded, half floats widened, extensions unwrapped."""
+    """A column with values that kernels take: dictionaries decoded, half floats widened, extensions unwrapped."""
     if isinstance(stored, pa.BaseExtensionType):
-        bound, found = _decode_column(column, stored.storage_type)
-        return (Cast(column, found), found) if isinstance(bound, Column) else (bound, found)
+        bound, dtype = _decode_column(column, stored.storage_type)
+        return (Cast(column, dtype), dtype) if isinstance(bound, Column) else (bound, dtype)
     if pt.is_dictionary(stored):
         return _widen(Cast(column, stored.value_type), stored.value_type)
     return _widen(column, stored)
 
 
 def _widen(bound: Expr, stored: pa.DataType) -> tuple[Expr, pa.DataType]:
-    """Values of a type without kernels as values of one that has them."""
+    """Values of a type without kernels, cast to a type that has them."""
     wide = _wide(stored)
     return (bound, stored) if wide == stored else (Cast(bound, wide), wide)
 
@@ -245,13 +245,13 @@ def _wide(t: pa.DataType) -> pa.DataType:
     return pa.large_binary() if pt.is_binary_view(t) else t
 
 
-def decode(bound: Expr, found: pa.DataType) -> tuple[Expr, pa.DataType]:
-    """An operand with the dictionaries decoded and the half floats widened that its values hold or were taken from.
+def decode(bound: Expr, dtype: pa.DataType) -> tuple[Expr, pa.DataType]:
+    """An operand with dictionaries decoded and half floats widened, also inside lists, maps and structs.
 
-    `_decode_column` leaves those inside a column alone: items, fields and whole lists that are computed keep their
-    types.
+    `_decode_column` leaves those inside a column alone: items, fields and whole lists keep their types until an
+    operation needs their values.
     """
-    return as_type(bound, found, _without_codes(found))
+    return as_type(bound, dtype, _without_codes(dtype))
 
 
 def _without_codes(t: pa.DataType) -> pa.DataType:
@@ -261,36 +261,38 @@ def _without_codes(t: pa.DataType) -> pa.DataType:
     return with_inner(wide, _without_codes) if pt.is_nested(wide) else wide
 
 
-def _meet_literal(source: Expr, bound: Expr, found: pa.DataType, literal: Literal) -> tuple[Expr, Expr, pa.DataType]:
-    """The two sides of a comparison with a literal: fitted to the other side if possible, else both widened.
+def _unify_with_literal(
+    source: Expr, bound: Expr, dtype: pa.DataType, literal: Literal
+) -> tuple[Expr, Expr, pa.DataType]:
+    """The two sides of a comparison with a literal: the literal fitted to the other side, or else both widened.
 
-    source, bound, found  the other side before and after binding, and its type
+    source, bound, dtype  the other side before and after binding, and its type
     """
-    fitted = fit_literal(literal.value, found)
+    fitted = fit_literal(literal.value, dtype)
     if fitted is not None:
-        return bound, Literal(fitted), found
+        return bound, Literal(fitted), dtype
     of_literal = literal.value.type
-    strict = kind(found) == "number" and not pt.is_decimal(of_literal)
-    common = common_type(found, of_literal, exact=True)
+    strict = kind(dtype) == "number" and not pt.is_decimal(of_literal)
+    common = common_type(dtype, of_literal, exact=True)
     if common is None or (strict and isinstance(source, Column)):
         raise BindError(
-            f"Received literal {describe(literal)} and could not convert to literal of type {found} "
+            f"Received literal {describe(literal)} and could not convert to literal of type {dtype} "
             f"to compare it with {describe(source)}"
         )
-    return as_type(bound, found, common)[0], as_type(literal, of_literal, common)[0], common
+    return as_type(bound, dtype, common)[0], as_type(literal, of_literal, common)[0], common
 
 
 def _adapt(operands: Sequence[tuple[Expr, pa.DataType]]) -> list[tuple[Expr, pa.DataType]]:
-    """Operands with adaptable literals narrowed, where they stand beside something of another type."""
-    if len({found for _, found in operands}) == 1:
+    """Operands with adaptable literals narrowed where another operand has another type."""
+    if len({dtype for _, dtype in operands}) == 1:
         return list(operands)
-    others = [found for bound, found in operands if not isinstance(bound, Literal)]
+    others = [dtype for bound, dtype in operands if not isinstance(bound, Literal)]
     adapted: list[tuple[Expr, pa.DataType]] = []
-    for bound, found in operands:
+    for bound, dtype in operands:
         if isinstance(bound, Literal) and bound.adaptable:
             bound = Literal(_beside(bound.value, others), adaptable=True)
-            found = bound.value.type
-        adapted.append((bound, found))
+            dtype = bound.value.type
+        adapted.append((bound, dtype))
     return adapted
 
 
@@ -302,42 +304,43 @@ def _beside(value: pa.Scalar, others: Sequence[pa.DataType]) -> pa.Scalar:
 
 
 def _arithmetic(operands: Sequence[tuple[Expr, pa.DataType]]) -> list[tuple[Expr, pa.DataType]]:
-    """Operands of one numeric type; what is not numeric, or decimal on both sides, is left to the kernel."""
+    """Operands widened to one numeric type; other operands, and two decimals, are left to the kernel."""
     adapted = _adapt(operands)
-    types = [found for _, found in adapted]
-    if not all(kind(found) == "number" or pt.is_null(found) for found in types):
+    types = [dtype for _, dtype in adapted]
+    if not all(kind(dtype) == "number" or pt.is_null(dtype) for dtype in types):
         return adapted
-    if any(pt.is_decimal(found) for found in types) and not any(pt.is_floating(found) for found in types):
+    if any(pt.is_decimal(dtype) for dtype in types) and not any(pt.is_floating(dtype) for dtype in types):
         return [
-            as_type(bound, found, found if pt.is_null(found) else _decimal_operand(bound, found))
-            for bound, found in adapted
+            as_type(bound, dtype, dtype if pt.is_null(dtype) else _decimal_operand(bound, dtype))
+            for bound, dtype in adapted
         ]
     common = types[0]
-    for found in types[1:]:
-        common = common_type(common, found) or common
-    return [as_type(bound, found, common) for bound, found in adapted]
+    for dtype in types[1:]:
+        common = common_type(common, dtype) or common
+    return [as_type(bound, dtype, common) for bound, dtype in adapted]
 
 
-def _decimal_operand(bound: Expr, found: pa.DataType) -> pa.DataType:
-    """The narrowest decimal type of an integer operand, so that the digits of the result do not run out."""
-    if isinstance(bound, Literal) and bound.value.is_valid and pt.is_integer(found):
+def _decimal_operand(bound: Expr, dtype: pa.DataType) -> pa.DataType:
+    """The narrowest decimal type for an integer operand, which leaves the result the most digits."""
+    if isinstance(bound, Literal) and bound.value.is_valid and pt.is_integer(dtype):
         return pa.decimal128(max(len(str(abs(bound.value.as_py()))), 1), 0)
-    return decimal_of(found)
+    return decimal_of(dtype)
 
 
 def fold_types(operands: Sequence[tuple[Expr, pa.DataType]], source: Expr, *, exact: bool) -> pa.DataType:
+    """The common type of all operands. Raises BindError if they have none."""
     common: pa.DataType = pa.null()
-    for _, found in operands:
-        both = common_type(common, found, exact=exact)
+    for _, dtype in operands:
+        both = common_type(common, dtype, exact=exact)
         if both is None:
-            raise BindError(f"{describe(source)} mixes {common} and {found}; cast one of them")
+            raise BindError(f"{describe(source)} mixes {common} and {dtype}; cast one of them")
         common = both
     return common
 
 
-def as_type(bound: Expr, found: pa.DataType, to: pa.DataType) -> tuple[Expr, pa.DataType]:
-    """An operand widened: literals converted at once, everything else by a cast node."""
-    if found == to:
+def as_type(bound: Expr, dtype: pa.DataType, to: pa.DataType) -> tuple[Expr, pa.DataType]:
+    """An operand widened: a literal is converted right away, anything else by a cast node."""
+    if dtype == to:
         return bound, to
     safe = not pt.is_floating(to)  # a large integer becomes the nearest float
     if isinstance(bound, Literal):
@@ -346,11 +349,11 @@ def as_type(bound: Expr, found: pa.DataType, to: pa.DataType) -> tuple[Expr, pa.
     return Cast(bound, to, safe), to
 
 
-def _learnt_type(call: Call, source: Expr, operands: Sequence[tuple[Expr, pa.DataType]]) -> pa.DataType:
-    """What a function returns, learnt by calling it on no rows."""
-    samples = [bound.value if isinstance(bound, Literal) else pa.nulls(0, found) for bound, found in operands]
+def _type_on_no_rows(call: Call, source: Expr, operands: Sequence[tuple[Expr, pa.DataType]]) -> pa.DataType:
+    """The type of a function's result, found by calling it on no rows."""
+    samples = [bound.value if isinstance(bound, Literal) else pa.nulls(0, dtype) for bound, dtype in operands]
     try:
         return pc.call_function(call.function, samples, call.options).type
     except (pa.ArrowException, TypeError, ValueError) as error:
-        types = ", ".join(str(found) for _, found in operands)
+        types = ", ".join(str(dtype) for _, dtype in operands)
         raise BindError(f"{describe(source)}: {call.function} does not take ({types}): {error}") from error

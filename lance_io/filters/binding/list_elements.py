@@ -1,7 +1,7 @@
 """Which elements of lists an expression reads: `l[18]` needs one item of a list, not all of them.
 
-`elements` finds, of each column, the numbers of the items that are read, or None where all of the column is; with
-`at_places` the expression reads lists that hold just these items.
+`elements` finds the numbers of the items that are read of each column, or None where all of the column is read.
+`with_item_numbers` makes the expression read lists of just these items.
 """
 
 from __future__ import annotations
@@ -40,28 +40,29 @@ NUMBER_MAX: Final = (1 << 63) - 1
 
 
 def elements(expr: Expr) -> dict[tuple[str, ...], set[int] | None]:
-    """By path of the columns that an expression reads: the elements that it reads, counted from 1 on as in SQL; None
-    for a column of which it reads more.
+    """The list elements that an expression reads, by column path; None for a column of which it reads more.
+
+    Elements are counted from 1, as in SQL.
     """
-    found: dict[tuple[str, ...], set[int] | None] = {}
+    result: dict[tuple[str, ...], set[int] | None] = {}
     pending = [expr]
     while pending:
         node = pending.pop()
         element = _element(node)
         if element is not None:
             path, number = element
-            numbers = found.setdefault(path, set())
+            numbers = result.setdefault(path, set())
             if numbers is not None:
                 numbers.add(number)
             continue
         if isinstance(node, Column):
-            found[_names(node)] = None
+            result[_names(node)] = None
         pending.extend(children(node))
-    return found
+    return result
 
 
 def _element(node: Expr) -> tuple[tuple[str, ...], int] | None:
-    """The path of a list, and which of its elements a node is; those counted from the end are none."""
+    """The list path and element number that a node reads; None for other nodes and elements counted from the end."""
     if not isinstance(node, Function) or node.name not in ELEMENT_NAMES or len(node.args) != 2:
         return None
     column, index = node.args
@@ -75,16 +76,16 @@ def _names(column: Column) -> tuple[str, ...]:
     return tuple(str(part) for part in column.path)
 
 
-def at_places(expr: Expr, places: Mapping[tuple[str, ...], Mapping[int, int]]) -> Expr:
-    """The same expression over lists that hold other items: by path and number of an element, its number there."""
+def with_item_numbers(expr: Expr, numbers: Mapping[tuple[str, ...], Mapping[int, int]]) -> Expr:
+    """The same expression over lists with other items; `numbers` maps path and element number to the new number."""
     element = _element(expr)
-    if element is not None and element[0] in places:
+    if element is not None and element[0] in numbers:
         assert isinstance(expr, Function), "an element"
         path, number = element
-        return replace(expr, args=(expr.args[0], Literal(pa.scalar(places[path][number], pa.int64()))))
+        return replace(expr, args=(expr.args[0], Literal(pa.scalar(numbers[path][number], pa.int64()))))
 
     def of(child: Expr) -> Expr:
-        return at_places(child, places)
+        return with_item_numbers(child, numbers)
 
     match expr:
         case Comparison():

@@ -1,8 +1,8 @@
-"""Whether the values of a bound expression may be null, as far as that is seen without looking at rows.
+"""Whether the values of a bound expression may be null, decided without looking at rows.
 
-It follows pylance's planner, so that columns computed here have the same field there: an operator has nulls if one of
-its operands may be null; most functions say that they may give null whatever they get. What the planner leaves out
-(`n is null` over a column without nulls, and what hangs on it) is left out when text is bound, by the same answers.
+The rules are those of pylance's planner, so that a computed column has the same field there. An operator may be null if
+an operand may be null; most functions may return null for any arguments. The planner also drops needless tests (`n is
+null` over a column without nulls); the binder does the same, by these rules.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def may_be_null(expression: Expr, schema: pa.Schema) -> bool:
 
 def _function_may_be_null(name: str, args: tuple[Expr, ...], schema: pa.Schema) -> bool:
     if name in _FIRST_VALID:
-        if any(_is_condition(arg, schema) for arg in args):  # the planner makes them `(a is not null and a) or ...`
+        if any(_is_condition(arg, schema) for arg in args):  # the planner rewrites: `(a is not null and a) or ...`
             return may_be_null(args[0], schema)
         return all(may_be_null(arg, schema) for arg in args)
     if name == "nvl2":
@@ -101,15 +101,15 @@ def _column_may_be_null(path: tuple[str | int, ...], schema: pa.Schema) -> bool:
 
 def _fields_of(path: tuple[str | int, ...], schema: pa.Schema) -> list[pa.Field]:
     """The fields from the top down; none where the schema has no such column."""
-    found: list[pa.Field] = []
+    fields: list[pa.Field] = []
     inside: pa.Schema | pa.DataType = schema
     for part in path:
         if not isinstance(inside, pa.Schema) and not pa.types.is_struct(inside):
             return []
-        place = part if isinstance(part, int) else inside.get_field_index(part)
-        if place < 0:
+        index = part if isinstance(part, int) else inside.get_field_index(part)
+        if index < 0:
             return []
-        found.append(inside.field(place))
-        dtype = found[-1].type
+        fields.append(inside.field(index))
+        dtype = fields[-1].type
         inside = dtype.storage_type if isinstance(dtype, pa.BaseExtensionType) else dtype
-    return found
+    return fields

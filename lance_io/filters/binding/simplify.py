@@ -1,12 +1,12 @@
-"""What conditions come to before any row is looked at, by the rules that pylance's planner has.
+"""Simplifies conditions before any row is computed, by the rules of pylance's planner.
 
 fold                literals in place of expressions of literals
 false and x         false; `true or x` is true
-a or (a and x)      a; `a and (a or x)` too, whatever stands between
+a or (a and x)      a; `a and (a or x)` too, also with other conditions between
 a = true            a; `a = false` is `not a`
-a = 1 or a = 2 ...  a in (1, 2, ...), from five of them on
+a = 1 or a = 2 ...  a in (1, 2, ...), from five comparisons on
 
-What is left out is not computed, so that it cannot fail either.
+Dropped conditions are not computed, so they cannot fail either.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MIRRORED: Final[dict[CompareOp, CompareOp]] = {"=": "=", "!=": "!=", "<": ">", 
 
 
 def fold(bound: Expr) -> Expr:
-    """A literal in place of an expression of literals; what cannot be computed is left to fail with the rows."""
+    """A literal in place of an expression of literals. One that fails stays, to fail when rows are computed."""
     if not all(isinstance(child, Literal) for child in children(bound)):
         return bound
     try:
@@ -53,7 +53,7 @@ def fold(bound: Expr) -> Expr:
 
 
 def simplify(bound: And | Or) -> Expr:
-    """Conditions without those that do not matter (see the module's table)."""
+    """Conditions without needless ones (see the module's table)."""
     decisive = isinstance(bound, Or)
     for arg in bound.args:
         if isinstance(arg, Literal) and arg.value.is_valid and arg.value.as_py() is decisive:
@@ -65,26 +65,26 @@ def simplify(bound: And | Or) -> Expr:
 
 
 def _gather(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Alternatives with one list in place of many comparisons of a column with literals."""
-    places: dict[tuple[Column, pa.DataType], list[int]] = {}
+    """Alternatives with one IN in place of many comparisons of a column with literals."""
+    positions: dict[tuple[Column, pa.DataType], list[int]] = {}
     values: dict[int, pa.Scalar] = {}
-    for place, arg in enumerate(map(_mirrored, args)):
+    for position, arg in enumerate(map(_mirrored, args)):
         match arg:
             case Comparison("=", Column() as column, Literal(value)) if value.is_valid and not is_nested(value.type):
-                places.setdefault((column, value.type), []).append(place)
-                values[place] = value
+                positions.setdefault((column, value.type), []).append(position)
+                values[position] = value
     changed = dict(enumerate(args))
-    for (column, dtype), found in places.items():
-        if len(found) >= _GATHERED_MIN:
-            wanted = with_both_zeros(from_scalars([values[place] for place in found], dtype))
-            changed[found[0]] = In(column, wanted, has_null=False)
-            for place in found[1:]:
-                del changed[place]
+    for (column, dtype), equalities in positions.items():
+        if len(equalities) >= _GATHERED_MIN:
+            wanted = with_both_zeros(from_scalars([values[position] for position in equalities], dtype))
+            changed[equalities[0]] = In(column, wanted, has_null=False)
+            for position in equalities[1:]:
+                del changed[position]
     return tuple(changed.values())
 
 
 def without_truth(bound: Expr) -> Expr:
-    """A condition in place of its comparison with true or false."""
+    """`a` in place of `a = true`, `not a` in place of `a = false`."""
     mirrored = _mirrored(bound)
     if not (isinstance(mirrored, Comparison) and mirrored.op in ("=", "!=") and isinstance(mirrored.right, Literal)):
         return bound
@@ -95,11 +95,11 @@ def without_truth(bound: Expr) -> Expr:
 
 
 def _absorb(bound: And | Or) -> tuple[Expr, ...]:
-    """The conditions but those of the other kind that name one of them."""
+    """The conditions without those of the other kind that contain one of them."""
     other = And if isinstance(bound, Or) else Or
     if not any(isinstance(arg, other) for arg in bound.args):
         return bound.args
-    alone: dict[str, list[Expr]] = {}  # by their text, as many of them would be compared one by one
+    alone: dict[str, list[Expr]] = {}  # by text, to avoid comparing every pair
     for arg in bound.args:
         if not isinstance(arg, other) and _is_stable(arg):
             alone.setdefault(describe(_mirrored(arg)), []).append(_mirrored(arg))
@@ -122,6 +122,6 @@ def _mirrored(condition: Expr) -> Expr:
 
 
 def _is_stable(expr: Expr) -> bool:
-    """Whether it gives the same twice: a function without arguments may draw."""
+    """Whether computing it twice gives the same value: functions without arguments may be random."""
     is_drawn = isinstance(expr, Call | Function) and not expr.args
     return not is_drawn and all(map(_is_stable, children(expr)))

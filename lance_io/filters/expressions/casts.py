@@ -1,7 +1,7 @@
-"""Casts as SQL text writes them: conversions that are looser than Arrow's, and what a text says as an interval.
+"""Casts of SQL text, which accept more than Arrow's, and the parser of intervals.
 
-`cast` fails on a value that does not fit (`pyarrow.ArrowInvalid`), `try_cast` makes it null. Fractions are cut by
-casts to integers and rounded, halves away from zero, by casts to decimals.
+`cast` fails on a value that does not fit (`pyarrow.ArrowInvalid`), `try_cast` makes it null. Casts to integers cut
+fractions; casts to decimals round them, halves away from zero.
 """
 
 from __future__ import annotations
@@ -60,29 +60,29 @@ _INTERVAL_PART: Final = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-z]+)", re.IGN
 
 
 def sql_cast(value: Value, to: pa.DataType, *, lenient: bool) -> Value:
-    """A value converted as `cast` does, or as `try_cast` does when `lenient`.
+    """A value converted like `cast`, or like `try_cast` when `lenient`.
 
-    Raises pa.ArrowInvalid for a value that does not fit (unless lenient), pa.ArrowNotImplementedError for types
-    between which there is no conversion.
+    Raises pa.ArrowInvalid for a value that does not fit (unless lenient), pa.ArrowNotImplementedError if there is no
+    conversion between the types.
     """
     if isinstance(value, pa.Scalar):
         return sql_cast(pa.repeat(value, 1), to, lenient=lenient)[0]
-    return _convert_what_fits(_without_misfits(value, to), to) if lenient else _convert(value, to)
+    return _convert_or_null(_null_likely_misfits(value, to), to) if lenient else _convert(value, to)
 
 
-def _convert_what_fits(value: pa.Array, to: pa.DataType) -> pa.Array:
-    """Convert, halving the array around values that do not fit until they stand alone; those become null."""
+def _convert_or_null(value: pa.Array, to: pa.DataType) -> pa.Array:
+    """Convert; values that do not fit become null, found by halving the array until each stands alone."""
     try:
         return _convert(value, to)
     except pa.ArrowInvalid:
         if len(value) <= 1:
             return pa.nulls(len(value), to)
         half = len(value) // 2
-        return pa.concat_arrays([_convert_what_fits(value[:half], to), _convert_what_fits(value[half:], to)])
+        return pa.concat_arrays([_convert_or_null(value[:half], to), _convert_or_null(value[half:], to)])
 
 
-def _without_misfits(value: pa.Array, to: pa.DataType) -> pa.Array:
-    """The values without most of those that cannot be converted: finding them one by one would take long."""
+def _null_likely_misfits(value: pa.Array, to: pa.DataType) -> pa.Array:
+    """The values with nulls for most that cannot be converted: finding each by halving would be slow."""
     source = value.type
     if is_string(source) and (pt.is_integer(to) or pt.is_floating(to) or pt.is_decimal(to)):
         fits = pc.match_substring_regex(value, _INTEGER if pt.is_integer(to) else _NUMBER)
@@ -132,7 +132,7 @@ def _to_integer(value: pa.Array, to: pa.DataType) -> pa.Array:
     if pt.is_floating(source):
         whole = pc.trunc(value)
         low, high = _integer_range(to)
-        # the largest integer need not be a float: compare with the power of two above it
+        # A float may not represent the largest integer: compare with the power of two above it.
         fits = pc.and_(pc.greater_equal(whole, float(low)), pc.less(whole, float(high + 1)))
         if pc.all(fits).as_py() is False:
             wrong = value[pc.index(fits, False).as_py()].as_py()
@@ -168,11 +168,11 @@ def _to_string(value: pa.Array, to: pa.DataType) -> pa.Array:
         return _spell_distinct(value, lambda number: f"{number:f}").cast(to)
     if pt.is_duration(source):
         distinct = value.dictionary_encode()
-        shown = [_show_span(one, source.unit) for one in distinct.dictionary.cast(pa.int64()).to_pylist()]
+        shown = [_show_span(ticks, source.unit) for ticks in distinct.dictionary.cast(pa.int64()).to_pylist()]
         return pa.array(shown, to).take(distinct.indices)
     if pt.is_date64(source):
         return _to_string(value.cast(pa.timestamp("s")), to)
-    if pt.is_timestamp(source):  # fractions come with the seconds, in all digits of the unit
+    if pt.is_timestamp(source):  # `%S` includes the fraction, in all digits of the unit
         text = _in_threes(pc.strftime(value, "%Y-%m-%dT%H:%M:%S"))
         if source.tz:
             zone = pc.replace_substring_regex(pc.strftime(value, "%Ez"), r"^\+00:00$", "Z")
@@ -183,7 +183,7 @@ def _to_string(value: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def positional(floats: pa.Array) -> pa.Array:
-    """Floats as text with all their digits before and behind the point, and neither where there are none."""
+    """Floats as text without an exponent, with all their digits and no trailing point."""
     kind = floats.type.to_pandas_dtype()
 
     def spelled(number: float) -> str:
@@ -196,11 +196,11 @@ def positional(floats: pa.Array) -> pa.Array:
 
 def _spell_distinct(numbers: pa.Array, spelled: Callable[[Any], str]) -> pa.Array:
     distinct = numbers.dictionary_encode()
-    return pa.array([spelled(one) for one in distinct.dictionary.to_pylist()], pa.string()).take(distinct.indices)
+    return pa.array([spelled(number) for number in distinct.dictionary.to_pylist()], pa.string()).take(distinct.indices)
 
 
 def _in_threes(text: pa.Array) -> pa.Array:
-    """Times whose fractions have no digits, three, six or nine: as many as they need."""
+    """Times with fractions of zero, three, six or nine digits, as few as suffice."""
     text = pc.replace_substring_regex(text, r"\.0+$", "")
     text = pc.replace_substring_regex(text, r"(\.[0-9]{3})(000|000000)$", r"\1")
     return pc.replace_substring_regex(text, r"(\.[0-9]{6})000$", r"\1")
@@ -222,12 +222,12 @@ def _list_to_string(value: pa.Array, to: pa.DataType) -> pa.Array:
     shown = _convert(pc.list_flatten(value), pa.string()).to_pylist()
     lengths = pc.fill_null(pc.list_value_length(value), 0).to_pylist()
     ends = np.cumsum(lengths).tolist()
-    rows = [", ".join(one or "" for one in shown[end - n : end]) for n, end in zip(lengths, ends, strict=True)]
+    rows = [", ".join(item or "" for item in shown[end - n : end]) for n, end in zip(lengths, ends, strict=True)]
     return pc.if_else(value.is_valid(), pa.array([f"[{row}]" for row in rows], to), pa.scalar(None, to))
 
 
 def _spell(number: float, t: pa.DataType) -> str:
-    """A float in the fewest digits that tell it apart; from 1e16 and below 1e-5 with an exponent."""
+    """A float in the fewest digits that round-trip; from 1e16 on and below 1e-5 with an exponent."""
     if number != number:
         return "NaN"
     if number in (float("inf"), -float("inf")):
@@ -252,14 +252,14 @@ def _from_string(value: pa.Array, to: pa.DataType) -> pa.Array:
     if pt.is_integer(to):
         value = pc.replace_substring_regex(value, r"^\+", "")
     elif pt.is_date(to):
-        found = _plain_dates(value, to)
-        if found is not None:
-            return found
-        for _ in range(2):  # month and day in one digit each: matches may not overlap
+        dates = _plain_dates(value, to)
+        if dates is not None:
+            return dates
+        for _ in range(2):  # twice, for a month and a day of one digit: matches may not overlap
             value = pc.replace_substring_regex(value, r"-([0-9])(-|$)", r"-0\1\2")
         value = pc.replace_substring_regex(value, r"^([0-9]{4}-[0-9]{2}-[0-9]{2})[T ][0-9:.]+$", r"\1")
         zoned = pc.match_substring_regex(value, _ZONED)
-        if pc.any(zoned).as_py():  # the day of that moment in UTC
+        if pc.any(zoned).as_py():  # the day of the moment in UTC
             nothing = pa.scalar(None, value.type)
             moments = _to_timestamp(pc.if_else(zoned, value, nothing), pa.timestamp("us"))
             return pc.coalesce(moments.cast(to, safe=False), pc.cast(pc.if_else(zoned, nothing, value), to))
@@ -275,16 +275,16 @@ def _from_string(value: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def _plain_dates(value: pa.Array, to: pa.DataType) -> pa.Array | None:
-    """Dates of texts as Arrow reads them, where all are dates, or all are times; None for others."""
+    """Dates of texts by Arrow's parser if all are dates, or all are timestamps; else None."""
     for form in (to, pa.timestamp("us")):
-        found = _read_by_arrow(value, form)
-        if found is not None:
-            return found.cast(to, safe=False)
+        moments = _read_by_arrow(value, form)
+        if moments is not None:
+            return moments.cast(to, safe=False)
     return None
 
 
 def _read_by_arrow(value: pa.Array, form: pa.DataType) -> pa.Array | None:
-    """Texts as Arrow reads them; None where it does not. The first few are tried alone: to fail costs it much."""
+    """Texts by Arrow's parser; None if it fails. The first few are tried alone: failing on a long column is slow."""
     try:
         pc.cast(value[:_FEW_TEXTS], form)
         return pc.cast(value, form)
@@ -293,7 +293,7 @@ def _read_by_arrow(value: pa.Array, form: pa.DataType) -> pa.Array | None:
 
 
 def _text_to_decimal(value: pa.Array, to: pa.DataType) -> pa.Array:
-    """Digits below the scale are rounded: Arrow would refuse them."""
+    """Texts as decimals. Digits below the scale are rounded; Arrow refuses them."""
     digits = pc.max(pc.utf8_length(pc.replace_substring_regex(value, r"(?i)^[^.]*\.?([0-9]*).*$", r"\1"))).as_py() or 0
     if digits <= to.scale:
         return pc.cast(value, to)
@@ -301,7 +301,7 @@ def _text_to_decimal(value: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def _to_timestamp(value: pa.Array, to: pa.DataType) -> pa.Array:
-    """ISO 8601 texts, with or without a zone; without one they are times on the clocks of `to`, or UTC.
+    """ISO 8601 texts, with or without a zone. Without one they are local times in the zone of `to`, or UTC.
 
     Digits below the unit are dropped.
     """
@@ -321,16 +321,16 @@ def _to_timestamp(value: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def parse_interval(text: str) -> pa.MonthDayNano:
-    """The span that a text such as `1 hour 30 minutes` means. Raises pa.ArrowInvalid for other text."""
+    """The interval of a text such as `1 hour 30 minutes`. Raises pa.ArrowInvalid for other text."""
     wrong = pa.ArrowInvalid(f"Invalid input syntax for type interval: {text[:100]!r}")
     months = days = nanoseconds = at = 0
     while at < len(text.rstrip()):
-        found = _INTERVAL_PART.match(text, at)
-        if found is None or len(found[1]) > 18:
+        match = _INTERVAL_PART.match(text, at)
+        if match is None or len(match[1]) > 18:
             raise wrong
-        at, word = found.end(), found[2].lower()
+        at, word = match.end(), match[2].lower()
         unit = _SHORT_UNITS.get(word) or _SHORT_UNITS.get(word.removesuffix("s"), word.removesuffix("s"))
-        number = float(found[1]) if "." in found[1] else int(found[1])
+        number = float(match[1]) if "." in match[1] else int(match[1])
         if unit in _NANOSECONDS_OF:
             nanoseconds += int(number * _NANOSECONDS_OF[unit])
         elif unit in _DAYS_OF:

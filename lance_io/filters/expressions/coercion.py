@@ -1,14 +1,14 @@
-"""Which types go together in a filter: common types for two operands, and literals fitted to a column.
+"""Common types for two operands of a filter, and literals fitted to a column.
 
-    kind       types                                    meets
+    kind       types                                    combines with
     bool       bool                                     bool
     number     integers, floats, decimals               number
     text       strings and binaries of every layout     text
-    calendar   dates and timestamps                     calendar; without a zone a timestamp is a time on the clocks
-                                                        of the other's zone, a date begins at midnight in UTC
+    calendar   dates and timestamps                     calendar; a timestamp without a zone is a local time in the
+                                                        other's zone, a date begins at midnight in UTC
     time, duration                                      their own kind
 
-A null literal goes with everything.
+A null literal combines with every type.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _UNITS = ("s", "ms", "us", "ns")  # coarse to fine
 
 
 def common_type(left: pa.DataType, right: pa.DataType, *, exact: bool = False) -> pa.DataType | None:
-    """The type to which two operands are widened, or None if they do not go together.
+    """The type to which two operands are widened, or None if their types do not combine.
 
-    exact  for comparisons: unsigned 64-bit meets a signed integer as decimal; else as int64
+    exact  for comparisons: unsigned 64-bit and a signed integer become decimals; else int64
     """
     if left == right or pt.is_null(right):
         return left
@@ -98,10 +98,10 @@ def _common_calendar(left: pa.DataType, right: pa.DataType) -> pa.DataType:
 
 
 def cast(value: Value, to: pa.DataType, *, safe: bool = True) -> Value:
-    """As Arrow casts, but for two things. Timestamps without a zone become times on the clocks of the zone they are
-    given; and null lists of a fixed size, which hold items, become empty ones as other null lists are.
+    """Arrow's cast, with two exceptions.
 
-    Raises pa.ArrowInvalid, also for times that a zone's clocks show twice or never.
+    Timestamps without a zone become local times of the target's zone. Null lists of a fixed size, which hold items,
+    become empty like other null lists. Raises pa.ArrowInvalid, also for local times that occur twice or never.
     """
     if pt.is_timestamp(to) and to.tz and pt.is_timestamp(value.type) and not value.type.tz:
         return pc.assume_timezone(pc.cast(value, pa.timestamp(to.unit), safe=safe), to.tz)
@@ -115,7 +115,7 @@ def cast(value: Value, to: pa.DataType, *, safe: bool = True) -> Value:
 
 
 def fit_literal(value: pa.Scalar, to: pa.DataType) -> pa.Scalar | None:
-    """A literal as a value of a column's type; None if that would change it.
+    """A literal as a value of a column's type; None if the cast would change it.
 
     Digits that a float cannot hold are rounded, as for every float literal; everything else must be exact.
     """
@@ -126,7 +126,7 @@ def fit_literal(value: pa.Scalar, to: pa.DataType) -> pa.Scalar | None:
 
 
 def fit_literals(values: pa.Array, to: pa.DataType) -> pa.Array | None:
-    """`fit_literal` of many that are not null; None if one of them would change."""
+    """`fit_literal` for an array without nulls; None if the cast would change a value."""
     source = values.type
     if source == to:
         return values
@@ -153,10 +153,10 @@ def narrowest(value: pa.Scalar) -> pa.Scalar:
 
 
 def fit_values(values: pa.Array, to: pa.DataType) -> pa.Array | None:
-    """A list of values as an array of a column's type, without those that no value of that type equals.
+    """A list of values as an array of a column's type, without those that the type cannot represent.
 
-    None if the kinds do not go together. Strings are read as numbers, dates and so on; one that cannot be read
-    is pa.ArrowInvalid.
+    Returns None if the kinds do not combine. Strings are parsed as numbers, dates and so on; raises pa.ArrowInvalid for
+    one that cannot be parsed.
     """
     source = values.type
     if pt.is_null(source) or source == to or (is_string(source) and not is_text(to)):
@@ -166,12 +166,12 @@ def fit_values(values: pa.Array, to: pa.DataType) -> pa.Array | None:
     whole = _cast_exactly(values, to)
     if whole is not None:
         return whole
-    kept = [one for i in range(len(values)) if (one := _cast_exactly(values[i : i + 1], to)) is not None]
+    kept = [fitted for i in range(len(values)) if (fitted := _cast_exactly(values[i : i + 1], to)) is not None]
     return pa.concat_arrays(kept) if kept else pa.array([], to)
 
 
 def with_both_zeros(values: pa.Array) -> pa.Array:
-    """Values to look for: where 0.0 or -0.0 is among them, both are. Membership looks at bits."""
+    """Values to look for. If they have 0.0 or -0.0, both are included: membership compares bits."""
     if not pt.is_floating(values.type):
         return values
     zeros = [scalar(zero, values.type) for zero in (0.0, -0.0)]
@@ -181,10 +181,10 @@ def with_both_zeros(values: pa.Array) -> pa.Array:
 
 def _cast_exactly(values: pa.Array, to: pa.DataType) -> pa.Array | None:
     try:
-        if pt.is_integer(values.type) and pt.is_decimal(to):  # straight, Arrow wants room for digits that are not there
+        if pt.is_integer(values.type) and pt.is_decimal(to):  # Arrow's direct cast needs room for absent digits
             values = values.cast(decimal_of(values.type))
         fitted = cast(values, to)
-        # Arrow's safe cast of a timestamp to a date drops the time of day
+        # Arrow's safe cast of a timestamp to a date drops the time of day.
         return fitted if not pt.is_date(to) or fitted.cast(values.type).equals(values) else None
     except pa.ArrowInvalid:
         return None

@@ -1,14 +1,14 @@
-"""The expression tree that every kind of filter becomes: text, `pyarrow.compute` expression, or pruning rule.
+"""The expression tree of every kind of filter: text, `pyarrow.compute` expression, or pruning rule.
 
     Column       a column, or a field inside struct columns        Comparison   =  !=  <  <=  >  >=
     Literal      one value with its Arrow type                     And Or Not   three-valued logic
     Cast         conversion to an Arrow type                       IsNull       null test, NaN counted on request
     Call         a function by its Arrow name                      In           membership in a list of values
     Function     a function of SQL text, see functions/           InList       the same before binding, in SQL text
-    SqlCast      conversion as SQL text has it                 InLiterals   the same of many literals, by their types
+    SqlCast      SQL's conversion                              InLiterals   the same for many literals, by type
 
-Nodes are frozen and hold nothing but what they mean; `binder` checks them against a schema and returns a tree of the
-same classes with casts made explicit, `evaluate` runs that tree over record batches.
+Nodes are frozen and hold only their meaning. `binder` checks them against a schema and returns a tree of the same
+classes with explicit casts; `evaluate` runs that tree over record batches.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CompareOp: TypeAlias = OneOf["=", "!=", "<", "<=", ">", ">="]
 class Column:
     """A column by path: its name, then the names of struct fields; a number is a field's position in its struct.
 
-    any_case  when no column has exactly this name, one that differs in case only is meant
+    any_case  whether a column whose name differs only in case matches if none has exactly this name
     """
 
     path: tuple[str | int, ...]
@@ -42,8 +42,8 @@ class Column:
 class Literal:
     """One value.
 
-    adaptable  True when its type says nothing but "smallest that holds it", as in `pyarrow.compute` expressions:
-               next to another operand it takes the narrowest type that keeps the value
+    adaptable  True if its type is just the smallest that holds it, as in `pyarrow.compute` expressions: beside another
+               operand it takes the narrowest type that keeps the value
     """
 
     value: pa.Scalar
@@ -103,7 +103,7 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Conversion to an Arrow type; `safe` refuses to lose anything, otherwise fractions are cut and digits rounded."""
+    """Conversion to an Arrow type. `safe` raises on any loss; otherwise fractions are cut and digits rounded."""
 
     arg: Expr
     to: pa.DataType
@@ -121,7 +121,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class InList:
-    """Membership in a list of expressions, as text has it; binding turns it into `In` or comparisons."""
+    """Membership in a list of expressions, from text; binding turns it into `In` or comparisons."""
 
     arg: Expr
     items: tuple[Expr, ...]
@@ -132,7 +132,7 @@ class LiteralGroup:
     """Literals of one type, none of them null.
 
     values  Arrow array
-    to      the type in front of each, such as `date '2024-01-02'`, to which these texts are cast; None for none
+    to      the type in front of each literal, to which its text is cast (`date '2024-01-02'`); None without a type
     """
 
     values: pa.Array
@@ -143,7 +143,7 @@ class LiteralGroup:
 class InLiterals:
     """`InList` of literals that were cut out of a long text; see `syntax/literal_lists.py`.
 
-    has_null  whether null is one of them
+    has_null  whether null is among them
     """
 
     arg: Expr
@@ -151,17 +151,17 @@ class InLiterals:
     has_null: bool
 
     def as_list(self) -> InList:
-        """The same, literal by literal."""
+        """The same list, literal by literal."""
         items: list[Expr] = []
         for group in self.groups:
             literals = map(Literal, group.values)
-            items += literals if group.to is None else [SqlCast(one, group.to) for one in literals]
+            items += literals if group.to is None else [SqlCast(literal, group.to) for literal in literals]
         return InList(self.arg, (*items, *([Literal(pa.scalar(None))] * self.has_null)))
 
 
 @dataclass(frozen=True, slots=True)
 class SqlCast:
-    """Conversion as `cast`, or as `try_cast` when `lenient`: see `casts`."""
+    """Conversion like `cast`, or like `try_cast` when `lenient`; see `casts`."""
 
     arg: Expr
     to: pa.DataType
@@ -181,9 +181,9 @@ class Function:
 
 
 class Implementation(Protocol):
-    """What computes a function.
+    """The code that computes a function.
 
-    lazy  not empty when operands are computed only for rows that need them: `coalesce` or `nvl2`
+    lazy  `coalesce` or `nvl2` if operands are computed only for rows that need them; else empty
     """
 
     @property
@@ -228,7 +228,7 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 
 def columns(expr: Expr) -> Iterator[Column]:
-    """The columns of a tree from left to right, repeated as often as they occur."""
+    """The columns of a tree from left to right, with repetitions."""
     pending = [expr]
     while pending:
         node = pending.pop()
@@ -238,7 +238,7 @@ def columns(expr: Expr) -> Iterator[Column]:
 
 
 def cannot_fail(expr: Expr) -> bool:
-    """Whether evaluation succeeds whatever the columns hold: no cast and no function is involved."""
+    """Whether evaluation succeeds for any values: the tree has no cast and no function."""
     return not isinstance(expr, (Cast, SqlCast, Call, Function)) and all(cannot_fail(child) for child in children(expr))
 
 

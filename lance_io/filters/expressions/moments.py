@@ -1,4 +1,4 @@
-"""Dates, moments and spans of time in other units: which of them there are."""
+"""Overflow checks for casts of dates, timestamps and durations to other units."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _KINDS: Final = {pa.date32(): "Date32", pa.date64(): "Date64"}
 
 
 def check_moments(array: pa.Array, to: pa.DataType, name: str | None = None) -> None:
-    """Refuse dates, moments and spans that are no number of units of `to`: Arrow would wrap them around.
+    """Raise `pa.ArrowInvalid` for dates, timestamps and durations that overflow `to`: Arrow would wrap them around.
+
+    Other types are ignored.
 
     name  of `to`, for the error
-
-    Raises `pa.ArrowInvalid`. Other types are not looked at.
     """
     source = array.type
     is_span = pt.is_duration(source) and pt.is_duration(to)
@@ -30,8 +30,8 @@ def check_moments(array: pa.Array, to: pa.DataType, name: str | None = None) -> 
         return
     numbers = array.cast(pa.int32() if pt.is_date32(source) else pa.int64())
     least, most = -(1 << bits - 1), (1 << bits - 1) - 1
-    found: dict[str, Any] = pc.min_max(numbers).as_py()
-    for value in found.values():
+    extremes: dict[str, Any] = pc.min_max(numbers).as_py()
+    for value in extremes.values():
         if value is not None and not least <= value * per_unit // per_new <= most:
             raise pa.ArrowInvalid(f"Overflow happened on: {value} as {source} is no {name or _KINDS.get(to, to)}")
 

@@ -1,4 +1,4 @@
-"""The types of SQL text: what they are called, and which kinds there are.
+"""The types of SQL text: their names and kinds.
 
     name                                     Arrow type
     boolean                                  bool
@@ -9,7 +9,7 @@
     binary, date                             binary, date32
     timestamp, datetime                      timestamp[us]; (0), (3), (6), (9) choose s, ms, us, ns
 
-The kinds are those of the table in `coercion`, which says what meets what.
+The kinds are those of the table in `coercion`, which lists the kinds that combine.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _UNITS = {"0": "s", "3": "ms", "6": "us", "9": "ns"}
 
 
 def sql_type(name: str) -> pa.DataType:
-    """The Arrow type of a type name in upper case, as `DECIMAL(10,2)`. Raises BindError for an unknown one."""
-    found = _TYPES.get(name)
-    if found is not None:
-        return found
+    """The Arrow type of a type name in upper case, such as `DECIMAL(10,2)`. Raises BindError for an unknown name."""
+    dtype = _TYPES.get(name)
+    if dtype is not None:
+        return dtype
     matched = re.fullmatch(r"DECIMAL\((\d{1,2}),(\d{1,2})\)", name)
     if matched:
         precision, scale = map(int, matched.groups())
@@ -97,7 +97,7 @@ def is_list(t: pa.DataType) -> bool:
 
 
 def decimal_of(t: pa.DataType) -> pa.DataType:
-    """The decimal type that holds every value of an integer type; a decimal type is its own."""
+    """The decimal type that holds every value of an integer type; a decimal type itself."""
     if pt.is_decimal(t):
         return t
     return pa.decimal128({8: 3, 16: 5, 32: 10, 64: 20}[t.bit_width], 0)

@@ -1,12 +1,12 @@
-"""Values for columns that hold JSON, which is stored as JSONB in large binary: what may become them, and how. Pure.
+"""Converts values to JSON columns, which store JSONB in large binary. Pure.
 
-A type with `pyarrow.json_` at some depth stands for such a column here. Its arrays are those that are stored.
+Here a type with `pyarrow.json_` at some depth stands for such a column; its arrays have the stored form.
 
     from                    to JSON
-    text in any layout      the document that it is; empty text is the document `null`
-    binary                  itself, which must be a stored document
+    text in any layout      the parsed document; empty text is the document `null`
+    binary                  itself; must be a stored document
     null                    null
-    anything else           nothing: pylance takes the bytes of numbers for a document, which is damaged then
+    anything else           an error: pylance stores the bytes of numbers as a document, which is then damaged
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _JSON: Final = pa.json_()
 
 
 def value_type(field: Field) -> pa.DataType:
-    """The type of a field as it is stored, but with JSON where JSON is."""
+    """The stored type of a field, but with `pyarrow.json_` for JSON."""
     if field.logical_type == "json":
         return _JSON
     if all(each.logical_type != "json" for each in field.walk()):
@@ -48,27 +48,28 @@ def holds_documents(dtype: pa.DataType) -> bool:
     """Whether a type has JSON inside."""
     if isinstance(dtype, pa.JsonType):
         return True
-    return any(holds_documents(dtype.field(place).type) for place in range(dtype.num_fields))
+    return any(holds_documents(dtype.field(index).type) for index in range(dtype.num_fields))
 
 
 def stored_type(dtype: pa.DataType) -> pa.DataType:
-    """The type of what is stored."""
+    """The stored type: large binary in place of JSON."""
     return pa.large_binary() if isinstance(dtype, pa.JsonType) else with_inner(dtype, stored_type)
 
 
 def as_stored(array: pa.Array) -> pa.Array:
-    """Values as a caller brings them, with JSON as text, as they are stored. Others are given as they are.
+    """A caller's values, with JSON as text, in their stored form. Arrays without JSON are returned unchanged.
 
-    Raises `pa.ArrowInvalid` for text that is no JSON.
+    Raises `pa.ArrowInvalid` for text that is not JSON.
     """
     return to_documents(array, array.type, lambda value, _: value) if holds_documents(array.type) else array
 
 
 def to_documents(value: pa.Array, to: pa.DataType, convert: Callable[[pa.Array, pa.DataType], pa.Array]) -> pa.Array:
-    """Values for a column of a type with JSON inside, as they are stored.
+    """Values for a column whose type contains JSON, in their stored form.
 
-    convert  makes values for what has none inside
-    Raises `pa.ArrowInvalid` for what is no document, `pa.ArrowNotImplementedError` for types that become none.
+    convert  converts the parts without JSON
+    Raises `pa.ArrowInvalid` for values that are not documents, `pa.ArrowNotImplementedError` for types that cannot be
+    converted to JSON.
     """
     source = value.type
     if not holds_documents(to):
@@ -84,8 +85,8 @@ def to_documents(value: pa.Array, to: pa.DataType, convert: Callable[[pa.Array, 
     if (pt.is_map(to) and pt.is_map(source)) or (_is_list(to) and _is_list(source)):
         items, offsets = visible_items(value)
         inner = pa.struct([to.key_field, to.item_field]) if pt.is_map(to) else to.value_type
-        found = with_items(value, offsets, to_documents(items, inner, convert))
-        return found if found.type == stored_type(to) else found.cast(stored_type(to))
+        lists = with_items(value, offsets, to_documents(items, inner, convert))
+        return lists if lists.type == stored_type(to) else lists.cast(stored_type(to))
     raise _no_cast(source, to)
 
 
@@ -102,12 +103,12 @@ def _members(value: pa.Array, to: pa.DataType, convert: Callable[[pa.Array, pa.D
     return pa.StructArray.from_arrays(members, fields=list(stored_type(to)), mask=mask)
 
 
-def _member(value: pa.Array, place: int) -> pa.Array:
-    member = value.field(place)
+def _member(value: pa.Array, index: int) -> pa.Array:
+    member = value.field(index)
     if not value.null_count:
         return member
     is_null = value.is_null().to_numpy(zero_copy_only=False)
-    return taken(member, numbers(np.arange(len(value)), is_null))  # what lies under nulls need not be JSON
+    return taken(member, numbers(np.arange(len(value)), is_null))  # values under nulls need not be JSON
 
 
 def _vectors(value: pa.Array, to: pa.DataType, convert: Callable[[pa.Array, pa.DataType], pa.Array]) -> pa.Array:
@@ -144,7 +145,7 @@ def _documents(value: pa.Array) -> pa.Array:
 
 
 def document_texts(stored: pa.Array) -> pa.Array:
-    """Stored documents as text. Raises `pa.ArrowInvalid` for bytes that are none."""
+    """Stored documents as text. Raises `pa.ArrowInvalid` for bytes that are not a document."""
     try:
         return json_texts(stored)
     except (FormatError, UnsupportedError) as error:

@@ -1,9 +1,9 @@
-"""Times of a day as texts say them: what casts to `time32` and `time64` read.
+"""Parses texts as times of day, for casts to `time32` and `time64`.
 
-    7:05  07:05:30  07:05:30.25  7:05 PM  07:05:30.25 am    up to nine digits count, and those below the unit are cut
+    7:05  07:05:30  07:05:30.25  7:05 PM  07:05:30.25 am    up to nine digits count; digits below the unit are cut
     25530                                                   a number of units since midnight
 
-The reference reader lets times through that no day has (`23:59:60`, a negative number); they are no times here.
+The reference reader accepts times that no day has (`23:59:60`, a negative number); here they are errors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _DAY: Final = 86_400
 
 
 def times_of_texts(texts: pa.Array, to: pa.DataType) -> pa.Array:
-    """The times, of type `to`. Raises `pa.ArrowInvalid` for a text that says none."""
+    """The times, of type `to`. Raises `pa.ArrowInvalid` for a text that is not a time."""
+
     texts = texts.cast(pa.large_string())
     parts = pc.extract_regex(texts, _TIME)
     hour, minute, second = (_number(parts, name) for name in ("hour", "minute", "second"))

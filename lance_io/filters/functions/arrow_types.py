@@ -1,4 +1,4 @@
-"""Arrow types by name, as `arrow_typeof` writes and `arrow_cast` reads them.
+"""Arrow types by name: `arrow_typeof` writes them, `arrow_cast` parses them.
 
     Int8 .. UInt64, Float16 .. Float64, Boolean, Null, Utf8, LargeUtf8, Utf8View, Binary, LargeBinary, BinaryView
     FixedSizeBinary(4)   Decimal32(5, 2) .. Decimal256(40, 2)   Date32, Date64
@@ -6,7 +6,7 @@
     List(Int64)   LargeList(Int64)   FixedSizeList(2 x Int32)   Struct("a": Int64, "b": non-null Utf8)
     Dictionary(Int32, Utf8)   Map("entries": non-null Struct("key": non-null Utf8, "value": Int64), unsorted)
 
-Read are also units by their long names and `Some("UTC")`, `None` for zones, `us` for `µs`.
+The parser also accepts long names of units, `Some("UTC")` and `None` for zones, and `us` for `µs`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SIMPLE: Final[dict[str, pa.DataType]] = {
     "Date32": pa.date32(),
     "Date64": pa.date64(),
 }
-_NAMES: Final = {found: name for name, found in _SIMPLE.items()}
+_NAMES: Final = {dtype: name for name, dtype in _SIMPLE.items()}
 _DECIMALS: Final = {f"Decimal{bits}": getattr(pa, f"decimal{bits}") for bits in (32, 64, 128, 256)}
 _TIMES: Final[dict[str, Callable[..., pa.DataType]]] = {"Time32": pa.time32, "Time64": pa.time64}
 _UNITS: Final = {"Second": "s", "Millisecond": "ms", "Microsecond": "us", "Nanosecond": "ns", "µs": "us"}
@@ -101,19 +101,19 @@ def _field_name(field: pa.Field) -> str:
 
 
 def parse_type(text: str) -> pa.DataType:
-    """The type with a name. Raises BindError for one that is unknown."""
+    """The type with this name. Raises BindError for an unknown name."""
     return _Parser(text).whole()
 
 
 class _Parser:
-    """One name on its way to a type."""
+    """Parses the name of a type."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        found = tokens(_TOKEN, text)
-        if found is None:
+        parsed = tokens(_TOKEN, text)
+        if parsed is None:
             raise self._unknown()
-        self._tokens = found
+        self._tokens = parsed
         self._at = 0
 
     def _unknown(self) -> BindError:
@@ -124,24 +124,24 @@ class _Parser:
 
     def whole(self) -> pa.DataType:
         try:
-            found = self._type(0)
+            dtype = self._type(0)
         except (ValueError, pa.ArrowException) as error:
             raise self._unknown() from error
         if self._tokens[self._at] != END:
             raise self._unknown()
-        return found
+        return dtype
 
     def _next(self, kind: str) -> str:
-        found, text = self._tokens[self._at]
-        if found != kind:
+        actual, text = self._tokens[self._at]
+        if actual != kind:
             raise self._unknown()
         self._at += 1
         return text
 
     def _skip(self, text: str) -> bool:
-        found = self._tokens[self._at] in (("sign", text), ("word", text))
-        self._at += found
-        return found
+        is_next = self._tokens[self._at] in (("sign", text), ("word", text))
+        self._at += is_next
+        return is_next
 
     def _expect(self, text: str) -> None:
         if not self._skip(text):
@@ -154,9 +154,9 @@ class _Parser:
         if depth > _DEPTH_MAX:
             raise self._unknown()
         self._expect("(")
-        found = self._with_arguments(name, depth + 1)
+        dtype = self._with_arguments(name, depth + 1)
         self._expect(")")
-        return found
+        return dtype
 
     def _with_arguments(self, name: str, depth: int) -> pa.DataType:
         match name:
@@ -224,7 +224,7 @@ class _Parser:
 
 
 def cast_to_arrow(value: Value, name: pa.Scalar) -> Value:
-    """A value as the Arrow type with a name."""
+    """A value cast to the Arrow type with this name."""
     return _convert(value, parse_type(name.as_py() or ""))
 
 

@@ -1,4 +1,4 @@
-"""Values chosen and compared: what takes values of any type, or decides by nulls."""
+"""Functions that choose and compare values of any type, or decide by nulls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times moved by intervals, and times cut to whole intervals."""
+"""Times shifted by intervals, and times floored to whole intervals."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def later(value: Value, span: Value) -> pa.Array:
-    """A date or time moved by a span: months, which end with their last day, then days, then the rest.
+    """A date or time plus an interval: first months (a day past the month's end becomes its last), then days, the rest.
 
-    The result has the type of the value, cut to its unit; months and days are those of its zone. Raises
-    pa.ArrowInvalid for what its type cannot hold, and for times that a change of clocks leaves out.
+    The result has the value's type, cut to its unit; months and days are local to its zone. Raises pa.ArrowInvalid for
+    overflow of the type, and for local times that a change of clocks skips.
     """
     return _shift_all(value, span, 1)
 
 
 def earlier(value: Value, span: Value) -> pa.Array:
-    """The same backwards."""
+    """A date or time minus an interval; see `later`."""
     return _shift_all(value, span, -1)
 
 
 def _shift_all(value: Value, span: Value, sign: int) -> pa.Array:
     (values,) = broadcast(value, *([span] if isinstance(span, pa.Array) else []))[:1]
-    spans = span if isinstance(span, pa.Array) else pa.repeat(span, 1)  # of a literal: one for all rows
+    spans = span if isinstance(span, pa.Array) else pa.repeat(span, 1)  # a literal: one span for all rows
     parts = [each or (0, 0, 0) for each in spans.to_pylist()]
     months, days, nanoseconds = sign * np.array(parts, np.int64).reshape(-1, 3).T
     is_null = ~(flags(values) & flags(spans))
@@ -71,29 +71,29 @@ def _shift(ticks: np.ndarray, per_day: int, months: np.ndarray, days: np.ndarray
     month = date.astype("M8[M]")
     target = month + months.astype("m8[M]")
     last = (target + np.timedelta64(1, "M")).astype("M8[D]") - np.timedelta64(1, "D")
-    found = np.minimum(target.astype("M8[D]") + (date - month.astype("M8[D]")), last).astype(np.int64) + days
-    if (np.abs(found.astype(np.float64)) * per_day >= 2**63).any():
+    shifted_days = np.minimum(target.astype("M8[D]") + (date - month.astype("M8[D]")), last).astype(np.int64) + days
+    if (np.abs(shifted_days.astype(np.float64)) * per_day >= 2**63).any():
         raise pa.ArrowInvalid("date arithmetic goes beyond the times that the type can hold")
-    shifted: np.ndarray = found * per_day + ticks % per_day
+    shifted: np.ndarray = shifted_days * per_day + ticks % per_day
     return shifted
 
 
 def bin_times(span: pa.Scalar, value: Value, origin: Value | None = None) -> pa.Array | pa.Scalar:
-    """The beginning of the span that a time lies in; spans are counted from `origin`, else from 1970.
+    """The start of the span that contains a time; spans are counted from `origin`, else from 1970.
 
-    The result is in nanoseconds; of an interval literal and a timestamp without a zone it is in the timestamp's unit.
-    Raises pa.ArrowInvalid for an empty span, and one that mixes months with days.
+    The result is in nanoseconds; for an interval literal and a timestamp without a zone it has the timestamp's unit.
+    Raises pa.ArrowInvalid for an empty span, and for one that mixes months with days.
     """
     is_text = isinstance(span, pa.StringScalar)
-    if not isinstance(span, pa.Scalar) or not span.is_valid:  # no scalar: only the result's type is asked for
+    if not isinstance(span, pa.Scalar) or not span.is_valid:  # not a scalar: the binder needs only the result's type
         return pa.nulls(len(value), pa.timestamp("ns"))
     width = parse_interval(span.as_py()) if is_text else span.as_py()
     zone = value.type.tz if pt.is_timestamp(value.type) else None
     times = pc.cast(value, pa.timestamp("ns", zone))
     start = 0 if origin is None else _origin(origin)
     ticks = pc.fill_null(pc.cast(times, pa.int64()), 0).to_numpy(zero_copy_only=False)
-    found = pa.array(_floors(ticks, start, width), pa.int64(), mask=np.asarray(times.is_null()))
-    stamps = found.cast(pa.timestamp("ns", zone))
+    floors = pa.array(_floors(ticks, start, width), pa.int64(), mask=np.asarray(times.is_null()))
+    stamps = floors.cast(pa.timestamp("ns", zone))
     return stamps if is_text or zone or not pt.is_timestamp(value.type) else stamps.cast(value.type, safe=False)
 
 
@@ -117,7 +117,7 @@ def _floors(ticks: np.ndarray, origin: int, width: pa.MonthDayNano) -> np.ndarra
 
 
 def _month_floors(ticks: np.ndarray, origin: int, months: int) -> np.ndarray:
-    """As `_floors`, in calendar months; the day of the month and the time are those of the origin."""
+    """Like `_floors`, in calendar months; day of the month and time come from the origin."""
     start = np.datetime64(origin, "ns")
     first = start.astype("M8[M]")
     rest = start - first.astype("M8[ns]")
@@ -125,11 +125,11 @@ def _month_floors(ticks: np.ndarray, origin: int, months: int) -> np.ndarray:
     begins = (first + passed.astype("m8[M]")).astype("M8[ns]") + rest
     late = begins > ticks.astype("M8[ns]")
     begins[late] = (first + (passed[late] - months).astype("m8[M]")).astype("M8[ns]") + rest
-    found: np.ndarray = begins.astype(np.int64)
-    return found
+    floors: np.ndarray = begins.astype(np.int64)
+    return floors
 
 
 FUNCTIONS = SqlFunctions()
 FUNCTIONS.define("date_bin", "span when when?", bin_times)
-FUNCTIONS.define("+", "when any", later)  # of times and spans; what Arrow adds up is a `Call`
+FUNCTIONS.define("+", "when any", later)  # times and intervals only; other sums are a `Call` of Arrow's kernel
 FUNCTIONS.define("-", "when any", earlier)

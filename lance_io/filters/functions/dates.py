@@ -51,14 +51,14 @@ _OF_DAYS = ("year", "isoyear", "quarter", "month", "week", "day", "dow", "isodow
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond")
 _FIRST_OF_MONTHS = np.arange("0001-01", "10000-02", dtype="M8[M]").astype("M8[D]").astype(np.int64)
-"""Days from 1970 to the first day of every month of which Python has dates, and of one more."""
-_NUMBERS = re.compile(r"(?:[^%]|%[YymdjHMS%])*", re.DOTALL)  # patterns that a kernel writes
+"""Days from 1970 to the first day of every month in Python's date range, and of one more."""
+_NUMBERS = re.compile(r"(?:[^%]|%[YymdjHMS%])*", re.DOTALL)  # patterns that a kernel formats
 _YEARS = tuple(int(np.datetime64(year, "s").astype(np.int64)) for year in ("0000-01-01", "10000-01-01"))
 _TIMES = ("%H:%M:%S%.f", "%H:%M")
 
 
 def _stamp(value: Value) -> Value:
-    """As a timestamp; a time of a day as one of the first day of 1970."""
+    """The value as a timestamp; a time of day falls on the first day of 1970."""
     if pt.is_time(value.type):
         ticks = pc.cast(value, pa.int32() if pt.is_time32(value.type) else pa.int64())
         return pc.cast(pc.cast(ticks, pa.int64()), pa.timestamp(value.type.unit))
@@ -66,19 +66,19 @@ def _stamp(value: Value) -> Value:
 
 
 def _seconds(value: Value) -> Value:
-    """Since 1970, with their fraction, as f64."""
+    """Seconds since 1970 with their fraction, f64."""
     stamp = _stamp(value)
     ticks = pc.cast(pc.cast(stamp, pa.int64()), pa.float64(), safe=False)
     return pc.divide(ticks, float(_PER_SECOND[stamp.type.unit]))
 
 
 def _below_minute(value: Value, per_second: int) -> Value:
-    """Seconds with their fraction, in whole smaller units, i64."""
+    """The seconds of the minute with their fraction, in units of 1 / `per_second`, i64."""
     return pc.divide(_nanoseconds(_stamp(value), "minute"), 10**9 // per_second)
 
 
 def _nanoseconds(stamp: Value, since: str) -> Value:
-    """How many went by since the minute or second began, i64."""
+    """Nanoseconds since the start of the minute or second, i64."""
     passed = pc.subtract(stamp, pc.floor_temporal(stamp, unit=since))
     return pc.cast(pc.cast(passed, pa.duration("ns")), pa.int64())
 
@@ -92,31 +92,31 @@ def _check_word(word: pa.Scalar, names: tuple[str, ...] | dict[str, Callable[[Va
 
 
 def part(word: pa.Scalar, value: Value) -> Value:
-    """A component as i32, `nanosecond` as i64; of `epoch` the seconds since 1970 as f64."""
+    """A component, i32; `nanosecond` is i64, `epoch` (seconds since 1970) f64."""
     name = _check_word(word, _PARTS)
     if pt.is_time(value.type) and name in _OF_DAYS:
         raise BindError(f"Date part {name!r} not supported for {value.type}, which belongs to no day")
-    found = _PARTS[name](value)
-    return found if name in ("epoch", "nanosecond") else pc.cast(found, pa.int32())
+    component = _PARTS[name](value)
+    return component if name in ("epoch", "nanosecond") else pc.cast(component, pa.int32())
 
 
 def truncate(word: pa.Scalar, value: Value) -> Value:
-    """The beginning of the year, quarter, month, week (Monday), day and so on, as a timestamp."""
+    """The start of the year, quarter, month, week (Monday), day and so on, as a timestamp."""
     stamp = _stamp(value)
     return pc.floor_temporal(stamp, unit=_check_word(word, _UNITS))
 
 
 def _read(value: Value, patterns: Sequence[str], *, of_day: bool) -> pa.Array:
-    """Nanoseconds by the first pattern that fits, i64, for each text; raises pa.ArrowInvalid where none does."""
-    found, failed = read_times(value, known_items(patterns), of_day=of_day)
+    """Parse texts by the first pattern that fits: nanoseconds, i64. Raises pa.ArrowInvalid where none fits."""
+    nanoseconds, failed = read_times(value, known_items(patterns), of_day=of_day)
     if failed is not None:
         raise _unreadable(value[failed].as_py(), patterns, of_day=of_day)
-    return found
+    return nanoseconds
 
 
 def _unreadable(text: str, patterns: Sequence[str], *, of_day: bool) -> pa.ArrowInvalid:
-    """Why no pattern fits."""
-    what = "time" if of_day else "timestamp"
+    """The error that says why no pattern fits."""
+    kind = "time" if of_day else "timestamp"
     failed = "there is no pattern"
     for pattern in patterns:
         try:
@@ -124,8 +124,8 @@ def _unreadable(text: str, patterns: Sequence[str], *, of_day: bool) -> pa.Arrow
         except ValueError as error:
             failed = f"using format {pattern!r}: {error}"
         else:
-            return pa.ArrowInvalid(f"a {what} beyond what nanoseconds since 1970 can tell: {text!r}")
-    return pa.ArrowInvalid(f"Error parsing {what} from {text!r} {failed}")
+            return pa.ArrowInvalid(f"the {kind} {text!r} does not fit in nanoseconds since 1970")
+    return pa.ArrowInvalid(f"Error parsing {kind} from {text!r} {failed}")
 
 
 def _words(patterns: tuple[pa.Scalar, ...]) -> list[str]:
@@ -133,7 +133,7 @@ def _words(patterns: tuple[pa.Scalar, ...]) -> list[str]:
 
 
 def to_date(value: Value, *patterns: pa.Scalar) -> Value:
-    """From text, by the first pattern that fits if there are some, a timestamp, or days since 1970."""
+    """A date from a text (by the first pattern that fits, if any are given), a timestamp, or days since 1970."""
     if patterns and is_string(value.type):
         ticks = _read(value, _words(patterns), of_day=False)
         return ticks.cast(pa.timestamp("ns")).cast(pa.date32(), safe=False)
@@ -153,9 +153,9 @@ def _to_timestamp(value: Value, unit: str, patterns: tuple[pa.Scalar, ...] = ())
 
 
 def to_timestamp(value: Value, *patterns: pa.Scalar) -> Value:
-    """As timestamp[ns]: from text, a date or a timestamp, or a number of seconds since 1970.
+    """A timestamp[ns] from a text, a date, a timestamp, or a number of seconds since 1970.
 
-    patterns  for text: the first that fits says how it is read (`time_formats`)
+    patterns  for texts: the first that fits is used (`time_formats`)
     """
     if pt.is_floating(value.type) or pt.is_decimal(value.type):
         ticks = sql_cast(pc.multiply(pc.cast(value, pa.float64()), 1e9), pa.int64(), lenient=False)
@@ -166,27 +166,27 @@ def to_timestamp(value: Value, *patterns: pa.Scalar) -> Value:
 
 
 def to_timestamp_seconds(value: Value, *patterns: pa.Scalar) -> Value:
-    """As timestamp[s]; numbers are seconds."""
+    """A timestamp[s]; numbers are seconds."""
     return _to_timestamp(value, "s", patterns)
 
 
 def to_timestamp_millis(value: Value, *patterns: pa.Scalar) -> Value:
-    """As timestamp[ms]; numbers are milliseconds."""
+    """A timestamp[ms]; numbers are milliseconds."""
     return _to_timestamp(value, "ms", patterns)
 
 
 def to_timestamp_micros(value: Value, *patterns: pa.Scalar) -> Value:
-    """As timestamp[us]; numbers are microseconds."""
+    """A timestamp[us]; numbers are microseconds."""
     return _to_timestamp(value, "us", patterns)
 
 
 def to_timestamp_nanos(value: Value, *patterns: pa.Scalar) -> Value:
-    """As timestamp[ns]; numbers are nanoseconds."""
+    """A timestamp[ns]; numbers are nanoseconds."""
     return _to_timestamp(value, "ns", patterns)
 
 
 def to_time(value: Value, *patterns: pa.Scalar) -> Value:
-    """The time of the day, time64[ns]: of text, by patterns if there are some, or of a timestamp, in its own zone."""
+    """The time of day, time64[ns], of a text (by patterns, if any are given) or of a timestamp in its own zone."""
     if pt.is_timestamp(value.type):
         return pc.cast(pc.cast(to_local_time(value), pa.timestamp("ns")), pa.time64("ns"))
     if not is_string(value.type):
@@ -195,9 +195,9 @@ def to_time(value: Value, *patterns: pa.Scalar) -> Value:
 
 
 def to_unixtime(value: Value, *patterns: pa.Scalar) -> Value:
-    """Whole seconds since 1970, i64: of text, by patterns if there are some, a date or a timestamp; integers are.
+    """Whole seconds since 1970, i64, of a text (by patterns, if any are given), a date or a timestamp.
 
-    Fractions are cut, towards 1970.
+    Integers are seconds already. Fractions are cut, towards 1970.
     """
     if pt.is_integer(value.type):
         return pc.cast(value, pa.int64())
@@ -208,9 +208,9 @@ def to_unixtime(value: Value, *patterns: pa.Scalar) -> Value:
 
 
 def format_time(value: Value, pattern: pa.Scalar) -> Value:
-    """Text after a pattern with `%Y`, `%m`, `%d`, `%H` and so on; `%f` and its kin are digits of the second."""
+    """Format by a pattern with `%Y`, `%m`, `%d`, `%H` and so on; `%f` and its variants are digits of the second."""
     stamp = _stamp(value)
-    # Arrow writes the digits of the unit behind `%S`
+    # Arrow writes the digits of the unit behind `%S`.
     seconds = pc.cast(pc.floor_temporal(stamp, unit="second"), pa.timestamp("s", stamp.type.tz))
     pieces = re.split(r"(%\.?[369]?f)", pattern.as_py() or "")
     texts = [_shown(seconds, piece) for piece in pieces[::2]]
@@ -226,14 +226,14 @@ def _shown(seconds: Value, pattern: str) -> Value:
     """Times of whole seconds by a pattern without fractions."""
     if _NUMBERS.fullmatch(pattern) and isinstance(seconds, pa.Array):
         local = (pc.local_timestamp(seconds) if seconds.type.tz else seconds).cast(pa.int64())
-        low, high = (one.as_py() for one in pc.min_max(local).values())
+        low, high = (extreme.as_py() for extreme in pc.min_max(local).values())
         if low is None or (_YEARS[0] <= low and high < _YEARS[1]):
             return changed_texts("format_time", pa.string(), local, pa.scalar(pattern))
     return pc.strftime(seconds, format=pattern, locale="C")
 
 
 def _fraction(digits: pa.Array, piece: str) -> pa.Array:
-    """Nine digits after `%.3f` and the like: a point, and so many of them; `%.f` leaves out threes of zeros."""
+    """Nine digits formatted by `%.3f` and the like: a point and that many digits; `%.f` drops trailing `000`s."""
     count, point = piece.strip("%.f"), "." if "." in piece else ""
     if not count and point:
         kept = pc.replace_substring_regex(digits, r"^0{9}$|0{6}$|0{3}$", "")
@@ -242,20 +242,20 @@ def _fraction(digits: pa.Array, piece: str) -> pa.Array:
 
 
 def _numbers_of(*values: Value) -> tuple[list[npt.NDArray[np.int64]], Flags]:
-    """Numbers that make up a date or time, 1 in rows that have a null; and which rows have none."""
+    """The numbers of a date or time, 1 in rows with a null; and the rows without nulls."""
     columns = broadcast(*values)
-    present = np.logical_and.reduce([flags(one) for one in columns])
-    return [np.where(present, values_of(one.fill_null(1)), 1) for one in columns], present
+    present = np.logical_and.reduce([flags(column) for column in columns])
+    return [np.where(present, values_of(column.fill_null(1)), 1) for column in columns], present
 
 
-def _check_parts(what: str, exists: Flags, parts: list[npt.NDArray[np.int64]]) -> None:
+def _check_parts(kind: str, exists: Flags, parts: list[npt.NDArray[np.int64]]) -> None:
     if not exists.all():
         wrong = ", ".join(str(part[np.argmin(exists)]) for part in parts)
-        raise pa.ArrowInvalid(f"Unable to make a {what} from {wrong}: there is none")
+        raise pa.ArrowInvalid(f"Unable to make a {kind} from {wrong}: there is none")
 
 
 def make_date(year: Value, month: Value, day: Value) -> Value:
-    """From numbers; raises pa.ArrowInvalid for a day that does not exist."""
+    """A date from numbers. Raises pa.ArrowInvalid for a day that does not exist."""
     parts, present = _numbers_of(year, month, day)
     years, months, days = parts
     known = (years >= dt.MINYEAR) & (years <= dt.MAXYEAR) & (months >= 1) & (months <= 12)
@@ -267,33 +267,32 @@ def make_date(year: Value, month: Value, day: Value) -> Value:
 
 
 def now() -> pa.Scalar:
-    """This moment in UTC, timestamp[ns] without a zone."""
+    """The current time in UTC, timestamp[ns] without a zone."""
     return pa.scalar(dt.datetime.now(dt.UTC).replace(tzinfo=None), pa.timestamp("us")).cast(pa.timestamp("ns"))
 
 
 def today() -> pa.Scalar:
-    """This day in UTC."""
+    """The current date in UTC."""
     return pa.scalar(dt.datetime.now(dt.UTC).date(), pa.date32())
 
 
 def time_of_day() -> pa.Scalar:
-    """The time of the day in UTC, time64[ns]."""
+    """The current time of day in UTC, time64[ns]."""
     return pa.scalar(dt.datetime.now(dt.UTC).time(), pa.time64("us")).cast(pa.time64("ns"))
 
 
 def make_time(hour: Value, minute: Value, second: Value) -> pa.Array:
-    """From numbers, time32[s]; raises pa.ArrowInvalid for a time that does not exist."""
-
+    """A time32[s] from numbers. Raises pa.ArrowInvalid for a time that does not exist."""
     parts, present = _numbers_of(hour, minute, second)
     limits = zip(parts, (24, 60, 60), strict=True)
     _check_parts("time", np.logical_and.reduce([(part >= 0) & (part < end) for part, end in limits]), parts)
     hours, minutes, seconds = parts
-    found = (hours * 60 + minutes) * 60 + seconds
-    return pa.array(found.astype(np.int32), mask=~present).cast(pa.time32("s"))
+    total = (hours * 60 + minutes) * 60 + seconds
+    return pa.array(total.astype(np.int32), mask=~present).cast(pa.time32("s"))
 
 
 def to_local_time(value: Value) -> Value:
-    """The time on the clocks of the value's own zone, without a zone."""
+    """The local time in the value's own zone, without a zone."""
     stamp = _stamp(value)
     return pc.local_timestamp(stamp) if stamp.type.tz else stamp
 

@@ -18,7 +18,7 @@ _ALGORITHMS = ("md5", "sha224", "sha256", "sha384", "sha512", "blake2s", "blake2
 
 
 def digest(value: Value, name: pa.Scalar) -> pa.Array:
-    """The digest by the algorithm with a name, as bytes."""
+    """The digest by the named algorithm, as bytes."""
     if name.as_py() not in _ALGORITHMS:
         raise BindError(
             f"There is no built-in digest algorithm named {name.as_py()!r}, "

@@ -23,7 +23,7 @@ def code_of_first(value: Value) -> pa.Array:
 
 
 def character(value: Value) -> pa.Array:
-    """The character with a code point. Raises pa.ArrowInvalid if there is none."""
+    """The character of a code point. Raises pa.ArrowInvalid if there is none."""
     return changed_texts("character", _TEXT, value)
 
 

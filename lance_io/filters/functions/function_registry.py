@@ -1,24 +1,24 @@
-"""The functions of text filters: their names, and what a function is. What computes them is loaded when it is named.
+"""The registry of functions of text filters. A lookup loads the module of the function.
 
-A module of functions has a table `FUNCTIONS`. It defines each with the kinds of its arguments, which the binder checks
-and converts to before the function is called:
+Each module of functions has a table `FUNCTIONS`, which defines a function with the kinds of its arguments. The binder
+checks arguments against the kinds and converts them before the call:
 
     text, bytes   strings; strings or byte strings      int, float   64-bit integers, 64-bit floats
-    shown         anything, converted to a string       number       as it is
+    shown         anything, converted to a string       number       any number, unchanged
     real          32-bit floats as they are, other      reals        all as 32-bit floats, unless one is a 64-bit
                   numbers as 64-bit floats                           float or a decimal
     bool          conditions                            when         dates and timestamps
-    exact         as `real`, but decimals as they are
-    clock         these, and times of a day
-    any           as it is                              same         values of one common type
+    exact         like `real`, but decimals unchanged
+    clock         like `when`, and times of day
+    any           anything, unchanged                   same         values of one common type
     list          lists                                 item         of the type of the items of the list before it
     lists         lists whose items have one type       word         a string literal
     vector        lists of numbers, as 64-bit floats
     json          stored JSON documents
     steps         integers, or dates and an interval    span         an interval, or a string literal for one
 
-A kind with `?` may be left out, one with `*` may be repeated. Functions get Arrow arrays, and scalars where the
-argument is a literal, but never scalars only; they return an array. Null arguments give null unless said otherwise.
+A kind with `?` may be left out, a kind with `*` may be repeated. Functions take Arrow arrays, and scalars for literals,
+but at least one array; they return an array. Null arguments give null unless a docstring says otherwise.
 """
 
 from __future__ import annotations
@@ -87,13 +87,13 @@ _NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SqlFunction:
-    """One function.
+    """A function of SQL text.
 
     kinds     of its arguments, as in the module's table
-    compute   gives its values
-    at_bind   the value is the same for all rows of a scan and is computed once, when the filter is compiled
-    by_count  it takes the number of rows instead of values
-    lazy      operands are computed only for rows that need them: `coalesce` or `nvl2`
+    compute   computes its values
+    at_bind   whether the value is computed once, when the filter is compiled: it is the same for all rows of a scan
+    by_count  whether it takes the number of rows instead of values
+    lazy      `coalesce` or `nvl2` if operands are computed only for rows that need them
     """
 
     kinds: tuple[str, ...]
@@ -109,11 +109,11 @@ class SqlFunction:
         return least, None if self.kinds and self.kinds[-1].endswith("*") else len(self.kinds)
 
     def kind(self, position: int) -> str:
-        """The kind of the argument at a position, without its mark."""
+        """The kind of the argument at a position, without `?` or `*`."""
         return self.kinds[min(position, len(self.kinds) - 1)].rstrip("?*")
 
     def run(self, values: list[Any], num_rows: int) -> Value:
-        """The values of the function: a scalar when all arguments are scalars, else an array of `num_rows` items."""
+        """The values of the function: a scalar if all arguments are scalars, else an array of `num_rows` items."""
         if self.by_count:
             return self.compute(num_rows)
         if not values or any(isinstance(value, pa.Array) for value in values):
@@ -123,7 +123,7 @@ class SqlFunction:
 
 
 class SqlFunctions(dict[str, SqlFunction]):
-    """The functions of one module by their names."""
+    """The functions of one module by name."""
 
     def define(
         self,
@@ -141,7 +141,7 @@ class SqlFunctions(dict[str, SqlFunction]):
 
 
 class _AllFunctions(Mapping[str, SqlFunction]):
-    """Every function by its names. Looking one up imports the module that defines it, and nothing else does."""
+    """Every function by name. Only a lookup imports the module that defines a function."""
 
     def __init__(self) -> None:
         self._modules = {name: module for module, names in _NAMES.items() for name in names.split()}
@@ -164,7 +164,7 @@ FUNCTIONS: Final = _AllFunctions()
 
 
 def decimal_arithmetic(operation: str) -> SqlFunction:
-    """`add`, `subtract`, `multiply`, `divide` or `remainder` of decimals, which have no names in texts."""
+    """`add`, `subtract`, `multiply`, `divide` or `remainder` of decimals, which have no names in SQL text."""
     functions: dict[str, SqlFunction] = _load("numbers").DECIMALS
     return functions[operation]
 

@@ -1,8 +1,8 @@
-"""JSON functions of text filters. They take documents as they are stored (JSONB, see `levels/jsonb.py`).
+"""JSON functions of text filters. They take stored documents (JSONB, see `levels/jsonb.py`).
 
-A path leads to values inside a document (see `json_path`); a key is the name of a member, or the place of an item.
-Kernels follow literal paths through the stored bytes. Paths with conditions, paths that are columns, and conversions
-that need Python's numbers go through the documents as text.
+A path selects values inside a document (see `json_path`); a key is the name of a member, or the index of an item.
+Kernels follow literal paths through the stored bytes. Paths with conditions, paths from columns, and conversions that
+need Python's numbers go through the documents as text.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ if TYPE_CHECKING:
     States = npt.NDArray[np.uint8]
 
 _TEXT, _BOOL, _I64, _FLOAT = pa.string(), pa.bool_(), pa.int64(), pa.float64()
-_FOUND, _LEFT = 1, 2  # what `_kernels.select_json` says of a row
+_FOUND, _LEFT = 1, 2  # states of rows in `_kernels.select_json`: a value, or a value left to Python
 _I64_RANGE: Final = range(-(1 << 63), 1 << 63)
 
 
 def _texts(documents: Value) -> Value:
-    """Stored documents as text. Raises pa.ArrowInvalid for bytes that are none."""
+    """Stored documents as text. Raises pa.ArrowInvalid for bytes that are not a document."""
     stored = pa.array([documents.as_py()], pa.large_binary()) if isinstance(documents, pa.Scalar) else documents
     texts = document_texts(stored)
     return texts[0] if isinstance(documents, pa.Scalar) else texts
 
 
 def _steps(path: Value) -> list[JsonStep] | None:
-    """The steps of a path that is a literal and has no conditions; None for others."""
+    """The steps of a literal path without conditions; None for other paths."""
     return plain_steps(path.as_py()) if isinstance(path, pa.Scalar) and path.is_valid else None
 
 
 def _select(documents: Value, steps: list[JsonStep], answer: str, wanted: str = "") -> tuple[States, list[OwnedBuffer]]:
-    """What `_kernels.select_json` finds. Raises pa.ArrowInvalid for bytes that are no documents."""
+    """The states of rows and buffers from `_kernels.select_json`. Raises pa.ArrowInvalid for damaged documents."""
     for is_last in (False, True):
         try:
-            found, buffers = _kernels.select_json(
+            states, buffers = _kernels.select_json(
                 len(documents), column_argument(documents), _present(documents), steps, answer, wanted, JSON_DEPTH_MAX
             )
             break
@@ -71,7 +71,7 @@ def _select(documents: Value, steps: list[JsonStep], answer: str, wanted: str = 
             documents = with_documents(documents)
         except FormatError as error:
             raise pa.ArrowInvalid(error.message) from error
-    return np.frombuffer(memoryview(found), np.uint8), buffers
+    return np.frombuffer(memoryview(states), np.uint8), buffers
 
 
 def _present(documents: pa.Array) -> npt.NDArray[np.bool_] | None:
@@ -79,34 +79,34 @@ def _present(documents: pa.Array) -> npt.NDArray[np.bool_] | None:
 
 
 def _array(result: pa.DataType, states: States, buffers: list[Any]) -> pa.Array:
-    """An array of what was found, null elsewhere."""
+    """An array of the values found, null elsewhere."""
     validity = None if states.all() else booleans(states == _FOUND).buffers()[1]
-    memory = [one if isinstance(one, pa.Buffer) else pa.py_buffer(one) for one in buffers]
+    memory = [buffer if isinstance(buffer, pa.Buffer) else pa.py_buffer(buffer) for buffer in buffers]
     return pa.Array.from_buffers(result, len(states), [validity, *memory])
 
 
 def _tested(documents: pa.Array, states: States) -> pa.Array:
-    """Whether a row has found something, null for null documents."""
+    """Whether each row has a value, null for null documents."""
     present = _present(documents)
-    there = None if present is None else booleans(present).buffers()[1]
-    return pa.Array.from_buffers(_BOOL, len(states), [there, booleans(states == _FOUND).buffers()[1]])
+    validity = None if present is None else booleans(present).buffers()[1]
+    return pa.Array.from_buffers(_BOOL, len(states), [validity, booleans(states == _FOUND).buffers()[1]])
 
 
 def extract(documents: Value, path: Value) -> pa.Array:
-    """What a path leads to, as JSON text: one value as it is, several as an array; null without one."""
+    """The values that a path selects, as JSON text: a single value as such, several as an array, null for none."""
 
-    def one(document: str, wanted: str) -> str | None:
-        found = select(document, wanted)
-        return None if not found else found[0] if len(found) == 1 else f"[{','.join(found)}]"
+    def of_text(document: str, wanted: str) -> str | None:
+        values = select(document, wanted)
+        return None if not values else values[0] if len(values) == 1 else f"[{','.join(values)}]"
 
     steps = _steps(path)
     if steps is None or isinstance(documents, pa.Scalar):
-        return by_value(one, _TEXT, _texts(documents), path)
+        return by_value(of_text, _TEXT, _texts(documents), path)
     return _array(_TEXT, *_select(documents, steps, "text"))
 
 
 def exists(documents: Value, path: Value) -> pa.Array:
-    """Whether a path leads to a value."""
+    """Whether a path selects a value."""
     steps = _steps(path)
     if steps is None or isinstance(documents, pa.Scalar):
         return by_value(lambda document, wanted: bool(select(document, wanted)), _BOOL, _texts(documents), path)
@@ -114,15 +114,15 @@ def exists(documents: Value, path: Value) -> pa.Array:
 
 
 def array_contains(documents: Value, path: Value, text: Value) -> pa.Array:
-    """Whether an array to which a path leads holds a string, or another value that is written so."""
+    """Whether an array selected by a path contains a string, or another value with this JSON text."""
 
-    def one(document: str, wanted: str, shown: str) -> bool:
+    def of_text(document: str, wanted: str, shown: str) -> bool:
         lists = [value for value in select(document, wanted) if value.startswith("[")]
         return any(shown in (item, _show(item)) for value in lists for item in items(value))
 
     steps, wanted = _steps(path), text.as_py() if isinstance(text, pa.Scalar) else None
     if steps is None or wanted is None or isinstance(documents, pa.Scalar):
-        return by_value(one, _BOOL, _texts(documents), path, text)
+        return by_value(of_text, _BOOL, _texts(documents), path, text)
     return _tested(documents, _select(documents, steps, "contains", wanted)[0])
 
 
@@ -131,20 +131,20 @@ def _show(value: str) -> str:
 
 
 def array_length(documents: Value, path: Value) -> pa.Array:
-    """The number of items of the array to which a path leads, i64; 0 for other values, null without one."""
+    """The number of items of the array that a path selects, i64; 0 for other values, null for none."""
 
-    def one(document: str, wanted: str) -> int | None:
-        found = select(document, wanted)
-        return None if not found else len(items(found[0])) if found[0].startswith("[") else 0
+    def of_text(document: str, wanted: str) -> int | None:
+        values = select(document, wanted)
+        return None if not values else len(items(values[0])) if values[0].startswith("[") else 0
 
     steps = _steps(path)
     if steps is None or isinstance(documents, pa.Scalar):
-        return by_value(one, _I64, _texts(documents), path)
+        return by_value(of_text, _I64, _texts(documents), path)
     return _array(_I64, *_select(documents, steps, "length"))
 
 
 def _find(document: str, key: str) -> str | None:
-    """The member with a name, or the item at a place; None without one."""
+    """The member with this name, or the item at this index; None if there is none."""
     if document.startswith("{"):
         return members(document).get(key)
     if document.startswith("[") and key.isascii() and key.isdigit() and len(key) < 12:
@@ -154,13 +154,13 @@ def _find(document: str, key: str) -> str | None:
 
 
 def _key_steps(documents: Value, key: Value) -> list[JsonStep] | None:
-    """As `_steps`, for a key."""
+    """Like `_steps`, for a key."""
     if isinstance(documents, pa.Scalar) or not isinstance(key, pa.Scalar) or not key.is_valid:
         return None
     return [("key", str(key.as_py()))]
 
 
-def got(documents: Value, key: Value) -> pa.Array:
+def value_at_key(documents: Value, key: Value) -> pa.Array:
     """The value at a key, as a stored document."""
     steps = _key_steps(documents, key)
     if steps is not None:
@@ -173,31 +173,31 @@ def got(documents: Value, key: Value) -> pa.Array:
 
 
 def _getter(convert: Callable[[Any, str], Any], result: pa.DataType, answer: str) -> Callable[[Value, Value], pa.Array]:
-    """A function that gives the value at a key, converted; null for null and where there is none."""
+    """A function that returns the converted value at a key; null for null, and where there is none."""
 
-    def one(document: str, key: str) -> Any:
+    def of_text(document: str, key: str) -> Any:
         raw = _find(document, key)
         return None if raw is None or raw == "null" else convert(json.loads(raw), raw)
 
     def get(documents: Value, key: Value) -> pa.Array:
         steps = _key_steps(documents, key)
         if steps is None:
-            return by_value(one, result, _texts(documents), key)
+            return by_value(of_text, result, _texts(documents), key)
         states, buffers = _select(documents, steps, answer)
         if pt.is_boolean(result):
             buffers = [booleans(int64s(buffers[0]) != 0).buffers()[1]]
-        found = _array(result, states, buffers)
-        left = np.flatnonzero(states == _LEFT)  # texts that may be numbers, and what cannot be converted
+        values = _array(result, states, buffers)
+        left = np.flatnonzero(states == _LEFT)  # texts that may be numbers, and values that cannot be converted
         if len(left):
-            others = by_value(one, result, _texts(documents.take(numbers(left))), key)
-            found = pc.replace_with_mask(found, booleans(states == _LEFT), others)
-        return found
+            others = by_value(of_text, result, _texts(documents.take(numbers(left))), key)
+            values = pc.replace_with_mask(values, booleans(states == _LEFT), others)
+        return values
 
     return get
 
 
-def _misfit(value: Any, what: str) -> pa.ArrowInvalid:
-    return pa.ArrowInvalid(f"Failed to convert to {what}: InvalidCast: {str(value)[:80]!r}")
+def _misfit(value: Any, kind: str) -> pa.ArrowInvalid:
+    return pa.ArrowInvalid(f"Failed to convert to {kind}: InvalidCast: {str(value)[:80]!r}")
 
 
 def _to_string(value: Any, raw: str) -> str:
@@ -206,7 +206,7 @@ def _to_string(value: Any, raw: str) -> str:
     return value if isinstance(value, str) else raw
 
 
-def _to_number(value: Any, what: str) -> int | float:
+def _to_number(value: Any, kind: str) -> int | float:
     if isinstance(value, str) and value == value.strip() and "_" not in value:
         for read in (int, float):
             try:
@@ -215,7 +215,7 @@ def _to_number(value: Any, what: str) -> int | float:
                 continue
     if isinstance(value, bool | int | float):
         return value
-    raise _misfit(value, what)
+    raise _misfit(value, kind)
 
 
 def _to_integer(value: Any, raw: str) -> int:
@@ -244,19 +244,19 @@ def _to_boolean(value: Any, raw: str) -> bool:
     raise _misfit(raw, "boolean")
 
 
-got_string = _getter(_to_string, _TEXT, "string")
-got_integer = _getter(_to_integer, _I64, "integer")
-got_float = _getter(_to_float, _FLOAT, "float")
-got_boolean = _getter(_to_boolean, _BOOL, "boolean")
+string_at_key = _getter(_to_string, _TEXT, "string")
+integer_at_key = _getter(_to_integer, _I64, "integer")
+float_at_key = _getter(_to_float, _FLOAT, "float")
+boolean_at_key = _getter(_to_boolean, _BOOL, "boolean")
 
 
 FUNCTIONS = SqlFunctions()
 FUNCTIONS.define("json_extract", "json shown", extract)
 FUNCTIONS.define("json_exists", "json shown", exists)
-FUNCTIONS.define("json_get", "json shown", got)
-FUNCTIONS.define("json_get_string", "json shown", got_string)
-FUNCTIONS.define("json_get_int", "json shown", got_integer)
-FUNCTIONS.define("json_get_float", "json shown", got_float)
-FUNCTIONS.define("json_get_bool", "json shown", got_boolean)
+FUNCTIONS.define("json_get", "json shown", value_at_key)
+FUNCTIONS.define("json_get_string", "json shown", string_at_key)
+FUNCTIONS.define("json_get_int", "json shown", integer_at_key)
+FUNCTIONS.define("json_get_float", "json shown", float_at_key)
+FUNCTIONS.define("json_get_bool", "json shown", boolean_at_key)
 FUNCTIONS.define("json_array_contains", "json shown shown", array_contains)
 FUNCTIONS.define("json_array_length", "json shown", array_length)

@@ -1,15 +1,15 @@
-"""Paths into JSON documents, as the `json_` functions of text filters take them.
+"""Paths into JSON documents, for the `json_` functions of text filters.
 
-    $  (or nothing)            the document            [*]             the items of an array, anything else as it is
-    .name  :name  ."name"      a member of an object   [2]  [1, 3]     items by place, from 0
+    $  (or nothing)            the document            [*]             the items of an array; another value itself
+    .name  :name  ."name"      a member of an object   [2]  [1, 3]     items by index, from 0
     ["name"]                   the same                [last]  [last - 1]  [0 to 2]
     .*                         all members             .**             the value and everything inside it
     ?(condition)               values for which the condition holds
 
-A condition compares (`==`, `!=`, `<>`, `<`, `<=`, `>`, `>=`, `starts with`) paths that begin at `@`, the value, or at
-`$`, with each other or with literals, by `&&`, `||`, `!` and brackets; `exists(path)` asks for a value.
+A condition compares (`==`, `!=`, `<>`, `<`, `<=`, `>`, `>=`, `starts with`) paths from `@`, the value, or from `$`,
+with each other or with literals. `&&`, `||`, `!` and brackets combine conditions; `exists(path)` tests for a value.
 
-Documents are compact JSON text, and so is every value inside them: a piece of the same text.
+Documents are compact JSON text. Every value inside is a piece of the same text.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def items(array: str) -> list[str]:
 
 def members(obj: str) -> dict[str, str]:
     """The members of an object, as text, by name."""
-    found, at = {}, 1
+    by_name, at = {}, 1
     while obj[at] != "}":
         name, colon = _scan(obj, at)
         end = _end(obj, colon + 1)
-        found[name] = obj[colon + 1 : end]
+        by_name[name] = obj[colon + 1 : end]
         at = end + (obj[end] == ",")
-    return found
+    return by_name
 
 
 def _pieces(array: str, at: int) -> Iterator[tuple[int, int]]:
@@ -83,33 +83,33 @@ def _end(text: str, at: int) -> int:
 
 
 def select(document: str, path: str) -> list[str]:
-    """The values that a path leads to. Raises pa.ArrowInvalid for text that is no path."""
+    """The values that a path selects. Raises pa.ArrowInvalid for text that is not a path."""
     return _follow(_parse(path), document, document)
 
 
 def _follow(steps: tuple[Step, ...], value: str, document: str) -> list[str]:
-    found = [value]
+    values = [value]
     for step in steps:
-        found = [next_one for one in found for next_one in step(one, document)]
-    return found
+        values = [inner for outer in values for inner in step(outer, document)]
+    return values
 
 
 def plain_steps(path: str) -> list[JsonStep] | None:
-    """The steps of a path as kernels take them; None for one with conditions or `**`.
+    """The steps of a path in the form that kernels take; None for a path with conditions or `**`.
 
-    Raises pa.ArrowInvalid for text that is no path.
+    Raises pa.ArrowInvalid for text that is not a path.
     """
-    found: list[JsonStep] = []
+    steps: list[JsonStep] = []
     for step in _parse(path):
         if isinstance(step, _Member):
-            found.append(("member", step.name))
+            steps.append(("member", step.name))
         elif isinstance(step, _ItemsAt):
-            found.append([(*first, *last) for first, last in step.spans])
+            steps.append([(*first, *last) for first, last in step.spans])
         elif step in _ALL:
-            found.append((_ALL[step], ""))
+            steps.append((_ALL[step], ""))
         else:
             return None
-    return found
+    return steps
 
 
 @lru_cache(maxsize=256)
@@ -119,14 +119,14 @@ def _parse(path: str) -> tuple[Step, ...]:
 
 
 class _Parser:
-    """One path on its way from text to steps."""
+    """Parses a path into steps."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        found = tokens(_TOKEN, text)
-        if found is None:
+        parsed = tokens(_TOKEN, text)
+        if parsed is None:
             raise self._invalid()
-        self._tokens = found
+        self._tokens = parsed
         self._at = 0
         self._depth = 0
 
@@ -142,18 +142,22 @@ class _Parser:
         return token
 
     def skip(self, sign: str) -> bool:
-        """Step over a sign or word if it comes next."""
+        """Skip a sign or word if it comes next; returns whether it did."""
         kind, text = self._peek()
-        found = kind in ("sign", "word") and text == sign
-        self._at += found
-        return found
+        is_next = kind in ("sign", "word") and text == sign
+        self._at += is_next
+        return is_next
 
     def _expect(self, sign: str) -> None:
         if not self.skip(sign):
             raise self._invalid()
 
     def path(self, *, whole: bool, bare: bool = False) -> tuple[Step, ...]:
-        """The steps up to the end, or up to what cannot be one when not `whole`; `bare` when no `$` stands in front."""
+        """The steps of a path.
+
+        whole  whether the path must take all of the text; else it ends before the first token that is no step
+        bare   whether the path has no `$` in front
+        """
         steps: list[Step] = []
         if bare and self._peek()[0] in ("word", "number"):
             steps.append(_Member(self._name()))  # the first name needs no dot
@@ -203,11 +207,11 @@ class _Parser:
         return step
 
     def _span(self) -> tuple[tuple[bool, int], tuple[bool, int]]:
-        first = self._place()
-        return first, self._place() if self.skip("to") else first
+        first = self._index()
+        return first, self._index() if self.skip("to") else first
 
-    def _place(self) -> tuple[bool, int]:
-        """A place from the front, or from the last item when the first part is true."""
+    def _index(self) -> tuple[bool, int]:
+        """Whether an index counts from the last item, and the index."""
         kind, text = self._next()
         if (kind, text) == ("word", "last"):
             if self.skip("-"):
@@ -224,15 +228,15 @@ class _Parser:
         return int(token[1])
 
     def _verdict(self, steps: tuple[Step, ...]) -> Step:
-        """A path that is a comparison: gives `true`, `false`, or `null` where values cannot be compared."""
+        """A path that is a comparison: yields `true`, `false`, or `null` where values cannot be compared."""
         test = _TESTS[self._next()[1]]
         right = self._operand()
         if self._peek()[0] != "end":
             raise self._invalid()
 
         def step(value: str, document: str) -> Iterator[str]:
-            found = _compare(test, _load(_follow(steps, value, document)), right(value, document))
-            yield "null" if found is None else json.dumps(found)
+            result = _compare(test, _load(_follow(steps, value, document)), right(value, document))
+            yield "null" if result is None else json.dumps(result)
 
         return step
 
@@ -246,13 +250,13 @@ class _Parser:
         while self.skip("||"):
             parts.append(self._all_of())
         self._depth -= 1
-        return parts[0] if len(parts) == 1 else lambda value, document: any(one(value, document) for one in parts)
+        return parts[0] if len(parts) == 1 else lambda value, document: any(part(value, document) for part in parts)
 
     def _all_of(self) -> Condition:
         parts = [self._condition()]
         while self.skip("&&"):
             parts.append(self._condition())
-        return parts[0] if len(parts) == 1 else lambda value, document: all(one(value, document) for one in parts)
+        return parts[0] if len(parts) == 1 else lambda value, document: all(part(value, document) for part in parts)
 
     def _condition(self) -> Condition:
         if self.skip("!"):
@@ -285,7 +289,7 @@ class _Parser:
         return lambda value, document: bool(_compare(test, left(value, document), right(value, document)))
 
     def _operand(self) -> Callable[[str, str], list[Any]]:
-        """What gives the values of a path or literal, as Python values."""
+        """A function that returns the Python values of a path or literal."""
         kind, text = self._next()
         if (kind, text) in (("sign", "@"), ("sign", "$")):
             steps = self.path(whole=False)
@@ -305,7 +309,7 @@ def _starts_with(text: Any, start: Any) -> bool:
 
 
 def _load(values: list[str]) -> list[Any]:
-    return [json.loads(one) for one in values]
+    return [json.loads(value) for value in values]
 
 
 def _kind(value: Any) -> str:
@@ -319,11 +323,11 @@ def _comparable(left: Any, right: Any) -> bool:
 
 
 def _compare(test: Callable[[Any, Any], bool], left: list[Any], right: list[Any]) -> bool | None:
-    """Whether a value on the left passes with one on the right; those of arrays count one by one.
+    """Whether any value on the left passes the test with any on the right. Arrays stand for their items.
 
-    None when two that cannot be compared come before.
+    Returns None if an incomparable pair comes first.
     """
-    lefts, rights = ([one for value in side for one in _unwrap(value)] for side in (left, right))
+    lefts, rights = ([item for value in side for item in _unwrap(value)] for side in (left, right))
     for a in lefts:
         for b in rights:
             if not _comparable(a, b):
@@ -342,13 +346,13 @@ def _unwrap(value: Any) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """The member with a name."""
+    """The member with this name."""
 
     name: str
 
     def __call__(self, value: str, document: str) -> Iterator[str]:
-        if value.startswith("{") and (found := members(value).get(self.name)) is not None:
-            yield found
+        if value.startswith("{") and (member := members(value).get(self.name)) is not None:
+            yield member
 
 
 def _all_members(value: str, document: str) -> Iterator[str]:
@@ -369,25 +373,27 @@ _ALL: Final[dict[Step, str]] = {_all_members: "all members", _all_items: "all it
 def _everything(value: str, document: str) -> Iterator[str]:
     pending = [value]
     while pending:
-        one = pending.pop()
-        yield one
-        inside = items(one) if one.startswith("[") else list(members(one).values()) if one.startswith("{") else []
-        pending.extend(reversed(inside))
+        value = pending.pop()
+        yield value
+        if value.startswith("["):
+            pending.extend(reversed(items(value)))
+        elif value.startswith("{"):
+            pending.extend(reversed(members(value).values()))
 
 
 @dataclass(frozen=True, slots=True)
 class _ItemsAt:
-    """The items from a place to another, of each span; places as `_Parser` gives them."""
+    """The items of some spans; each span is the first and last index, in the form of `_Parser._index`."""
 
     spans: tuple[tuple[tuple[bool, int], tuple[bool, int]], ...]
 
     def __call__(self, value: str, document: str) -> Iterator[str]:
         if not value.startswith("["):
             return
-        found = items(value)
+        all_items = items(value)
         for first, last in self.spans:
-            start, stop = ((len(found) - 1 if from_end else 0) + place for from_end, place in (first, last))
-            yield from found[max(start, 0) : max(stop + 1, 0)] if start >= 0 or first != last else []
+            start, stop = ((len(all_items) - 1 if from_end else 0) + index for from_end, index in (first, last))
+            yield from all_items[max(start, 0) : max(stop + 1, 0)] if start >= 0 or first != last else []
 
 
 def _filter(condition: Condition) -> Step:

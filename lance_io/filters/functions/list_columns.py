@@ -1,4 +1,4 @@
-"""What several functions do with columns of lists and maps."""
+"""Helpers for columns of lists and maps."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def lists_of_rows(*values: Value) -> pa.Array:
 
 
 def in_same_layout(compute: Callable[..., Value]) -> Callable[..., Value]:
-    """A function of lists that gives large lists where an argument is one."""
+    """Wrap a function of lists to return large lists if an argument is one."""
 
     def computed(*values: Value) -> Value:
-        found = compute(*values)
+        result = compute(*values)
         is_large = any(pa.types.is_large_list(value.type) for value in values)
-        return found.cast(pa.large_list(found.type.value_type)) if is_large else found
+        return result.cast(pa.large_list(result.type.value_type)) if is_large else result
 
     return computed
 
 
 def map_entries(maps: Value) -> pa.ListArray:
-    """A list of structs of key and value. Raises pa.ArrowTypeError for what is no map."""
+    """The entries as lists of structs of key and value. Raises pa.ArrowTypeError for other types than maps."""
     (array,) = broadcast(maps)
     if not pt.is_map(array.type):
         raise pa.ArrowTypeError(f"a map is needed, found {array.type}")

@@ -1,4 +1,4 @@
-"""List functions of text filters that give other lists: items added, dropped, replaced, put together (`list_pool`)."""
+"""List functions of text filters that return other lists: items added, dropped, replaced, combined (`list_pool`)."""
 
 from __future__ import annotations
 
@@ -37,83 +37,83 @@ _U64: Final = pa.uint64()
 
 
 def _list_array(ends: Numbers, items: pa.Array, present: Flags | None = None) -> pa.Array:
-    """Lists of items that end where `ends` says; null where `present` is false."""
+    """Lists of `items` that end at `ends`; null where `present` is false."""
     validity = None if present is None or present.all() else booleans(present).buffers()[1]
     buffers = [validity, pa.py_buffer(ends.astype(np.int32))]
     return pa.Array.from_buffers(pa.list_(items.type), len(ends) - 1, buffers, children=[items])
 
 
-def _nulled(found: pa.Array, *beside: Value) -> pa.Array:
-    """What was found, and null where a value beside it is."""
-    for value in beside:
+def _null_where(array: pa.Array, *arguments: Value) -> pa.Array:
+    """The array with nulls where an argument is null."""
+    for value in arguments:
         if isinstance(value, pa.Scalar):
             if not value.is_valid:
-                return pa.nulls(len(found), found.type)
+                return pa.nulls(len(array), array.type)
         elif value.null_count:
-            found = pc.if_else(value.is_valid(), found, pa.scalar(None, found.type))
-    return found
+            array = pc.if_else(value.is_valid(), array, pa.scalar(None, array.type))
+    return array
 
 
 def _filled(value: Value, by: int) -> Value:
-    """Integers with another one in place of nulls."""
+    """Integers with `by` in place of nulls."""
     if isinstance(value, pa.Scalar):
         return value if value.is_valid else pa.scalar(by, value.type)
     return value.fill_null(by) if value.null_count else value
 
 
 def append(lists: Value, item: Value) -> pa.Array:
-    """The items and one more; of a null list only that one."""
+    """The list with an item behind its own; for a null list just that item."""
     return Pool(lists, item).edited("concatenate")
 
 
 def prepend(item: Value, lists: Value) -> pa.Array:
-    """One item and those of the list behind it."""
+    """The list with an item in front of its own."""
     return Pool(item, lists).edited("concatenate")
 
 
 def concatenate(*lists: Value) -> pa.Array:
-    """The items of all lists; null lists are left out, and null when all are."""
+    """The items of all lists. Null lists are left out; null if all are."""
     return Pool(*lists).edited("concatenate")
 
 
 def positions(lists: Value, item: Value) -> pa.Array:
-    """Every position of an item, list of u64 from 1; a null item is found where items are null."""
+    """Every position of an item, list of u64 from 1; a null item matches null items."""
     pool = Pool(lists, item)
     known = item_codes(pool.items)
-    ends, found = call(_kernels.positions_in_lists, pool.num_rows, pool.arguments, known)
-    items = numbers(np.frombuffer(found, np.uint64))
+    ends, matches = call(_kernels.positions_in_lists, pool.num_rows, pool.arguments, known)
+    items = numbers(np.frombuffer(matches, np.uint64))
     validity = lists.is_valid().buffers()[1] if isinstance(lists, pa.Array) and lists.null_count else None
     buffers = [validity, pa.py_buffer(ends)]
-    made = pa.Array.from_buffers(pa.list_(_U64), pool.num_rows, buffers, children=[items])
-    return _nulled(made, lists) if isinstance(lists, pa.Scalar) else made
+    result = pa.Array.from_buffers(pa.list_(_U64), pool.num_rows, buffers, children=[items])
+    return _null_where(result, lists) if isinstance(lists, pa.Scalar) else result
 
 
 def position(lists: Value, item: Value, start: Value | None = None) -> pa.Array:
-    """Where an item occurs first, u64 from 1; null where it does not.
+    """The position of the first equal item, u64 from 1; null if there is none.
 
-    start  the first position that counts. Raises pa.ArrowInvalid for one outside the list
+    start  the position to start from. Raises pa.ArrowInvalid if it is outside the list
     """
     pool = Pool(lists, item)
     given = [*pool.arguments, *([] if start is None else [_numbers_of(_filled(start, 1))])]
-    found = call(_kernels.find_in_lists, pool.num_rows, given, item_codes(pool.items))
-    places = np.frombuffer(found, np.uint64)
-    return numbers(places, places == 0)
+    matches = call(_kernels.find_in_lists, pool.num_rows, given, item_codes(pool.items))
+    first_matches = np.frombuffer(matches, np.uint64)
+    return numbers(first_matches, first_matches == 0)
 
 
 def _numbers_of(value: Value) -> Numbers:
-    found: Numbers = values_of((pa.repeat(value, 1) if isinstance(value, pa.Scalar) else value).cast(pa.int64()))
-    return found
+    values: Numbers = values_of((pa.repeat(value, 1) if isinstance(value, pa.Scalar) else value).cast(pa.int64()))
+    return values
 
 
 def without_first(lists: Value, item: Value) -> pa.Array:
-    """The items without the first that equals `item`; null when `item` is."""
+    """The items without the first that equals `item`; null if `item` is null."""
     return without_some(lists, item, _ONE)
 
 
 def without_some(lists: Value, item: Value, count: Value) -> pa.Array:
     """The items without the first `count` that equal `item`."""
-    made = Pool(lists, item).edited("remove", _filled(count, 0), coded=True)
-    return _nulled(made, item, count)
+    result = Pool(lists, item).edited("remove", _filled(count, 0), coded=True)
+    return _null_where(result, item, count)
 
 
 def without_all(lists: Value, item: Value) -> pa.Array:
@@ -137,7 +137,7 @@ def replace_some(lists: Value, old: Value, new: Value, count: Value) -> pa.Array
 
 
 def _as_sets(function: str) -> Callable[[Value, Value], pa.Array]:
-    """A set operation: distinct items in order."""
+    """A set operation, whose result has distinct items in order."""
 
     def combine(left: Value, right: Value) -> pa.Array:
         return Pool(left, right).edited(function, coded=True)
@@ -160,13 +160,14 @@ without_last_item, without_first_item = _rearrange("without_last"), _rearrange("
 
 
 def part(lists: Value, start: Value, stop: Value, step: Value | None = None) -> pa.Array:
-    """The items from a position to another, both counted from 1, or from the end when negative."""
+    """The items from one position to another, both counted from 1, or from the end when negative."""
     bounds = [start, stop, *([] if step is None else [step])]
-    return _nulled(Pool(*broadcast(lists, start)[:1]).edited("part", *[_filled(one, 1) for one in bounds]), *bounds)
+    result = Pool(*broadcast(lists, start)[:1]).edited("part", *[_filled(bound, 1) for bound in bounds])
+    return _null_where(result, *bounds)
 
 
 def resize(lists: Value, size: Value, fill: Value | None = None) -> pa.Array:
-    """The items cut, or filled up with nulls or another item, to a number. Raises pa.ArrowInvalid below zero."""
+    """The list cut, or filled up with nulls or `fill`, to `size` items. Raises pa.ArrowInvalid below zero."""
     (column,) = broadcast(lists, *[value for value in (size, fill) if isinstance(value, pa.Array)])[:1]
     wanted = _filled(size, 0)
     pool = Pool(column) if fill is None else Pool(column, fill)
@@ -175,16 +176,16 @@ def resize(lists: Value, size: Value, fill: Value | None = None) -> pa.Array:
 
 
 def repeat(item: Value, count: Value) -> pa.Array:
-    """A list that holds an item several times; null for a null count."""
+    """A list of `count` times the item; null for a null count."""
     items, counts = broadcast(item, count)
     wanted = np.maximum(values_of(_filled(counts, 0).cast(pa.int64())), 0)
     ends = ends_for(wanted, "array_repeat")
-    places = np.repeat(np.arange(len(items)), wanted)
-    return _list_array(ends, taken(items, numbers(places)), flags(counts) if counts.null_count else None)
+    indices = np.repeat(np.arange(len(items)), wanted)
+    return _list_array(ends, taken(items, numbers(indices)), flags(counts) if counts.null_count else None)
 
 
 def flatten(lists: Value) -> pa.Array:
-    """The items of the inner lists, null ones left out; lists of no lists are as they are."""
+    """The items of the inner lists, without null lists; other lists are returned unchanged."""
     (lists,) = broadcast(lists)
     if not is_list(lists.type.value_type):
         return lists
@@ -196,29 +197,29 @@ def flatten(lists: Value) -> pa.Array:
 def zip_lists(*lists: Value) -> pa.Array:
     """Lists of structs with the fields `1`, `2` ... of the items side by side, short lists filled up with nulls."""
     columns = broadcast(*lists)
-    present = np.logical_or.reduce([flags(one) for one in columns])
-    ends = [ends_of(one) for one in columns]
-    longest = np.maximum.reduce([np.diff(one) for one in ends])
-    made = ends_for(longest, "arrays_zip")
+    present = np.logical_or.reduce([flags(column) for column in columns])
+    ends = [ends_of(column) for column in columns]
+    longest = np.maximum.reduce([np.diff(column_ends) for column_ends in ends])
+    zipped_ends = ends_for(longest, "arrays_zip")
     row_of = np.repeat(np.arange(len(longest)), longest)
-    within = np.arange(len(row_of)) - made[row_of]
+    within = np.arange(len(row_of)) - zipped_ends[row_of]
     fields = []
     for column, at in zip(columns, ends, strict=True):
-        places = at[row_of] + within
-        fields.append(taken(pc.list_flatten(column), numbers(places, places >= at[row_of + 1])))
+        indices = at[row_of] + within
+        fields.append(taken(pc.list_flatten(column), numbers(indices, indices >= at[row_of + 1])))
     items = pa.StructArray.from_arrays(fields, [str(i + 1) for i in range(len(fields))])
-    return _list_array(made, items, present)
+    return _list_array(zipped_ends, items, present)
 
 
 def first_valid(lists: Value) -> pa.Array:
     """The first item that is not null."""
     pool = Pool(*broadcast(lists))
-    found = call(_kernels.first_valid_items, pool.num_rows, pool.arguments[0], flags(pool.items))
-    return pool.at(np.frombuffer(found, np.int64))
+    indices = call(_kernels.first_valid_items, pool.num_rows, pool.arguments[0], flags(pool.items))
+    return pool.at(np.frombuffer(indices, np.int64))
 
 
 def _dates_between(first: Value, stop: Value, step: Value, *, inclusive: bool) -> pa.Array:
-    """Lists of the dates or times from one to another in steps of an interval; null where an argument is.
+    """Lists of the dates or times from `first` to `stop` in steps of an interval; null where an argument is null.
 
     Raises pa.ArrowInvalid for an empty step, and for too many items in all.
     """
@@ -226,28 +227,28 @@ def _dates_between(first: Value, stop: Value, step: Value, *, inclusive: bool) -
     is_date = pt.is_date(first.type)
     kind = pa.date32() if is_date else pa.timestamp("ns", getattr(first.type, "tz", None))
     firsts, stops, steps = broadcast(pc.cast(first, kind), pc.cast(stop, kind), step)
-    ticks = [one.cast(pa.int32() if is_date else pa.int64()).to_pylist() for one in (firsts, stops)]
+    ticks = [times.cast(pa.int32() if is_date else pa.int64()).to_pylist() for times in (firsts, stops)]
     for begin, end, span in zip(*ticks, steps.to_pylist(), strict=True):
         if begin is None or end is None or span is None:
             rows.append(None)
             continue
         if not any(span):
             raise pa.ArrowInvalid("Interval argument to range must not be 0")
-        found, at, times = list[int](), begin, 0
+        row, at, num_steps = list[int](), begin, 0
         forward = (span.months * 31 + span.days) * _DAY + span.nanoseconds > 0
-        last = end if inclusive or not is_date else _shift(end, span, -1, is_date)  # of dates a whole step is left out
+        last = end if inclusive or not is_date else _shift(end, span, -1, is_date)  # dates end a whole step earlier
         closed = inclusive or is_date
         while (at < last or (closed and at == last)) if forward else (at > last or (closed and at == last)):
-            found.append(at)
-            num_items, times = num_items + 1, times + 1
+            row.append(at)
+            num_items, num_steps = num_items + 1, num_steps + 1
             check_count(num_items, "range")
-            at = _shift(begin, span, times, is_date)
-        rows.append(found)
+            at = _shift(begin, span, num_steps, is_date)
+        rows.append(row)
     return pa.array(rows, pa.list_(pa.int32() if is_date else pa.int64())).cast(pa.list_(kind))
 
 
 def _shift(begin: int, span: pa.MonthDayNano, times: int, is_date: bool) -> int:
-    """A date (days) or time (nanoseconds) moved by a span several times; months end with their last day."""
+    """A date (days) or time (nanoseconds) shifted `times` spans; a day past a month's end becomes its last day."""
     per_day = 1 if is_date else _DAY
     if span.months:
         day, rest = divmod(begin, per_day)
@@ -264,7 +265,7 @@ def _series(*, inclusive: bool) -> Callable[..., pa.Array]:
     def series(first: Value, stop: Value | None = None, step: Value | None = None) -> pa.Array:
         if stop is not None and step is not None and pa.types.is_interval(step.type):
             return _dates_between(first, stop, step, inclusive=inclusive)
-        if any(one is not None and not pa.types.is_integer(one.type) for one in (first, stop, step)):
+        if any(value is not None and not pa.types.is_integer(value.type) for value in (first, stop, step)):
             raise pa.ArrowTypeError("range takes integers, or two dates and an interval")
         if stop is None:
             first, stop = _ZERO, first
@@ -274,30 +275,30 @@ def _series(*, inclusive: bool) -> Callable[..., pa.Array]:
 
 
 def _numbers_between(first: Value, stop: Value, step: Value, *, inclusive: bool) -> pa.Array:
-    """Lists of the numbers from one to another; null where an argument is.
+    """Lists of the numbers from `first` to `stop`; null where an argument is null.
 
     Raises pa.ArrowInvalid for a step of 0, and for too many numbers in all.
     """
     columns = broadcast(first, stop, step)
-    present = np.logical_and.reduce([flags(one) for one in columns])
-    begin, end, by = (np.where(present, values_of(_filled(one, 1).cast(pa.int64())), 1) for one in columns)
+    present = np.logical_and.reduce([flags(column) for column in columns])
+    begin, end, by = (np.where(present, values_of(_filled(column, 1).cast(pa.int64())), 1) for column in columns)
     if (by == 0).any():
         raise pa.ArrowInvalid("step can't be 0 for function range(start [, stop, step])")
     forward = by > 0
     low, high = (np.where(forward, *pair).astype(np.uint64) for pair in ((begin, end), (end, begin)))
-    stride = np.where(forward, by, -by).astype(np.uint64)  # of the smallest number, too: it is its own negative
+    stride = np.where(forward, by, -by).astype(np.uint64)  # right for the smallest i64, too: it is its own negative
     span, signed = high - low, np.where(forward, end > begin, end < begin)
     whole = np.uint64(0 if inclusive else 1)
     runs = (signed | (inclusive & (end == begin))) & present
     lengths = np.where(runs, (span - whole) // stride + np.uint64(1), np.uint64(0))
     ends = ends_for(lengths, "range")
     counts = np.diff(ends)
-    places = np.arange(ends[-1])  # value = begin + (place - place of the first) * by
+    indices = np.arange(ends[-1])  # value = begin + (index - index of the row's first item) * by
     if (by == by[:1]).all():
-        found = places * by[:1] + np.repeat(begin - ends[:-1] * by, counts) if len(by) else places
+        values = indices * by[:1] + np.repeat(begin - ends[:-1] * by, counts) if len(by) else indices
     else:
-        found = places * np.repeat(by, counts) + np.repeat(begin - ends[:-1] * by, counts)
-    return _list_array(ends, numbers(found), present)
+        values = indices * np.repeat(by, counts) + np.repeat(begin - ends[:-1] * by, counts)
+    return _list_array(ends, numbers(values), present)
 
 
 numbers_below = _series(inclusive=False)

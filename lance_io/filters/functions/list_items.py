@@ -27,37 +27,37 @@ if TYPE_CHECKING:
 
 
 def _parents(lists: pa.Array) -> np.ndarray:
-    """For each item of `pc.list_flatten(lists)` the row it belongs to."""
+    """The row of each item of `pc.list_flatten(lists)`."""
     parents: np.ndarray = pc.list_parent_indices(lists).to_numpy()
     return parents
 
 
 def _rows_where(lists: pa.Array, items: pa.Array) -> np.ndarray:
-    """bool[len(lists)]: whether one of the items of a row is true."""
+    """Whether an item of each row is true, bool[len(lists)]."""
     hit = np.zeros(len(lists), dtype=np.bool_)
     hit[_parents(lists)[pc.fill_null(items, False).to_numpy(zero_copy_only=False)]] = True
     return hit
 
 
-def _answers(found: np.ndarray, *sources: pa.Array) -> pa.Array:
-    """Booleans, null where a source is."""
-    mask = np.zeros(len(found), dtype=np.bool_)
+def _null_where(values: np.ndarray, *sources: pa.Array) -> pa.Array:
+    """The booleans with nulls where a source is null."""
+    mask = np.zeros(len(values), dtype=np.bool_)
     for source in sources:
         mask |= source.is_null().to_numpy(zero_copy_only=False)
-    return pa.array(found, pa.bool_(), mask=mask)
+    return pa.array(values, pa.bool_(), mask=mask)
 
 
 def has(lists: Value, item: Value) -> pa.Array:
-    """Whether an item occurs in a list; null when the item is null."""
+    """Whether a list contains an item; null if the item is null."""
     lists, items = broadcast(lists, item)
     flat = pc.list_flatten(lists)
     beside = item if isinstance(item, pa.Scalar) else taken(items, pa.array(_parents(lists)))
-    found = _rows_where(lists, compare("=", flat, beside))
-    return _answers(found, lists, items)
+    contains = _rows_where(lists, compare("=", flat, beside))
+    return _null_where(contains, lists, items)
 
 
 def _keys(left: pa.Array, right: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """A number for each item of two columns of lists: the same for equal items (nulls included) of one row."""
+    """A key for each item of two columns of lists. Equal items (nulls included) of the same row share a key."""
     flat = [pc.list_flatten(left), pc.list_flatten(right)]
     numbers = codes(pa.concat_arrays(flat))
     width = int(numbers.max(initial=0)) + 1
@@ -69,20 +69,20 @@ def has_any(left: Value, right: Value) -> pa.Array:
     """Whether two lists have an item in common."""
     left, right = broadcast(left, right)
     ours, theirs = _keys(left, right)
-    found = np.zeros(len(left), dtype=np.bool_)
-    found[_parents(left)[np.isin(ours, theirs)]] = True
-    return _answers(found, left, right)
+    overlaps = np.zeros(len(left), dtype=np.bool_)
+    overlaps[_parents(left)[np.isin(ours, theirs)]] = True
+    return _null_where(overlaps, left, right)
 
 
 def has_all(left: Value, right: Value) -> pa.Array:
-    """Whether the first list holds all items of the second; of an empty literal every row does."""
+    """Whether the first list contains all items of the second; always true for an empty literal."""
     if isinstance(right, pa.Scalar) and right.is_valid and len(right) == 0:
         return pa.array(np.ones(len(left), dtype=np.bool_))
     left, right = broadcast(left, right)
     ours, theirs = _keys(left, right)
-    found = np.ones(len(left), dtype=np.bool_)
-    found[_parents(right)[~np.isin(theirs, ours)]] = False
-    return _answers(found, left, right)
+    contains = np.ones(len(left), dtype=np.bool_)
+    contains[_parents(right)[~np.isin(theirs, ours)]] = False
+    return _null_where(contains, left, right)
 
 
 def length(lists: Value, dimension: Value | None = None) -> pa.Array:
@@ -99,7 +99,7 @@ def cardinality(lists: Value) -> pa.Array:
 
 
 def num_dimensions(lists: Value) -> pa.Array:
-    """How many levels of lists the type has, u64; null for a null list."""
+    """The number of list levels of the type, u64; null for a null list."""
     (lists,) = broadcast(lists)
     depth, inner = 0, lists.type
     while is_list(inner):
@@ -110,7 +110,7 @@ def num_dimensions(lists: Value) -> pa.Array:
 def dimensions(lists: Value) -> pa.Array:
     """The number of items on each level, along the first items, list of u64; null for an empty list.
 
-    Where the first item is null, or there is none, a level has no items; those of a fixed size hold them even so.
+    If the first item is null or absent, the level has 0 items; for lists of a fixed size it has that many.
     """
     (level,) = broadcast(lists)
     ends = ends_of(level)
@@ -126,17 +126,17 @@ def dimensions(lists: Value) -> pa.Array:
             sizes.append(np.full(len(at), size_of_null))
             continue
         is_there = has_first & flags(level)[at]
-        found = np.diff(ends)[at]
-        sizes.append(np.where(is_there, found, size_of_null))
-        has_first, firsts = is_there & (found > 0), ends[at]
+        level_sizes = np.diff(ends)[at]
+        sizes.append(np.where(is_there, level_sizes, size_of_null))
+        has_first, firsts = is_there & (level_sizes > 0), ends[at]
     items = numbers(np.stack(sizes, axis=1).reshape(-1).astype(np.uint64))
     offsets = np.arange(0, len(items) + 1, len(sizes), dtype=np.int32)
-    made = pa.ListArray.from_arrays(pa.array(offsets), items)
-    return pc.if_else(booleans(present), made, pa.scalar(None, made.type))
+    result = pa.ListArray.from_arrays(pa.array(offsets), items)
+    return pc.if_else(booleans(present), result, pa.scalar(None, result.type))
 
 
 def num_entries(value: Value) -> pa.Array:
-    """The number of entries of a map, or of items of a list, u64; of a list of lists the product of its dimensions."""
+    """The number of entries of a map or items of a list, u64; for a list of lists the product of its dimensions."""
     if is_list(value.type) and is_list(value.type.value_type):
         sizes = [None if row is None else math.prod(row) for row in dimensions(value).to_pylist()]
         return pc.if_else(
@@ -146,12 +146,12 @@ def num_entries(value: Value) -> pa.Array:
 
 
 def is_empty(lists: Value) -> pa.Array:
-    """Whether there are no items."""
+    """Whether the list has no items."""
     return pc.equal(pc.list_value_length(lists), 0)
 
 
 def element(lists: Value, index: Value) -> pa.Array:
-    """The item at a position: 1 is the first, -1 the last; null where there is none."""
+    """The item at a position: 1 is the first, -1 the last; null if there is none."""
     lists, indices = broadcast(lists, index)
     if not pa.types.is_large_list(lists.type):
         lists = lists.cast(pa.large_list(lists.type.value_type))
@@ -164,12 +164,12 @@ def element(lists: Value, index: Value) -> pa.Array:
 
 
 def make(*values: Value) -> Value:
-    """Lists of the arguments, one per row."""
+    """A list of the arguments for each row."""
     return lists_of_rows(*values) if values else pa.array([[]], pa.list_(pa.null()))[0]
 
 
 def to_text(lists: Value, separator: pa.Scalar, null: pa.Scalar | None = None) -> pa.Array:
-    """The items joined by a separator; null items are left out, or shown as the third argument."""
+    """The items joined by a separator; null items are left out, or replaced by the third argument."""
     (lists,) = broadcast(lists)
     items = pc.list_flatten(lists)
     items = positional(items) if pt.is_floating(items.type) else sql_cast(items, pa.string(), lenient=False)
@@ -187,12 +187,12 @@ def _from_counts(counts: np.ndarray, items: pa.Array) -> pa.Array:
 
 
 def distinct(lists: Value) -> pa.Array:
-    """The items without repetitions, where each occurs first."""
+    """The items without repetitions, in the order of their first occurrences."""
     return Pool(*broadcast(lists)).edited("distinct", coded=True)
 
 
 def in_order(lists: Value, order: pa.Scalar | None = None, nulls: pa.Scalar | None = None) -> pa.Array:
-    """The items sorted, `asc` or `desc`, with `nulls first` (as without the argument) or `nulls last`."""
+    """The items sorted, `asc` or `desc`, with `nulls first` (the default) or `nulls last`."""
     down = order is not None and (order.as_py() or "").lower() == "desc"
     last = nulls is not None and (nulls.as_py() or "").lower() == "nulls last"
     return Pool(*broadcast(lists)).sorted(down=down, nulls_first=not last)
@@ -200,18 +200,18 @@ def in_order(lists: Value, order: pa.Scalar | None = None, nulls: pa.Scalar | No
 
 def _extreme(lists: Value, *, largest: bool) -> pa.Array:
     pool = Pool(*broadcast(lists))
-    if pt.is_struct(pool.items.type):  # in pylance those with a null inside compare with none: the order decides
+    if pt.is_struct(pool.items.type):  # in pylance structs with an inner null compare with none: row order decides
         raise pa.ArrowNotImplementedError("the least or greatest of structs")
     return pool.extremes(largest=largest)
 
 
 def smallest(lists: Value) -> pa.Array:
-    """The smallest item; null when there is none."""
+    """The smallest item; null if there is none."""
     return _extreme(lists, largest=False)
 
 
 def largest(lists: Value) -> pa.Array:
-    """The largest item; null when there is none."""
+    """The largest item; null if there is none."""
     return _extreme(lists, largest=True)
 
 

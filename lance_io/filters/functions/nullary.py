@@ -1,4 +1,4 @@
-"""Functions without arguments: random values, a constant, this library's version. The present time is in `dates`."""
+"""Functions without arguments: random values, a constant, this library's version. The current time is in `dates`."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def uuid(num_rows: int) -> pa.Array:
 
 
 def random(num_rows: int) -> pa.Array:
-    """Numbers from 0 to 1, another one for each row."""
+    """A random number from 0 to 1 for each row."""
     return pa.array(np.random.default_rng().random(num_rows))
 
 
 def pi() -> pa.Scalar:
-    """The number."""
+    """The constant pi, f64."""
     return pa.scalar(math.pi)
 
 
 def version() -> pa.Scalar:
     """Name and version of this library."""
-    import importlib.metadata  # which loads much that nothing else here needs
+    import importlib.metadata  # here: it loads many modules that nothing else needs
 
     return pa.scalar(f"lance_io {importlib.metadata.version('lance_io')}")
 

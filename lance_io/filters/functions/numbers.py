@@ -1,4 +1,4 @@
-"""Numeric functions of text filters. Floats keep their width, integers wrap where nothing else is said."""
+"""Numeric functions of text filters. Floats keep their width; integers wrap unless a docstring says otherwise."""
 
 from __future__ import annotations
 
@@ -21,52 +21,52 @@ if TYPE_CHECKING:
     from lance_io.filters.elementwise import Value
 
 _FLOAT, _INT = pa.float64(), pa.int64()
-_EXACT_DIGITS = 240  # more than two decimals of 76 digits can make
+_EXACT_DIGITS = 240  # more than any result of two decimals of 76 digits
 _FACTORIAL_MAX = 20  # 21! does not fit in 64 bits
 
 
 def by_kernel(name: str) -> Callable[[Value], pa.Array]:
-    """The function of one float of that name, which keeps nulls; the same on every machine."""
+    """The named kernel for one float. It keeps nulls, and its results are the same on every machine."""
 
     def compute(value: Value) -> pa.Array:
         (array,) = broadcast(value)
         values = array.to_numpy(zero_copy_only=False)
-        found = np.frombuffer(memoryview(float_function(name, values, values.itemsize)), values.dtype)
-        return _mask(found, array)
+        results = np.frombuffer(memoryview(float_function(name, values, values.itemsize)), values.dtype)
+        return _mask(results, array)
 
     return compute
 
 
-def _mask(found: np.ndarray, *sources: pa.Array) -> pa.Array:
-    mask = np.zeros(len(found), dtype=np.bool_)
+def _mask(values: np.ndarray, *sources: pa.Array) -> pa.Array:
+    mask = np.zeros(len(values), dtype=np.bool_)
     for source in sources:
         if source.null_count:
             mask |= source.is_null().to_numpy(zero_copy_only=False)
-    return pa.array(found, mask=mask)
+    return pa.array(values, mask=mask)
 
 
 def round_number(value: Value, digits: Value | None = None) -> Value:
-    """To a number of digits, halves away from zero."""
+    """Round to a number of digits, halves away from zero."""
     if pa.types.is_decimal(value.type):
         return _round_decimal(value, pa.scalar(0) if digits is None else digits)
     return _at_digits(_to_nearest, value, digits)
 
 
 def _round_decimal(value: Value, digits: Value) -> pa.Array:
-    """With as many digits behind the point as a literal says; one digit more in front of it where a column says."""
-    found = value.type
-    make = pa.decimal256 if found.bit_width > 128 else pa.decimal128
+    """Round a decimal. A literal sets the scale of the result; for a column the precision grows by one."""
+    source = value.type
+    make_type = pa.decimal256 if source.bit_width > 128 else pa.decimal128
     if isinstance(digits, pa.Scalar):
-        to = make(found.precision, min(max(digits.as_py() or 0, 0), found.scale))
+        to = make_type(source.precision, min(max(digits.as_py() or 0, 0), source.scale))
     else:
-        to = make(min(found.precision + 1, 76 if found.bit_width > 128 else 38), found.scale)
+        to = make_type(min(source.precision + 1, 76 if source.bit_width > 128 else 38), source.scale)
 
-    def one(number: decimal.Decimal, places: int) -> decimal.Decimal:
+    def round_one(number: decimal.Decimal, places: int) -> decimal.Decimal:
         with decimal.localcontext(prec=_EXACT_DIGITS, rounding=decimal.ROUND_HALF_UP):
-            unit = decimal.Decimal((0, (1,), -max(min(places, found.scale), -found.precision - 1)))
+            unit = decimal.Decimal((0, (1,), -max(min(places, source.scale), -source.precision - 1)))
             return number.quantize(unit).quantize(decimal.Decimal((0, (1,), -to.scale)))
 
-    return by_value(one, to, value, digits)
+    return by_value(round_one, to, value, digits)
 
 
 def truncate(value: Value, digits: Value | None = None) -> Value:
@@ -82,7 +82,7 @@ def _to_nearest(value: Value) -> Value:
 
 
 def _at_digits(function: Callable[[Value], Value], value: Value, digits: Value | None) -> Value:
-    """A function of the value times a power of ten, which the result is divided by: in the value's own width."""
+    """`function(value * 10**digits) / 10**digits`, in the value's own width."""
     if digits is None:
         return function(value)
     scale = pc.power(pa.scalar(10, value.type), digits.cast(value.type))
@@ -93,7 +93,7 @@ _common_logarithm, _natural_logarithm = by_kernel("log"), by_kernel("ln")
 
 
 def logarithm(first: Value, second: Value | None = None) -> Value:
-    """`log(x)` to the base 10, `log(base, x)` to another."""
+    """`log(x)` to the base 10, `log(base, x)` to any base."""
     if second is None:
         return _common_logarithm(first)
     base, value = broadcast(pc.cast(first, second.type, safe=False), second)
@@ -111,22 +111,22 @@ def first_number(value: Value, otherwise: Value) -> Value:
 
 
 def remainder(left: Value, right: Value) -> Value:
-    """What division leaves, with the sign of the dividend. Raises pa.ArrowInvalid for integers divided by zero."""
+    """The remainder, with the sign of the dividend. Raises pa.ArrowInvalid for integers divided by zero."""
     if pa.types.is_integer(left.type):
-        if pa.types.is_signed_integer(left.type):  # the smallest has no quotient by -1, but the rest is that by 1
-            one, minus_one = pa.scalar(1, right.type), pa.scalar(-1, right.type)
-            right = pc.if_else(pc.equal(right, minus_one), one, right)
+        if pa.types.is_signed_integer(left.type):  # the smallest / -1 overflows; its remainder is the same as for 1
+            plus_one, minus_one = pa.scalar(1, right.type), pa.scalar(-1, right.type)
+            right = pc.if_else(pc.equal(right, minus_one), plus_one, right)
         return pc.subtract(left, pc.multiply(pc.divide(left, right), right))
     both = broadcast(left, right)
     with np.errstate(all="ignore"):
-        found = np.fmod(*[pc.fill_null(one.cast(_FLOAT), 1.0).to_numpy() for one in both])
-    return _mask(found, *both).cast(left.type)
+        remainders = np.fmod(*[pc.fill_null(operand.cast(_FLOAT), 1.0).to_numpy() for operand in both])
+    return _mask(remainders, *both).cast(left.type)
 
 
 def decimal_type(operation: str, left: pa.DataType, right: pa.DataType) -> pa.DataType:
-    """What the arithmetic of two decimal types gives: digits beyond those of the type are cut off its precision.
+    """The result type of arithmetic with two decimal types; its precision is at most the type's largest.
 
-    Raises pa.ArrowInvalid where not even the digits behind the point have room.
+    Raises pa.ArrowInvalid if the scale alone exceeds that.
     """
     most = 76 if max(left.bit_width, right.bit_width) > 128 else 38
     precision, scale = _digits(operation, left, right, most)
@@ -137,7 +137,7 @@ def decimal_type(operation: str, left: pa.DataType, right: pa.DataType) -> pa.Da
 
 
 def _digits(operation: str, left: pa.DataType, right: pa.DataType, most: int) -> tuple[int, int]:
-    """Precision and scale that hold every result of an operation."""
+    """The precision and scale that fit every result of an operation."""
     whole = left.precision - left.scale, right.precision - right.scale
     scale = max(left.scale, right.scale)
     match operation:
@@ -162,18 +162,18 @@ def by_decimals(operation: str) -> Callable[[Value, Value], Value]:
     def compute(left: Value, right: Value) -> Value:
         to = decimal_type(operation, left.type, right.type)
         fast = _WIDE.get(operation)
-        found = fast(left, right, to) if fast else None
-        if found is not None:
-            return found
+        result = fast(left, right, to) if fast else None
+        if result is not None:
+            return result
         exactly, unit = _EXACT[operation], decimal.Decimal((0, (1,), -to.scale))
 
-        def one(above: decimal.Decimal, below: decimal.Decimal) -> decimal.Decimal:
+        def compute_one(above: decimal.Decimal, below: decimal.Decimal) -> decimal.Decimal:
             if not below and operation in ("divide", "remainder"):
                 raise pa.ArrowInvalid("divide by zero")
             return exactly(above, below).quantize(unit)
 
         with decimal.localcontext(prec=_EXACT_DIGITS, rounding=decimal.ROUND_DOWN):
-            return by_value(one, to, left, right)
+            return by_value(compute_one, to, left, right)
 
     return compute
 
@@ -192,7 +192,7 @@ def _wide(value: Value) -> Value:
 
 
 def _by_arrow(operation: str) -> Callable[[Value, Value, pa.DataType], Value | None]:
-    """The operation with twice the digits; None where Arrow has not even those."""
+    """The operation by Arrow with twice the digits; None if the result may need more."""
 
     def compute(left: Value, right: Value, to: pa.DataType) -> Value | None:
         if _digits(operation, left.type, right.type, 76)[0] > 76:
@@ -211,35 +211,35 @@ _WIDE = {
 
 def _of_integers(function: Callable[[np.ndarray, np.ndarray], np.ndarray], left: Value, right: Value) -> pa.Array:
     both = broadcast(left, right)
-    return _mask(function(*[pc.fill_null(one, 1).to_numpy() for one in both]), *both)
+    return _mask(function(*[pc.fill_null(operand, 1).to_numpy() for operand in both]), *both)
 
 
 def greatest_common_divisor(left: Value, right: Value) -> pa.Array:
-    """Of the absolute values; gcd(0, 0) is 0."""
+    """The gcd of the absolute values; gcd(0, 0) is 0."""
     return _of_integers(np.gcd, left, right)
 
 
 def least_common_multiple(left: Value, right: Value) -> pa.Array:
-    """Of the absolute values; 0 when one of them is 0."""
+    """The lcm of the absolute values; 0 if one of them is 0."""
     return _of_integers(np.lcm, left, right)
 
 
 def factorial(value: Value) -> pa.Array:
-    """Of 0 to 20; 1 for negative numbers. Raises pa.ArrowInvalid above."""
+    """The factorial of 0 to 20; 1 for negative numbers. Raises pa.ArrowInvalid above 20."""
 
-    def one(number: int) -> int:
+    def factorial_of(number: int) -> int:
         if number > _FACTORIAL_MAX:
             raise pa.ArrowInvalid(f"Overflow happened on FACTORIAL({number})")
         return math.factorial(max(number, 0))
 
-    return by_value(one, _INT, value)
+    return by_value(factorial_of, _INT, value)
 
 
 DECIMALS = {
     name: SqlFunction(("any", "any"), by_decimals(name))
     for name in ("add", "subtract", "multiply", "divide", "remainder")
 }
-"""Arithmetic of decimals, which has no names in texts."""
+"""Arithmetic of decimals, which has no names in SQL text."""
 
 FUNCTIONS = SqlFunctions()
 FUNCTIONS.define("%", "same same", remainder)

@@ -34,19 +34,19 @@ def _pattern(pattern: pa.Scalar, flags: pa.Scalar | None, allowed: str) -> str:
 
 
 def matches_regex(value: Value, pattern: pa.Scalar, flags: pa.Scalar | None = None) -> Value:
-    """Whether a regular expression matches some part. Flags: `i`, `m`, `s`."""
+    """Whether a regular expression matches a part of the text. Flags: `i`, `m`, `s`."""
     if not pattern.is_valid:
         return pa.nulls(len(value), _BOOL)
     return pc.match_substring_regex(value, _pattern(pattern, flags, "ims"))
 
 
 def count_regex(value: Value, pattern: pa.Scalar) -> Value:
-    """How often a regular expression matches, i64; 0 in a null."""
+    """The number of matches of a regular expression, i64; 0 for null."""
     return pc.cast(pc.fill_null(pc.count_substring_regex(value, _pattern(pattern, None, "")), 0), _I64)
 
 
 def position_of_regex(value: Value, pattern: pa.Scalar) -> pa.Array:
-    """Where a regular expression matches first, i64; 0 if it does not."""
+    """The position of a regular expression's first match, i64; 0 if there is none."""
     (texts,) = broadcast(value)
     at = pc.find_substring_regex(texts, _pattern(pattern, None, ""))
     pairs = zip(texts.cast(_BYTES).to_pylist(), at.to_pylist(), strict=True)
@@ -57,13 +57,13 @@ def regex_groups(value: Value, pattern: pa.Scalar, flags: pa.Scalar | None = Non
     """The groups of the first match as a list, the whole match if there are none; null without a match."""
     (texts,) = broadcast(value)
     names, full = _name_groups(_pattern(pattern, flags, "ims"))
-    found = pc.extract_regex(texts.cast(_TEXT), full)
-    groups = [pc.struct_field(found, [i]) for i in range(len(names))]
-    return pc.if_else(found.is_valid(), made := lists_of_rows(*groups), pa.scalar(None, made.type))
+    matches = pc.extract_regex(texts.cast(_TEXT), full)
+    groups = lists_of_rows(*[pc.struct_field(matches, [i]) for i in range(len(names))])
+    return pc.if_else(matches.is_valid(), groups, pa.scalar(None, groups.type))
 
 
 def _name_groups(pattern: str) -> tuple[list[str], str]:
-    """The pattern with a name for each of its groups, or for itself if it has none; Arrow returns only named ones."""
+    """The pattern with all groups named (or itself, without groups): Arrow returns only named groups."""
     out, names, i, in_class = [], list[str](), 0, False
     while i < len(pattern):
         piece = pattern[i : i + 2] if pattern[i] == "\\" else pattern[i]
@@ -82,7 +82,7 @@ def _name_groups(pattern: str) -> tuple[list[str], str]:
 
 
 def replace_regex(value: Value, pattern: pa.Scalar, new: pa.Scalar, flags: pa.Scalar | None = None) -> Value:
-    """The first match, or with the flag `g` every match, by a text in which `\\1` or `$1` stands for a group."""
+    """Replace the first match, or all with the flag `g`; `\\1` or `$1` in the new text stands for a group."""
     everywhere = flags is not None and "g" in (flags.as_py() or "")
     replacement = re.sub(r"\$\{?(\d)\}?", r"\\\1", new.as_py() or "")
     return pc.replace_substring_regex(

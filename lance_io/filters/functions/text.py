@@ -1,4 +1,4 @@
-"""Text functions of text filters. Positions and lengths count characters, from 1 where not said otherwise."""
+"""Text functions of text filters. Positions and lengths count characters; positions start at 1 by default."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ _LIKE_CONTAINS = re.compile(r"%+([^%_\\]+)%+", re.DOTALL)
 
 
 def _literal(value: Value) -> Any:
-    """The value of a literal that is not null, else None."""
+    """The value of a literal, None for null; None for columns."""
     return value.as_py() if isinstance(value, pa.Scalar) else None
 
 
 def num_bytes(value: Value) -> Value:
-    """Length in bytes, i32, of a large text i64."""
+    """Length in bytes, i32; i64 for a large text."""
     return pc.cast(pc.binary_length(value), _as_count(value))
 
 
 def num_bits(value: Value) -> Value:
-    """Length in bits, i32, of a large text i64."""
+    """Length in bits, i32; i64 for a large text."""
     return pc.multiply(num_bytes(value), pa.scalar(8, _as_count(value)))
 
 
 def _as_count(value: Value) -> pa.DataType:
-    """Positions and lengths in a text: i64 in a large one."""
+    """The type of positions and lengths: i32, or i64 for a large text."""
     return _I64 if pa.types.is_large_string(value.type) else _I32
 
 
 def join_texts(*values: Value) -> Value:
-    """One after the other; nulls are empty."""
+    """Concatenate texts; nulls count as empty."""
     return pc.binary_join_element_wise(*values, _nothing(values), null_handling="replace", null_replacement="")
 
 
 def join_strictly(left: Value, right: Value) -> Value:
-    """One after the other; null if one of them is."""
+    """Concatenate texts; null if one of them is null."""
     return pc.binary_join_element_wise(left, right, _nothing([left]))
 
 
@@ -58,17 +58,17 @@ def _nothing(like: Sequence[Value]) -> pa.Scalar:
 
 
 def join_with(separator: Value, *values: Value) -> Value:
-    """One after the other with a separator between them; nulls are left out, and nothing but nulls is an empty text."""
+    """Concatenate texts with a separator; nulls are left out, and only nulls give an empty text."""
     first, *others = values
     if first.null_count if isinstance(first, pa.Array) else not first.is_valid:
-        # Arrow's kernel makes no row at all where every text is null: the array would be too short.
+        # Arrow's kernel drops rows in which every text is null: the array would be too short.
         none_valid = pc.invert(pc.is_valid(pc.coalesce(*values)))
         first = pc.if_else(none_valid, _nothing(values), first)
     return pc.binary_join_element_wise(first, *others, separator, null_handling="skip")
 
 
 def _like_regex(pattern: str) -> str:
-    """LIKE as a regular expression: `%` any text, `_` any character, a backslash makes the next one ordinary."""
+    """LIKE as a regular expression: `%` any text, `_` any character, a backslash escapes the next character."""
     parts = re.findall(r"\\?.", pattern, re.DOTALL)
     wild = {"%": ".*", "_": "."}
     return "".join(wild.get(part) or re.escape(part[1:] if len(part) == 2 else part) for part in parts)
@@ -82,10 +82,10 @@ def _matches(value: Value, pattern: Value, ignore_case: bool) -> Value:
         return pc.match_like(value, wanted, ignore_case=ignore_case)
     flags = re.DOTALL | (re.IGNORECASE if ignore_case else 0)
 
-    def one(text: str, like: str) -> bool:
+    def is_match(text: str, like: str) -> bool:
         return re.fullmatch(_like_regex(like), text, flags) is not None
 
-    return by_value(one, _BOOL, value, pattern)
+    return by_value(is_match, _BOOL, value, pattern)
 
 
 def matches_like(value: Value, pattern: Value) -> Value:
@@ -112,12 +112,12 @@ contains = _part_test(text_search.contains, "contains")
 
 
 def position(value: Value, wanted: Value) -> pa.Array:
-    """Where a text occurs first, i32, in a large text i64; 0 if it does not."""
+    """The position of a text's first occurrence, i32 (i64 in a large text); 0 if there is none."""
     return measured_texts("position", _as_count(value), value, wanted)
 
 
 def replace(value: Value, old: Value, new: Value) -> Value:
-    """Every occurrence of a text by another."""
+    """Replace every occurrence of a text."""
     before, after = _literal(old), _literal(new)
     if before and after is not None:
         return pc.replace_substring(value, before, after)
@@ -125,22 +125,22 @@ def replace(value: Value, old: Value, new: Value) -> Value:
 
 
 def translate(value: Value, old: Value, new: Value) -> pa.Array:
-    """Characters by those at the same places of `new`; those without a counterpart are dropped."""
+    """Replace characters of `old` by those at the same positions of `new`; drops those without a counterpart."""
     return changed_texts("translate", value.type, value, old, new)
 
 
 def left(value: Value, count: Value) -> Value:
-    """The first characters; with a negative count all but the last."""
+    """The first `count` characters; with a negative count all but the last `-count`."""
     return changed_texts("left", _TEXT, value, count)
 
 
 def right(value: Value, count: Value) -> pa.Array:
-    """The last characters; with a negative count all but the first."""
+    """The last `count` characters; with a negative count all but the first `-count`."""
     return changed_texts("right", _TEXT, value, count)
 
 
 def substring(value: Value, start: Value, count: Value | None = None) -> pa.Array:
-    """From a position on, at most `count` characters. Raises pa.ArrowInvalid for a negative count."""
+    """At most `count` characters from a position on. Raises pa.ArrowInvalid for a negative count."""
     return changed_texts("substring", _TEXT, *([value, start] if count is None else [value, start, count]))
 
 
@@ -151,7 +151,7 @@ def _padded(function: str) -> Callable[..., pa.Array]:
     return pad
 
 
-pad_left, pad_right = _padded("pad_left"), _padded("pad_right")  # filled up to a width, or cut to it
+pad_left, pad_right = _padded("pad_left"), _padded("pad_right")  # padded or cut to a width
 
 
 def _trimmed(function: str) -> Callable[..., pa.Array]:
@@ -161,51 +161,51 @@ def _trimmed(function: str) -> Callable[..., pa.Array]:
     return trim
 
 
-trim, trim_left, trim_right = _trimmed("trim"), _trimmed("trim_left"), _trimmed("trim_right")  # spaces, or any of some
+trim, trim_left, trim_right = _trimmed("trim"), _trimmed("trim_left"), _trimmed("trim_right")  # default: spaces
 
 
 def repeat(value: Value, count: Value) -> pa.Array:
-    """Several times one after the other; empty for a count below 1."""
+    """The text `count` times; empty for a count below 1."""
     return changed_texts("repeat", value.type, value, count)
 
 
 def split_part(value: Value, separator: Value, number: Value) -> pa.Array:
-    """The part with a number, counted from the end when negative; empty when there is none."""
+    """The part with this number, counted from the end when negative; empty if there is none."""
     return changed_texts("split_part", value.type, value, separator, number)
 
 
 def parts(value: Value, separator: Value) -> pa.Array:
-    """The list of the parts between separators; none for an empty text."""
+    """The list of the parts between separators; an empty list for an empty text."""
     return split_texts(value, separator)
 
 
 def substring_index(value: Value, separator: Value, count: Value) -> pa.Array:
-    """What stands in front of the n-th separator, or behind the n-th from the end when negative."""
+    """The text before the n-th separator, or behind the n-th from the end when negative."""
     return changed_texts("substring_index", _TEXT, value, separator, count)
 
 
 def find_in_set(value: Value, texts: Value) -> pa.Array:
-    """The position in a list of texts joined by commas, i32; 0 if it is not there."""
+    """The position in a list of texts joined by commas, i32; 0 if absent."""
     return measured_texts("find_in_set", _I32, value, texts)
 
 
 def edit_distance(left_text: Value, right_text: Value) -> pa.Array:
-    """How many characters to insert, drop or replace to get from one text to the other, i32."""
+    """The Levenshtein distance: characters to insert, drop or replace to turn one text into the other, i32."""
     return measured_texts("edit_distance", _as_count(left_text), left_text, right_text)
 
 
 def capitalize(value: Value) -> pa.Array:
-    """Words, which are runs of letters and digits, with a capital letter in front and small ones behind it."""
+    """Capitalize each word (a run of letters and digits); its other letters become lower case."""
     return changed_texts("capitalize", value.type, value)
 
 
 def overlaid(value: Value, new: Value, start: Value, count: Value | None = None) -> pa.Array:
-    """With `new` in place of `count` characters from a position on, else of as many as it has."""
+    """The text with `new` in place of `count` characters (default: as many as `new` has) from a position on."""
     return changed_texts("overlay", _TEXT, *([value, new, start] if count is None else [value, new, start, count]))
 
 
 def contains_tokens(value: Value, wanted: Value) -> pa.Array:
-    """Whether all words of the second text, which are runs of letters and digits, are words of the first."""
+    """Whether all words (runs of letters and digits) of the second text are words of the first."""
     return measured_texts("contains_tokens", _BOOL, value, wanted)
 
 

@@ -1,8 +1,8 @@
-"""Finding a text in the texts of a column.
+"""Finds a text in the texts of a column.
 
-The bytes of a column lie behind one another, so they are searched as one: places where the first two bytes occur,
-thinned out by each further byte, then mapped to the rows that they lie in. What straddles two rows does not count.
-UTF-8 never has one character's bytes inside of another's, so bytes stand for characters here.
+The texts of a column are contiguous in memory, so they are searched as one buffer: the offsets at which the first two
+bytes occur, filtered by each further byte, then mapped to rows. Matches across two rows do not count. In UTF-8 the
+bytes of a character never occur inside of another, so comparing bytes is enough.
 """
 
 from __future__ import annotations
@@ -23,45 +23,45 @@ if TYPE_CHECKING:
     Bytes = npt.NDArray[np.uint8]
     Positions = npt.NDArray[np.int64]
 
-DENSITY_MAX: Final = 1 / 16  # places of the first two bytes, per byte of text: with more, a row by row search is faster
+DENSITY_MAX: Final = 1 / 16  # occurrences of the first two bytes per byte of text; above, a search by row is faster
 
 _OFFSETS: Final = {pa.string(): np.int32, pa.large_string(): np.int64}
 
 
 def contains(value: Value, wanted: str) -> Value:
-    """Whether texts contain `wanted`; null where they are null."""
+    """Whether texts contain `wanted`; null for null texts."""
     needle = wanted.encode()
     if len(needle) > 1 and isinstance(value, pa.Array) and value.type in _OFFSETS and len(value):
-        found = _rows_with(value, needle)
-        if found is not None:
-            return pc.if_else(value.is_valid(), found, None) if value.null_count else found
+        matches = _rows_with(value, needle)
+        if matches is not None:
+            return pc.if_else(value.is_valid(), matches, None) if value.null_count else matches
     return pc.match_substring(value, wanted)
 
 
 def _rows_with(texts: pa.Array, needle: bytes) -> pa.BooleanArray | None:
-    """True where a text contains `needle`, of two bytes and more; None where that is better found row by row."""
+    """Whether each text contains `needle`, of two bytes and more; None if a search by row is faster."""
     _, offset_buffer, data_buffer = texts.buffers()
     ends = np.frombuffer(offset_buffer, _OFFSETS[texts.type])[texts.offset : texts.offset + len(texts) + 1]
     first, last = int(ends[0]), int(ends[-1])
     rows = np.zeros(len(texts), np.bool_)
     if last - first >= len(needle):
-        places = _places(np.frombuffer(data_buffer, np.uint8)[first:last], needle)
-        if places is None:
+        offsets = _match_offsets(np.frombuffer(data_buffer, np.uint8)[first:last], needle)
+        if offsets is None:
             return None
-        places += first
-        lies_in = np.searchsorted(ends, places, side="right") - 1
-        rows[lies_in[places + len(needle) <= ends[lies_in + 1]]] = True
+        offsets += first
+        row_of = np.searchsorted(ends, offsets, side="right") - 1
+        rows[row_of[offsets + len(needle) <= ends[row_of + 1]]] = True
     return booleans(rows)
 
 
-def _places(data: Bytes, needle: bytes) -> Positions | None:
-    """Where `needle` begins in `data`, which is no shorter; None for too many places that are worth a look."""
+def _match_offsets(data: Bytes, needle: bytes) -> Positions | None:
+    """The offsets of `needle` in `data`, which is no shorter; None above `DENSITY_MAX`."""
     num_starts = len(data) - len(needle) + 1
     begins = data[:num_starts] == needle[0]
     begins &= data[1 : num_starts + 1] == needle[1]
     if np.count_nonzero(begins) > len(data) * DENSITY_MAX:
         return None
-    places = np.flatnonzero(begins)
-    for place in range(2, len(needle)):
-        places = places[data[places + place] == needle[place]]
-    return places
+    offsets = np.flatnonzero(begins)
+    for index in range(2, len(needle)):
+        offsets = offsets[data[offsets + index] == needle[index]]
+    return offsets

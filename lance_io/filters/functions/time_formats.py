@@ -1,17 +1,17 @@
-"""Times read by patterns such as `%Y-%m-%d %H:%M:%S%.f`, as `to_timestamp`, `to_date` and `to_time` do.
+"""Parses times by patterns such as `%Y-%m-%d %H:%M:%S%.f`, for `to_timestamp`, `to_date` and `to_time`.
 
     %Y %C %y %m %d %e %j       year, century, year of the century (70 and above: 19..), month, day, day of the year
-    %b %h %B %a %A             names of months and days, short, and short or long; a day has to be the right one
-    %H %k %I %l %p %P %M %S    hour, hour of the half day and which, minute, second
-    %f %3f %6f %9f %.f %.3f .. nanoseconds; a fraction of so many digits; a fraction with its dot, if there is one
+    %b %h %B %a %A             names of months and days: %b %h %a short, %B %A short or long; a day must match the date
+    %H %k %I %l %p %P %M %S    hour (24), hour (12), am or pm, minute, second
+    %f %3f %6f %9f %.f %.3f .. nanoseconds; a fraction of 3, 6, 9 digits; an optional fraction with its dot
     %z %:z %Z                  offset from UTC; the name of a zone, which is skipped
     %s                         seconds since 1970
     %F %D %x %T %X %R %r %v    `%Y-%m-%d`, `%m/%d/%y` (twice), `%H:%M:%S` (twice), `%H:%M`, `%I:%M:%S %p`, `%e-%b-%Y`
     %+                         `%Y-%m-%dT%H:%M:%S%.f%:z`
     %n %t %%                   white space, a percent sign
 
-Numbers may have fewer digits and white space in front of them; `-`, `_` and `0` behind the percent sign change nothing.
-White space stands for any amount of it.
+Numbers may have fewer digits, and white space in front of them. `-`, `_` and `0` behind the percent sign are ignored.
+White space in a pattern matches any amount of it.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ _ITEM: Final = re.compile(r"%[-_0]?(\.[369]?f|[369]f|:z|.)|(\s+)|([^%\s]+)", re.
 
 
 class TimeFormat:
-    """A pattern. Raises ValueError for one that is unknown.
+    """A parsed pattern. Raises ValueError for an unknown pattern.
 
-    items  its parts as kernels take them: fields by their letters, `text` or `space`; and the text
+    items  its parts in the form that kernels take: (letters of a field, `text` or `space`; the text)
     """
 
     def __init__(self, pattern: str) -> None:
@@ -99,11 +99,11 @@ class TimeFormat:
     def _parts(self, pattern: str) -> list[str]:
         parts, at = list[str](), 0
         while at < len(pattern):
-            found = _ITEM.match(pattern, at)
-            if found is None:
+            match = _ITEM.match(pattern, at)
+            if match is None:
                 raise ValueError("bad or unsupported format string")
-            at = found.end()
-            field, space, text = found.groups()
+            at = match.end()
+            field, space, text = match.groups()
             if space or field in ("n", "t"):
                 self.items.append(("space", ""))
                 parts.append(r"\s*+")
@@ -122,14 +122,14 @@ class TimeFormat:
         return parts
 
     def fields(self, text: str) -> dict[str, str]:
-        """What the parts of a text say. Raises ValueError for a text that does not follow the pattern."""
-        found = self._regex.match(text)
-        if found is None:
+        """The fields of a text by name. Raises ValueError for a text that does not match the pattern."""
+        match = self._regex.match(text)
+        if match is None:
             raise ValueError("input contains invalid characters or ends early")
-        if found.end() < len(text):
+        if match.end() < len(text):
             raise ValueError("trailing input")
         fields: dict[str, str] = {}
-        for name, value in zip(self._names, found.groups(), strict=True):
+        for name, value in zip(self._names, match.groups(), strict=True):
             if value is not None and fields.setdefault(name, value) != value:
                 raise ValueError("no possible date and time matching input")
         return fields
@@ -137,23 +137,23 @@ class TimeFormat:
 
 @lru_cache(maxsize=64)
 def time_format(pattern: str) -> TimeFormat:
-    """The pattern taken apart. Raises ValueError for one that is unknown."""
+    """The parsed pattern, cached. Raises ValueError for an unknown pattern."""
     return TimeFormat(pattern)
 
 
 def known_items(patterns: Iterable[str]) -> list[list[tuple[str, str]]]:
-    """The parts of the patterns that are known."""
-    found = list[list[tuple[str, str]]]()
+    """The items of the known patterns; unknown ones are left out."""
+    items = list[list[tuple[str, str]]]()
     for pattern in patterns:
         with suppress(ValueError):
-            found.append(time_format(pattern).items)
-    return found
+            items.append(time_format(pattern).items)
+    return items
 
 
 def read_time(text: str, pattern: str) -> int:
-    """Nanoseconds since 1970 in UTC. Raises ValueError for a text that does not follow the pattern.
+    """Nanoseconds since 1970 in UTC. Raises ValueError for a text that does not match the pattern.
 
-    A date without a time is its midnight.
+    A date without a time stands for its midnight.
     """
     fields = time_format(pattern).fields(text)
     if "timestamp" in fields:
@@ -168,7 +168,7 @@ def read_time(text: str, pattern: str) -> int:
 
 
 def read_time_of_day(text: str, pattern: str) -> int:
-    """Nanoseconds since midnight. Raises ValueError for a text that does not follow the pattern."""
+    """Nanoseconds since midnight. Raises ValueError for a text that does not match the pattern."""
     return _time_of_day(time_format(pattern).fields(text))
 
 
@@ -186,18 +186,18 @@ def _date(fields: dict[str, str]) -> dt.date:
         raise ValueError("input is not enough for unique date and time")
     try:
         if "ordinal" in fields:
-            found = dt.date(year, 1, 1) + dt.timedelta(int(fields["ordinal"]) - 1)
-            if found.year != year:
+            date = dt.date(year, 1, 1) + dt.timedelta(int(fields["ordinal"]) - 1)
+            if date.year != year:
                 raise ValueError("input is out of range")
         else:
-            found = dt.date(year, _month(fields), int(fields["day"]))
+            date = dt.date(year, _month(fields), int(fields["day"]))
     except KeyError:
         raise ValueError("input is not enough for unique date and time") from None
     except (OverflowError, ValueError):
         raise ValueError("input is out of range") from None
-    if "weekday" in fields and not _DAYS[found.weekday()].startswith(fields["weekday"].lower()):
+    if "weekday" in fields and not _DAYS[date.weekday()].startswith(fields["weekday"].lower()):
         raise ValueError("no possible date and time matching input")
-    return found
+    return date
 
 
 def _month(fields: dict[str, str]) -> int:

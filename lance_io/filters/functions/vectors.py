@@ -1,6 +1,6 @@
-"""Vector functions of text filters: lists of numbers as points, computed in 64-bit floats.
+"""Vector functions of text filters: lists of numbers as vectors, computed in 64-bit floats.
 
-Items are added one by one in their order, so that results are the same to the last bit wherever they are computed.
+Items are added one by one in order, so that results are the same to the last bit on every machine.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ Rows: TypeAlias = npt.NDArray[np.int64]
 class _Vectors:
     """A column of vectors.
 
-    lengths, starts  of each row's items among `items`
-    is_whole         neither the row nor one of its items is null
+    lengths, starts  of each row's items in `items`
+    is_there         whether the row is not null
+    is_whole         whether neither the row nor any of its items is null
     """
 
     lengths: Rows
@@ -52,14 +53,14 @@ class _Vectors:
 
     def matrix(self, rows: Rows, width: int) -> Floats:
         """The items of rows that have `width` each."""
-        if len(self.items) == len(rows) * width:  # those of all rows, one behind another
+        if len(self.items) == len(rows) * width:  # all rows: their items are contiguous
             return self.items.reshape(len(rows), width)
-        found: Floats = self.items[self.starts[rows][:, None] + np.arange(width)]
-        return found
+        matrix: Floats = self.items[self.starts[rows][:, None] + np.arange(width)]
+        return matrix
 
 
 def _by_width(vectors: _Vectors) -> Iterator[tuple[Rows, int]]:
-    """The rows without nulls, those of one length together."""
+    """The rows without nulls, grouped by length."""
     rows = np.flatnonzero(vectors.is_whole)
     for width in np.unique(vectors.lengths[rows]):
         yield rows[vectors.lengths[rows] == width], int(width)
@@ -74,62 +75,63 @@ def _total(terms: Floats, start: float = 0.0) -> Floats:
 
 
 def _pairs(left: Value, right: Value, name: str, *, nulls_first: bool) -> tuple[_Vectors, _Vectors]:
-    """Two columns of vectors, each row's of one length; both are null where either is.
+    """Two columns of vectors with equal lengths in each row. `is_whole` of the first is that of both.
 
     nulls_first  vectors with nulls may differ in length
     """
-    one, other = (_Vectors.of(lists) for lists in broadcast(left, right))
-    is_whole = one.is_whole & other.is_whole
-    differs = (one.lengths != other.lengths) & (is_whole if nulls_first else one.is_there & other.is_there)
+    first, second = (_Vectors.of(lists) for lists in broadcast(left, right))
+    is_whole = first.is_whole & second.is_whole
+    differs = (first.lengths != second.lengths) & (is_whole if nulls_first else first.is_there & second.is_there)
     if differs.any():
         row = int(np.flatnonzero(differs)[0])
         raise pa.ArrowInvalid(
-            f"{name} requires both lists to have the same length, got {one.lengths[row]} and {other.lengths[row]}"
+            f"{name} requires both lists to have the same length, got {first.lengths[row]} and {second.lengths[row]}"
         )
-    one.is_whole[:] = is_whole
-    return one, other
+    first.is_whole[:] = is_whole
+    return first, second
 
 
 def distance(left: Value, right: Value) -> pa.Array:
     """Euclidean distance, f64; null for vectors with nulls. Raises pa.ArrowInvalid for vectors of two lengths."""
-    one, other = _pairs(left, right, "array_distance", nulls_first=True)
-    found = np.zeros(len(one.lengths))
-    for rows, width in _by_width(one):
-        found[rows] = np.sqrt(_total((one.matrix(rows, width) - other.matrix(rows, width)) ** 2, -0.0))
-    return pa.array(found, mask=~one.is_whole)
+    first, second = _pairs(left, right, "array_distance", nulls_first=True)
+    distances = np.zeros(len(first.lengths))
+    for rows, width in _by_width(first):
+        distances[rows] = np.sqrt(_total((first.matrix(rows, width) - second.matrix(rows, width)) ** 2, -0.0))
+    return pa.array(distances, mask=~first.is_whole)
 
 
 def inner_product(left: Value, right: Value) -> pa.Array:
     """The sum of the products, f64; null for vectors with nulls. Raises pa.ArrowInvalid for two lengths."""
-    one, other = _pairs(left, right, "inner_product", nulls_first=False)
-    found = np.zeros(len(one.lengths))
-    for rows, width in _by_width(one):
-        found[rows] = _total(one.matrix(rows, width) * other.matrix(rows, width))
-    return pa.array(found, mask=~one.is_whole)
+    first, second = _pairs(left, right, "inner_product", nulls_first=False)
+    products = np.zeros(len(first.lengths))
+    for rows, width in _by_width(first):
+        products[rows] = _total(first.matrix(rows, width) * second.matrix(rows, width))
+    return pa.array(products, mask=~first.is_whole)
 
 
 def cosine_distance(left: Value, right: Value) -> pa.Array:
-    """1 - cosine of the angle, f64; null beside a vector of length 0 or with nulls. Raises pa.ArrowInvalid as above."""
-    one, other = _pairs(left, right, "cosine_distance", nulls_first=False)
-    found, is_known = np.zeros(len(one.lengths)), one.is_whole
-    for rows, width in _by_width(one):
-        ours, theirs = one.matrix(rows, width), other.matrix(rows, width)
+    """1 - cosine of the angle, f64; null for vectors of length 0 or with nulls. Raises as `inner_product`."""
+    first, second = _pairs(left, right, "cosine_distance", nulls_first=False)
+    distances, is_known = np.zeros(len(first.lengths)), first.is_whole
+    for rows, width in _by_width(first):
+        ours, theirs = first.matrix(rows, width), second.matrix(rows, width)
         norms = np.sqrt(_total(ours**2)) * np.sqrt(_total(theirs**2))
         is_known[rows] = norms != 0
-        found[rows] = 1 - np.divide(_total(ours * theirs), norms, where=norms != 0, out=np.zeros(len(rows)))
-    return pa.array(found, mask=~is_known)
+        distances[rows] = 1 - np.divide(_total(ours * theirs), norms, where=norms != 0, out=np.zeros(len(rows)))
+    return pa.array(distances, mask=~is_known)
 
 
 def normalize(lists: Value) -> pa.Array:
-    """Vectors of length 1 that point the same way; null for vectors of length 0 and with nulls."""
+    """Vectors scaled to length 1; null for vectors of length 0 and with nulls."""
+
     (column,) = broadcast(lists)
     vectors = _Vectors.of(column)
     items, is_known = vectors.items.copy(), vectors.is_whole
     for rows, width in _by_width(vectors):
-        found = vectors.matrix(rows, width)
-        norms = np.sqrt(_total(found**2))
+        matrix = vectors.matrix(rows, width)
+        norms = np.sqrt(_total(matrix**2))
         is_known[rows] = (norms != 0) | (width == 0)
-        scaled = np.divide(found, norms[:, None], where=norms[:, None] != 0, out=np.zeros_like(found))
+        scaled = np.divide(matrix, norms[:, None], where=norms[:, None] != 0, out=np.zeros_like(matrix))
         if scaled.size == items.size:  # as in `matrix`
             items = scaled.reshape(-1)
         else:

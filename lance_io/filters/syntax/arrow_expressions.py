@@ -1,19 +1,18 @@
 """Rebuilds a `pyarrow.compute.Expression` as our own expression tree.
 
-pyarrow offers no walk over an expression, but pickles it as an Arrow IPC file: the schema metadata is a token stream
-in prefix order, the only record batch holds one single-row column per literal and per options object.
+pyarrow has no API to walk an expression, but pickles it as an Arrow IPC file. The schema metadata is a token stream in
+prefix order; the only record batch has one single-row column per literal and per options object.
 
     token             value     meaning
     call              name      a function call starts; its operands follow
-    options           column    the options of the call that is open, a struct whose `_type_name` names their class
+    options           column    the options of the open call, a struct whose `_type_name` names their class
     end               name      that call ends
     field_ref         name      a column
     nested_field_ref  n         the next n `field_ref` tokens are one path into struct columns
     literal           column    a literal
 
-Only the functions listed here are accepted; any other is an `UnsupportedError`, so that no expression is ever
-answered with rows that it does not describe. Overflow-checked arithmetic becomes the wrapping kind, as in the
-reference reader.
+This module accepts only the functions that it lists; any other is an `UnsupportedError`, so that a filter never selects
+rows that it does not describe. Overflow-checked arithmetic becomes the wrapping kind, as in the reference reader.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _COMPARISONS: dict[str, CompareOp] = {
     "greater_equal": ">=",
 }
 
-# name in the expression -> name of the kernel that computes what the reference reader computes
+# name in the expression -> name of the kernel with the reference reader's semantics
 _RENAMED = {
     "add_checked": "add",
     "subtract_checked": "subtract",
@@ -70,7 +69,7 @@ _RENAMED = {
     "abs": "abs_checked",  # the absolute value of the smallest integer is an evaluation error
 }
 
-_AS_THEY_ARE = frozenset(
+_UNCHANGED = frozenset(
     """
     add subtract multiply divide remainder modulo negate power abs_checked sign
     sqrt sqrt_checked exp expm1 ln ln_checked log10 log10_checked log2 log2_checked log1p log1p_checked
@@ -109,7 +108,7 @@ _AS_THEY_ARE = frozenset(
 
 @dataclass(slots=True)
 class _OpenCall:
-    """A call whose operands are being collected; `depth` is that of its deepest operand."""
+    """A call whose operands are being collected; `depth` is the depth of its deepest operand."""
 
     name: str
     args: list[Expr] = field(default_factory=list)
@@ -118,9 +117,9 @@ class _OpenCall:
 
 
 def from_arrow(expression: pc.Expression) -> Expr:
-    """The expression as a tree, unbound.
+    """The expression as an unbound tree.
 
-    Raises UnsupportedError naming the function, column reference or option that has no counterpart.
+    Raises UnsupportedError, which names the function, column reference or option without a counterpart here.
     """
     tokens, parts = _tokens(expression)
     outer = _OpenCall("")
@@ -165,8 +164,8 @@ def _tokens(expression: pc.Expression) -> tuple[list[tuple[str, str]], pa.Record
         raise _unreadable(str(error)) from error
 
 
-def _unreadable(what: str) -> UnsupportedError:
-    return UnsupportedError(f"pyarrow {pa.__version__} writes expressions in a form this release cannot read: {what}")
+def _unreadable(part: str) -> UnsupportedError:
+    return UnsupportedError(f"pyarrow {pa.__version__} writes expressions in a form this release cannot read: {part}")
 
 
 def _part(parts: pa.RecordBatch, number: str) -> Any:
@@ -176,7 +175,7 @@ def _part(parts: pa.RecordBatch, number: str) -> Any:
 
 
 def _plain(value: pa.Scalar) -> pa.Scalar:
-    """A literal without the dictionary, runs or extension type around it, as columns are read without theirs."""
+    """A literal without its dictionary, run or extension type: columns are read without theirs, too."""
     wrapped = pa.DictionaryScalar | pa.ExtensionScalar | pa.RunEndEncodedScalar
     return _plain(value.value) if isinstance(value, wrapped) else value
 
@@ -199,7 +198,7 @@ def _build(call: _OpenCall) -> Expr:
     if name in _SPECIAL:
         return _SPECIAL[name](call)
     name = _RENAMED.get(name, name)
-    if name in _AS_THEY_ARE:
+    if name in _UNCHANGED:
         return Call(name, tuple(args), _options(call.options))
     raise UnsupportedError(f"filters cannot use the pyarrow.compute function {call.name!r} yet")
 
@@ -221,7 +220,7 @@ def _is_in(call: _OpenCall) -> Expr:
     values = plain_array(values, plain_type(values.type))  # views cannot be filtered
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
-    # the options for nulls are not looked at: membership has SQL's nulls, as in the reference reader
+    # The options for nulls are ignored: membership has SQL's nulls, as in the reference reader.
     return In(call.args[0], values.drop_null(), has_null=values.null_count > 0)
 
 
@@ -274,7 +273,7 @@ _SPECIAL: dict[str, Callable[[_OpenCall], Expr]] = {
 
 
 def _options(stored: pa.StructScalar | None) -> pc.FunctionOptions | None:
-    """The options object of a call, by way of pyarrow's own file form of it: one row, one unnamed struct column."""
+    """The options object of a call, read through pyarrow's own file format: one row, one unnamed struct column."""
     if stored is None:
         return None
     column = pa.repeat(stored, 1)

@@ -1,8 +1,8 @@
 """The ordered key/value metadata of an Arrow IPC file, read from its schema message.
 
-`pyarrow.compute.Expression` has no public way to walk it, but its pickled form is an Arrow IPC file whose schema
-metadata is the token stream of the expression. Keys repeat there, and `pyarrow.Schema.metadata` is a dictionary, so
-the pairs are read from the message itself.
+`pyarrow.compute.Expression` has no API to walk it, but its pickled form is an Arrow IPC file whose schema metadata is
+the token stream of the expression. Keys repeat there, and `pyarrow.Schema.metadata` is a dictionary, so this module
+reads the pairs from the message itself.
 
     offset  type     field
      0      8 bytes  "ARROW1", two zero bytes
@@ -28,7 +28,7 @@ _MESSAGE_HEADER, _SCHEMA_METADATA, _PAIR_KEY, _PAIR_VALUE = 2, 2, 0, 1  # fields
 def schema_metadata(ipc_file: bytes) -> list[tuple[str, str]]:
     """The schema metadata of an Arrow IPC file as (key, value) pairs, in order, repeated keys included.
 
-    Raises ValueError if the bytes are not such a file or a reference leaves them.
+    Raises ValueError if the bytes are not such a file, or a reference points outside of them.
     """
     magic, mark, length_bytes = _START.unpack_from(ipc_file) if len(ipc_file) >= _START.size else (b"", 0, 0)
     if magic != _MAGIC or mark != _MESSAGE_MARK:

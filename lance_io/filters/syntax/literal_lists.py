@@ -1,10 +1,10 @@
-"""Lists of literals behind IN, cut out of a text before it is parsed: the parser takes microseconds for each token.
+"""Cuts lists of literals behind IN out of a text before parsing: the parser takes microseconds for each token.
 
     a in (1, 2, 3) and b > 1      ->   a in () and b > 1, and `1, 2, 3` as arrays
 
-What is cut is less than what the grammar has: integers, decimal numbers, strings, `X'..'`, `null`, and dates,
-timestamps and decimals as `date '..'`, with commas, blanks and comments between them. A list with anything else stays
-where it is, and so do all lists of a text in which a quote or comment has no end, or comments are nested.
+Only a part of the grammar is cut: integers, decimal numbers, strings, `X'..'`, `null`, and dates, timestamps and
+decimals as `date '..'`, with commas, blanks and comments between them. A list with anything else stays in the text. So
+do all lists of a text in which a quote or comment has no end, or comments are nested.
 """
 
 from __future__ import annotations
@@ -45,32 +45,33 @@ _PIECES: Final = re.compile(
 
 @dataclass(frozen=True)
 class CutList:
-    """A list that was cut out.
+    """The contents of a list, cut out of a text.
 
-    start  of what was cut in the whole text, behind the bracket; text: what was cut
+    start  in the whole text, behind the bracket
+    text   the contents without the brackets
     """
 
     start: int
     text: str
 
     def literals(self) -> tuple[tuple[LiteralGroup, ...], bool]:
-        """The literals by their types, as the parser would take them, and whether null is one of them."""
-        found = _ITEMS.findall(self.text)
+        """The literals by type, as the parser reads them, and whether null is among them."""
+        matches = _ITEMS.findall(self.text)
         numbers, integers, single, double, octets, nulls, typed = (
-            [one[kind] for one in found if one[kind]] for kind in range(len(_KINDS))
+            [groups[kind] for groups in matches if groups[kind]] for kind in range(len(_KINDS))
         )
         groups = [
             *_integers(integers),
             LiteralGroup(pa.array(map(float, numbers), pa.float64())),
             LiteralGroup(pa.array([*_unquoted(single), *_unquoted(double)], pa.string())),
-            LiteralGroup(pa.array([bytes.fromhex(one[2:-1]) for one in octets], pa.binary())),
+            LiteralGroup(pa.array([bytes.fromhex(literal[2:-1]) for literal in octets], pa.binary())),
             *_typed(typed),
         ]
         return tuple(group for group in groups if len(group.values)), bool(nulls)
 
 
 def cut_lists(text: str) -> tuple[str, list[CutList]]:
-    """The text without the contents of its long lists of literals, and these in order."""
+    """The text without the contents of its long lists of literals, and these lists in order."""
     if len(text) < CUT_CHARS_MIN:
         return text, []
     kept, cuts, at, copied = list[str](), list[CutList](), 0, 0
@@ -80,32 +81,34 @@ def cut_lists(text: str) -> tuple[str, list[CutList]]:
             return text, []
         if piece["list"] is None:
             continue
-        found = _LIST.match(text, at - 1)
-        if found is not None and found.end() - at > CUT_CHARS_MIN:
+        literals = _LIST.match(text, at - 1)
+        if literals is not None and literals.end() - at > CUT_CHARS_MIN:
             kept.append(text[copied:at])
-            copied = at = found.end() - 1
-            cuts.append(CutList(found.start() + 1, text[found.start() + 1 : copied]))
+            copied = at = literals.end() - 1
+            cuts.append(CutList(literals.start() + 1, text[literals.start() + 1 : copied]))
     return "".join([*kept, text[copied:]]), cuts
 
 
 def _integers(digits: list[str]) -> Iterable[LiteralGroup]:
-    numbers = [int(one) for one in digits]
+    numbers = [int(number) for number in digits]
     if not numbers or (min(numbers) >= -(1 << 63) and max(numbers) < 1 << 63):
         yield LiteralGroup(pa.array(numbers, pa.int64()))
         return
-    yield LiteralGroup(pa.array([one for one in numbers if -(1 << 63) <= one < 1 << 63], pa.int64()))
-    yield LiteralGroup(pa.array([one for one in numbers if 1 << 63 <= one < 1 << 64], pa.uint64()))
-    yield LiteralGroup(pa.array([float(one) for one in numbers if not -(1 << 63) <= one < 1 << 64], pa.float64()))
+    yield LiteralGroup(pa.array([number for number in numbers if -(1 << 63) <= number < 1 << 63], pa.int64()))
+    yield LiteralGroup(pa.array([number for number in numbers if 1 << 63 <= number < 1 << 64], pa.uint64()))
+    yield LiteralGroup(
+        pa.array([float(number) for number in numbers if not -(1 << 63) <= number < 1 << 64], pa.float64())
+    )
 
 
 def _unquoted(texts: list[str]) -> list[str]:
-    return [one[1:-1].replace(one[0] * 2, one[0]) for one in texts]
+    return [quoted[1:-1].replace(quoted[0] * 2, quoted[0]) for quoted in texts]
 
 
 def _typed(literals: list[str]) -> Iterable[LiteralGroup]:
     by_type: dict[str, list[str]] = {}
-    for one in literals:
-        name, quote, text = one.partition("'")
+    for literal in literals:
+        name, quote, text = literal.partition("'")
         by_type.setdefault(name.strip().upper(), []).append(quote + text)
     for name, texts in by_type.items():
         yield LiteralGroup(pa.array(_unquoted(texts), pa.string()), sql_type(name))

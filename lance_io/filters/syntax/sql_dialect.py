@@ -11,11 +11,11 @@
                     unary -
     binds tightest  .field  [index]  ::type
 
-The tokenizer knows few keywords, so that every other word can name a column or a function. Single and double quotes
-make strings, backticks make names. Of sqlglot's parser only the ladder of binary operators is used; what stands at
-its ends is parsed here, so that no token is skipped and a new release of sqlglot cannot add meanings.
+The tokenizer has few keywords, so that every other word can name a column or a function. Single and double quotes
+delimit strings, backticks delimit names. This module uses only the precedence ladder of binary operators of sqlglot's
+parser. It parses operands itself, so that no token is skipped and a new release of sqlglot cannot add meanings.
 
-This module imports sqlglot, which takes a while: import it only for text filters.
+This module imports sqlglot, which is slow to load: import it only for text filters.
 """
 
 # ruff: noqa: RUF012 - the class attributes are settings, which sqlglot declares as class variables
@@ -39,14 +39,14 @@ from lance_io.filters.syntax.literal_lists import CutList, cut_lists
 if TYPE_CHECKING:
     from sqlglot.tokenizer_core import Token
 
-CUT = "cut"  # key in the `meta` of an IN, whose list is there and not in the tree
+CUT = "cut"  # key in the `meta` of an IN node: its list is there instead of in the tree
 NESTING_MAX = 48  # brackets inside brackets, `not not ...`; a level takes a dozen of the interpreter's thousand frames
 
 _OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET})
 _CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET})
 _PREFIX = frozenset({TokenType.NOT, TokenType.DASH})
 _WORDS = frozenset({TokenType.VAR, TokenType.IDENTIFIER})
-_AFTER_FILTER = frozenset({"LIMIT", "OFFSET", "ORDER"})  # a WHERE clause ends there; pylance ignores what follows
+_AFTER_FILTER = frozenset({"LIMIT", "OFFSET", "ORDER"})  # a WHERE clause ends there; pylance ignores the rest
 _MAY_END = re.compile(rf";|{'|'.join(_AFTER_FILTER)}", re.IGNORECASE)
 
 
@@ -54,11 +54,11 @@ class LanceFilter(Dialect):
     """The dialect; see the module."""
 
     class Tokenizer(BaseTokenizer):
-        """Words, numbers, strings, names and operators; all other keywords of SQL are ordinary words."""
+        """Tokens: words, numbers, strings, names and operators; all other keywords of SQL are ordinary words."""
 
         QUOTES = ["'", '"']
         IDENTIFIERS = ["`"]
-        STRING_ESCAPES = ["'", '"']  # a quote is doubled inside its own kind of string; a backslash is a character
+        STRING_ESCAPES = ["'", '"']  # a doubled quote stands for the quote; a backslash is an ordinary character
         HEX_STRINGS = [("X'", "'"), ("x'", "'")]
         # `@` and `#` are letters of names
         SINGLE_TOKENS = {sign: kind for sign, kind in BaseTokenizer.SINGLE_TOKENS.items() if sign not in "@#"}
@@ -86,7 +86,7 @@ class LanceFilter(Dialect):
         }
 
     class Parser(BaseParser):
-        """The ladder of binary operators is sqlglot's; operands, predicates and what ends a filter are ours."""
+        """sqlglot's precedence ladder of binary operators, with our own operands, predicates and end of the filter."""
 
         IS_PREDICATE_PRECEDENCE = IsPredicatePrecedence.LOW
         DISJUNCTION = {TokenType.OR: exp.Or}
@@ -121,15 +121,15 @@ class LanceFilter(Dialect):
         }
 
         ignored_from: Token | None = None
-        cuts: dict[int, CutList] = {}  # lists that are not in the text, by where they began
+        cuts: dict[int, CutList] = {}  # lists cut out of the text, by their start
 
         def _parse_statement(self) -> exp.Expr | None:
-            found = self._parse_disjunction()
+            expression = self._parse_disjunction()
             if self._curr and not (self._curr.token_type is TokenType.VAR and self._curr.text.upper() in _AFTER_FILTER):
                 self._fail("Expected an operator or the end")
             self.ignored_from = self._curr or None
             self._advance(self._tokens_size - self._index)
-            return found
+            return expression
 
         def _fail(self, expected: str) -> None:
             shown = repr(self._curr.text) if self._curr else "the end"
@@ -146,9 +146,9 @@ class LanceFilter(Dialect):
             cut = self.cuts.get(self._prev.end + 1)
             if cut is not None:
                 self._expect(TokenType.R_PAREN, ")")
-                found = self.expression(exp.In(this=this, expressions=[]))
-                found.meta[CUT] = cut
-                return found
+                result = self.expression(exp.In(this=this, expressions=[]))
+                result.meta[CUT] = cut
+                return result
             values = self._list_until(TokenType.R_PAREN, ")")
             if not values:
                 self._fail("Expected at least one value in the list of IN")
@@ -160,11 +160,11 @@ class LanceFilter(Dialect):
             return self.expression(exp.Between(this=this, low=low, high=self._parse_bitwise()))
 
         def _pattern(self, kind: type[exp.Like] | type[exp.ILike], this: exp.Expr | None) -> exp.Expr:
-            found: exp.Expr = self.expression(kind(this=this, expression=self._parse_bitwise()))
+            result: exp.Expr = self.expression(kind(this=this, expression=self._parse_bitwise()))
             if not self._match(TokenType.ESCAPE):
-                return found
+                return result
             self._expect(TokenType.STRING, "a string after ESCAPE")
-            return self.expression(exp.Escape(this=found, expression=self._literal(self._prev)))
+            return self.expression(exp.Escape(this=result, expression=self._literal(self._prev)))
 
         def _parse_is(self, this: exp.Expr | None) -> exp.Expr:
             negate = self._match(TokenType.NOT)
@@ -181,24 +181,24 @@ class LanceFilter(Dialect):
             else:
                 right = None
                 self._fail("Expected NULL, TRUE, FALSE or DISTINCT FROM after IS")
-            found: exp.Expr = self.expression(exp.Is(this=this, expression=right))
-            return self.expression(exp.Not(this=found)) if negate else found
+            result: exp.Expr = self.expression(exp.Is(this=this, expression=right))
+            return self.expression(exp.Not(this=result)) if negate else result
 
         # -- operands ------------------------------------------------------------------------------------------------
 
         def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr | None:
-            found = self._operand()
+            result = self._operand()
             while True:
                 if self._match(TokenType.DOT):
-                    found = self.expression(exp.Dot(this=found, expression=self._member()))
+                    result = self.expression(exp.Dot(this=result, expression=self._member()))
                 elif self._match(TokenType.L_BRACKET):
                     index = self._parse_disjunction()
                     self._expect(TokenType.R_BRACKET, "]")
-                    found = self.expression(exp.Bracket(this=found, expressions=[index]))
+                    result = self.expression(exp.Bracket(this=result, expressions=[index]))
                 elif self._match(TokenType.DCOLON):
-                    found = self.expression(exp.Cast(this=found, to=self._type_name()))
+                    result = self.expression(exp.Cast(this=result, to=self._type_name()))
                 else:
-                    return found
+                    return result
 
         def _operand(self) -> exp.Expr | None:
             token = self._curr
@@ -255,9 +255,9 @@ class LanceFilter(Dialect):
             if self._next.token_type is not TokenType.L_PAREN:
                 return False
             ahead = [token.token_type for token in self._tokens[self._index + 2 : self._index + 7]]
-            one, two = [TokenType.NUMBER], [TokenType.NUMBER, TokenType.COMMA, TokenType.NUMBER]
+            single, pair = [TokenType.NUMBER], [TokenType.NUMBER, TokenType.COMMA, TokenType.NUMBER]
             ends = [TokenType.R_PAREN, TokenType.STRING]
-            return word == "DECIMAL" or ahead[:3] == one + ends or ahead == two + ends
+            return word == "DECIMAL" or ahead[:3] == single + ends or ahead == pair + ends
 
         def _cast(self, token: Token, kind: type[exp.Cast] | type[exp.TryCast]) -> exp.Expr:
             this = self._parse_disjunction()
@@ -268,7 +268,7 @@ class LanceFilter(Dialect):
             return self.expression(kind(this=this, to=to), token)
 
         def _type_name(self) -> exp.Var:
-            """The name of a type as one text such as `DECIMAL(10,2)` or `BIGINT UNSIGNED`."""
+            """The name of a type as a single text such as `DECIMAL(10,2)` or `BIGINT UNSIGNED`."""
             if self._curr.token_type is not TokenType.VAR:
                 self._fail("Expected a type")
             start = self._curr
@@ -299,46 +299,46 @@ class LanceFilter(Dialect):
                 return self.expression(exp.HexString(this=token.text), token)
             is_string = token.token_type is TokenType.STRING
             if not is_string and self._curr.text in ("L", "l") and self._is_connected():
-                self._advance()  # 3L is a 64-bit integer, as 3 is
+                self._advance()  # 3L is a 64-bit integer, like 3
             return self.expression(exp.Literal(this=token.text, is_string=is_string), token)
 
         def _list_until(self, closing: TokenType, shown: str) -> list[exp.Expr]:
-            found: list[exp.Expr] = []
+            items: list[exp.Expr] = []
             if self._match(closing):
-                return found
-            while not found or self._match(TokenType.COMMA):
+                return items
+            while not items or self._match(TokenType.COMMA):
                 item = self._parse_disjunction()
                 if item is not None:
-                    found.append(item)
+                    items.append(item)
             self._expect(closing, f", or {shown}")
-            return found
+            return items
 
 
 def parse_syntax(text: str) -> exp.Expr:
-    """The syntax tree of a filter; what follows `;`, `limit`, `offset` or `order` is ignored.
+    """The syntax tree of a filter; text from `;`, `limit`, `offset` or `order` on is ignored.
 
-    Lists of literals that were cut out are `CUT` in the `meta` of the node. Raises BindError for text that is nested
-    too deeply, or not an expression.
+    Lists of literals that were cut out are under `CUT` in the `meta` of their node. Raises BindError if the text is not
+    an expression, or nested too deeply.
     """
     dialect = LanceFilter()
     try:
         tokens, cuts = _tokenize(dialect, text)
         tokens = _first_statement(tokens)
         _check_nesting(tokens)
-        found = _parser(dialect, cuts).parse(tokens, text)[0] if tokens else None
+        tree = _parser(dialect, cuts).parse(tokens, text)[0] if tokens else None
     except (ParseError, TokenError) as error:
         raise BindError(f"sql parser error: {_message(error)}; in the filter {_short(text)}") from None
     except RecursionError:
         raise BindError(f"sql parser error: the filter {_short(text)} is nested too deeply") from None
-    if found is None:
+    if tree is None:
         raise BindError(f"sql parser error: Expected an expression, found the end; in the filter {_short(text)}")
-    return found
+    return tree
 
 
 def check_all_used(text: str) -> None:
-    """Raise `BindError` for a text of which `parse_syntax` ignores a part; semicolons at the end are none.
+    """Raise `BindError` if `parse_syntax` ignores a part of the text other than semicolons at its end.
 
-    Text that is no expression is passed over: that is said when it is parsed.
+    Text that is not an expression passes: `parse_syntax` raises for it.
     """
     if not _MAY_END.search(cut_lists(text)[0]):
         return
@@ -353,26 +353,26 @@ def check_all_used(text: str) -> None:
         return
     rest = [token for token in tokens[len(used) :] if token.token_type is not TokenType.SEMICOLON]
     if parser.ignored_from is not None:
-        found = f"`{parser.ignored_from.text}` behind it"
+        ignored = f"`{parser.ignored_from.text}` behind it"
     elif rest:
-        found = f"more behind `;`, {rest[0].text!r}"
+        ignored = f"more behind `;`, {rest[0].text!r}"
     else:
         return
     raise BindError(
-        f"sql parser error: expected one expression, found {found} in {_short(text)}. A filter of a read ignores that, "
-        "a change would be made of rows that were not meant"
+        f"sql parser error: expected one expression, found {ignored} in {_short(text)}. A filter of a read ignores "
+        "that; a change would touch rows that you did not mean"
     )
 
 
 def _tokenize(dialect: LanceFilter, text: str) -> tuple[list[Token], list[CutList]]:
-    """The tokens of a text but for lists that were cut out, with their places in the whole text; and these lists."""
+    """The tokens of a text without its cut lists, with their positions in the whole text; and the cut lists."""
     short, cuts = cut_lists(text)
     tokens = dialect.tokenize(short)
     later = iter(cuts)
     cut, offset, lines, same_line, columns = next(later, None), 0, 0, -1, 0
     for token in tokens if cuts else ():
         is_next = cut is not None and token.start + offset >= cut.start
-        if is_next and cut is not None:  # the bracket behind it
+        if is_next and cut is not None:  # the bracket behind the cut list
             broken = cut.text.count("\n")
             last_line = cut.text[cut.text.rfind("\n") + 1 :]
             if token.line != same_line:
@@ -401,7 +401,7 @@ def _first_statement(tokens: list[Token]) -> list[Token]:
 
 
 def _check_nesting(tokens: list[Token]) -> None:
-    """Refuse what would take too many frames of the parser: nested brackets and long runs of prefix operators."""
+    """Refuse text that takes too many frames of the parser: nested brackets and long runs of prefix operators."""
     depth, run, runs = 0, 0, [0]  # runs: prefix operators in front of each open bracket
     for token in tokens:
         if token.token_type in _PREFIX:

@@ -1,7 +1,7 @@
 """Rebuilds a parsed text filter as our own expression tree, node type by node type.
 
-What is not listed here is refused with its place in the text, so that a filter never selects rows that it does not
-describe. Binding to a schema comes later; a tree depends on nothing but the text, and is remembered.
+Any other node type is refused, with its position in the text, so that a filter never selects rows that it does not
+describe. Binding to a schema comes later; a tree depends on nothing but the text, and is cached.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from lance_io.filters.expressions.expression_tree import CompareOp, Expr
 
 DEPTH_MAX = 100  # nesting of the tree; binding takes up to six stack frames per level of the interpreter's thousand
-_REMEMBERED = 256
-_REMEMBERED_CHARS_MAX = 4096
+_CACHED_TEXTS_MAX = 256
+_CACHED_CHARS_MAX = 4096
 
 _COMPARISONS: dict[type[exp.Expr], CompareOp] = {
     exp.EQ: "=",
@@ -56,22 +56,22 @@ _NULL = Literal(pa.nulls(1)[0])
 
 
 def from_text(text: str) -> Expr:
-    """The expression as a tree, unbound.
+    """The expression as an unbound tree.
 
-    Raises BindError for text that is no expression, or not one that filters know.
+    Raises BindError if the text is not an expression, or not one that filters support.
     """
-    return _remembered(text) if len(text) <= _REMEMBERED_CHARS_MAX else _parse(text)
+    return _parse_cached(text) if len(text) <= _CACHED_CHARS_MAX else _parse(text)
 
 
 def _parse(text: str) -> Expr:
-    return _Rebuilding(text).build(parse_syntax(text), 0)
+    return _TreeBuilder(text).build(parse_syntax(text), 0)
 
 
-_remembered = lru_cache(maxsize=_REMEMBERED)(_parse)
+_parse_cached = lru_cache(maxsize=_CACHED_TEXTS_MAX)(_parse)
 
 
-class _Rebuilding:
-    """One text on its way from sqlglot's tree to ours."""
+class _TreeBuilder:
+    """Converts sqlglot's tree of one text to ours."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -96,8 +96,8 @@ class _Rebuilding:
         return self.build(node.this, depth + 1), self.build(node.expression, depth + 1)
 
     def _refuse(self, node: exp.Expr, why: str = "is not supported in filters") -> BindError:
-        places = [one.meta["start"] for one in node.walk() if "start" in one.meta]
-        where = f" at character {min(places) + 1}" if places else ""
+        starts = [child.meta["start"] for child in node.walk() if "start" in child.meta]
+        where = f" at character {min(starts) + 1}" if starts else ""
         return BindError(f"sql parser error: {type(node).__name__}{where} {why}: {self._text[:200]!r}")
 
     # -- literals --------------------------------------------------------------------------------------------------
@@ -166,10 +166,10 @@ class _Rebuilding:
             isinstance(key.value, pa.StringScalar) for key in map(_as_literal, arguments[1:])
         ):
             raise self._refuse(node, "takes a struct and the names of fields")
-        found = arguments[0]
+        member = arguments[0]
         for key in arguments[1:]:
-            found = _member(found, _as_literal(key).value.as_py())
-        return found
+            member = _member(member, _as_literal(key).value.as_py())
+        return member
 
     def _cast(self, node: exp.Expr, depth: int) -> Expr:
         return SqlCast(self.build(node.this, depth), sql_type(node.args["to"].name), isinstance(node, exp.TryCast))
@@ -184,7 +184,9 @@ class _Rebuilding:
             node = node.this
         operands = [self.build(part, depth) for part in [node, *reversed(parts)]]
         ours = And if kind is exp.And else Or
-        return ours(tuple(part for one in operands for part in (one.args if isinstance(one, ours) else (one,))))
+        return ours(
+            tuple(part for operand in operands for part in (operand.args if isinstance(operand, ours) else (operand,)))
+        )
 
     def _not(self, node: exp.Expr, depth: int) -> Expr:
         return Not(self.build(node.this, depth))
@@ -209,9 +211,9 @@ class _Rebuilding:
 
     def _between(self, node: exp.Expr, depth: int) -> Expr:
         value, low, high = (self.build(node.args[name], depth) for name in ("this", "low", "high"))
-        if isinstance(value, Column):  # next to which a literal must fit
+        if isinstance(value, Column):  # a literal must fit the column beside it
             return And((Comparison(">=", value, low), Comparison("<=", value, high)))
-        return Function("between", (value, low, high))  # nested ones must not repeat the value at each level
+        return Function("between", (value, low, high))  # nested calls must not repeat the value at each level
 
     def _escape(self, node: exp.Expr, depth: int) -> Expr:
         if node.expression.name != "\\":
@@ -230,27 +232,27 @@ def _member(source: Expr, name: str) -> Expr:
     return Function("get_field", (source, Literal(scalar(name, pa.string()))))
 
 
-_BUILDERS: dict[type[exp.Expr], Callable[[_Rebuilding, exp.Expr, int], Expr]] = {
-    exp.Literal: _Rebuilding._literal,
-    exp.HexString: _Rebuilding._hexadecimal,
-    exp.Neg: _Rebuilding._negative,
-    exp.Boolean: _Rebuilding._boolean,
-    exp.Null: _Rebuilding._null,
-    exp.Array: _Rebuilding._array,
-    exp.Column: _Rebuilding._column,
-    exp.Dot: _Rebuilding._dot,
-    exp.Bracket: _Rebuilding._bracket,
-    exp.Anonymous: _Rebuilding._function,
-    exp.Cast: _Rebuilding._cast,
-    exp.TryCast: _Rebuilding._cast,
-    exp.And: _Rebuilding._chain,
-    exp.Or: _Rebuilding._chain,
-    exp.Not: _Rebuilding._not,
-    exp.Paren: _Rebuilding._paren,
-    exp.Is: _Rebuilding._is,
-    exp.NullSafeEQ: _Rebuilding._distinct,
-    exp.NullSafeNEQ: _Rebuilding._distinct,
-    exp.In: _Rebuilding._in,
-    exp.Between: _Rebuilding._between,
-    exp.Escape: _Rebuilding._escape,
+_BUILDERS: dict[type[exp.Expr], Callable[[_TreeBuilder, exp.Expr, int], Expr]] = {
+    exp.Literal: _TreeBuilder._literal,
+    exp.HexString: _TreeBuilder._hexadecimal,
+    exp.Neg: _TreeBuilder._negative,
+    exp.Boolean: _TreeBuilder._boolean,
+    exp.Null: _TreeBuilder._null,
+    exp.Array: _TreeBuilder._array,
+    exp.Column: _TreeBuilder._column,
+    exp.Dot: _TreeBuilder._dot,
+    exp.Bracket: _TreeBuilder._bracket,
+    exp.Anonymous: _TreeBuilder._function,
+    exp.Cast: _TreeBuilder._cast,
+    exp.TryCast: _TreeBuilder._cast,
+    exp.And: _TreeBuilder._chain,
+    exp.Or: _TreeBuilder._chain,
+    exp.Not: _TreeBuilder._not,
+    exp.Paren: _TreeBuilder._paren,
+    exp.Is: _TreeBuilder._is,
+    exp.NullSafeEQ: _TreeBuilder._distinct,
+    exp.NullSafeNEQ: _TreeBuilder._distinct,
+    exp.In: _TreeBuilder._in,
+    exp.Between: _TreeBuilder._between,
+    exp.Escape: _TreeBuilder._escape,
 }

@@ -11,17 +11,17 @@ END = ("end", "")
 
 
 def tokens(pattern: re.Pattern[str], text: str) -> list[tuple[str, str]] | None:
-    """The tokens of a text as (name of the pattern's group, text), and `END`; None where something is no token.
+    """The tokens of a text as (name of the pattern's group, text), then `END`; None if a part of it is no token.
 
     pattern  matches one token and the blanks before it, and has a named group for every kind
     """
-    found: list[tuple[str, str]] = []
+    matches: list[tuple[str, str]] = []
     at, end = 0, len(text.rstrip())
     while at < end:
         token = pattern.match(text, at)
         if token is None:
             return None
         kind = str(token.lastgroup)
-        found.append((kind, token[kind]))
+        matches.append((kind, token[kind]))
         at = token.end()
-    return [*found, END]
+    return [*matches, END]

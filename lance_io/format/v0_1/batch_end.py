@@ -1,4 +1,4 @@
-"""What follows the pages of a file of version 0.1 (spec: legacy 0.1, sections 1, 2, 4, 7 and 8).
+"""Writes the end of a file of version 0.1 (spec: legacy 0.1, sections 1, 2, 4, 7 and 8).
 
 page table | pages of statistics | their page table | values of dictionaries | manifest | metadata | footer
 """
@@ -29,17 +29,17 @@ _FOOTER_VERSION = 0, 2
 
 
 def encode_page_table(
-    places: Iterable[tuple[int, int, int, int]], first_id: int, last_id: int, num_batches: int
+    entries: Iterable[tuple[int, int, int, int]], first_id: int, last_id: int, num_batches: int
 ) -> bytes:
-    """A page table: `(field id, batch, position, length)` of each page; ids without pages have zeros."""
+    """Encode a page table from `(field id, batch, position, length)` of each page; ids without pages have zeros."""
     table = np.zeros((last_id - first_id + 1, num_batches, 2), "<i8")
-    entries = np.array(list(places), dtype=np.int64).reshape(-1, 4)
-    table[entries[:, 0] - first_id, entries[:, 1]] = entries[:, 2:]
+    table_rows = np.array(list(entries), dtype=np.int64).reshape(-1, 4)
+    table[table_rows[:, 0] - first_id, table_rows[:, 1]] = table_rows[:, 2:]
     return table.tobytes()
 
 
 def statistics_schema(fields: Sequence[Field]) -> Schema:
-    """The schema of the table of statistics, of these fields in the order of their ids."""
+    """The schema of the statistics table of these fields, in the order of their ids."""
     tops = []
     for at, field in enumerate(fields):
         first = 4 * at
@@ -61,12 +61,12 @@ def encode_end(
     position: int,
     writer: tuple[str, str],
 ) -> list[bytes]:
-    """All that follows the statistics.
+    """Everything after the statistics.
 
     schema      with the values of its dictionaries
     row_starts  i64[batches + 1]
-    statistics  their schema, and where their page table is; None without
-    position    in the file, of what is returned
+    statistics  their schema, and the position of their page table; None without statistics
+    position    file offset at which the result begins
     writer      name and version of the library
     """
     fields = encode_schema(schema)

@@ -5,12 +5,12 @@
      -8                  u16 x 2   0, and 0, 1 or 2: see `version.py`
      -4                  bytes     "LANC"
 
-A file is a list of batches, and the page table says where the page of each field is in each batch:
+A file is a list of batches. The page table locates the page of each field in each batch:
 
     entry(id, batch) = i64 position, i64 length     at  16 * ((id - first_id) * num_batches + batch)
 
-Positions are those of the file; lengths count values, for lists offsets. Ids that the file lacks, and structs, have
-zeros.
+Positions are file offsets; lengths count values, for lists offsets. Ids that are missing in the file, and structs,
+have zeros.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _FOOTER = struct.Struct("<QHH4s")
 BATCH_FOOTER_BYTES: Final = _FOOTER.size
 _LENGTH = struct.Struct("<I")
 ENTRY_BYTES: Final = 16  # of the page table
-IDS_MAX: Final = 1 << 20  # fields of a file; more is damage
+IDS_MAX: Final = 1 << 20  # fields of a file; more mean damage
 
 
 def version_at_end(tail: Buffer) -> FileVersion | None:
-    """The file version that the last eight bytes name; None where they are no end of a Lance file.
+    """The file version in the last eight bytes; None if they do not end a Lance file.
 
-    Raises `UnsupportedError` for a version that nobody knows.
+    Raises `UnsupportedError` for an unknown version.
     """
     view = memoryview(tail).cast("B")
     if len(view) < BATCH_FOOTER_BYTES:
@@ -52,7 +52,7 @@ def version_at_end(tail: Buffer) -> FileVersion | None:
 
 
 def metadata_position(tail: Buffer, file_bytes: int) -> int:
-    """Where the block with the metadata is. Raises `FormatError` for a place that the file does not have."""
+    """Position of the metadata block. Raises `FormatError` for a position outside of the file."""
     view = memoryview(tail).cast("B")
     (position,) = struct.unpack_from("<Q", view, len(view) - BATCH_FOOTER_BYTES)
     end = file_bytes - BATCH_FOOTER_BYTES
@@ -64,7 +64,7 @@ def metadata_position(tail: Buffer, file_bytes: int) -> int:
 
 
 def block_at(data: Buffer, start: int, what: str) -> memoryview:
-    """The message in the block that begins at `start` of `data`. Raises `FormatError` where it ends behind these."""
+    """The message in the block that begins at `start` of `data`. Raises `FormatError` if the block exceeds `data`."""
     view = memoryview(data).cast("B")
     if start + _LENGTH.size > len(view):
         raise FormatError(f"{what}: {len(view) - start} bytes left, expected a length")
@@ -76,7 +76,7 @@ def block_at(data: Buffer, start: int, what: str) -> memoryview:
 
 
 class BatchMetadata:
-    """What a file says about itself.
+    """The global metadata of a file.
 
     num_rows       rows of the file
     num_batches    batches of the file
@@ -86,7 +86,7 @@ class BatchMetadata:
     __slots__ = ("_message", "_row_starts", "num_batches", "num_rows", "page_table_at")
 
     def __init__(self, row_starts: bytes, page_table_at: int, message: bytes | None) -> None:
-        """Of a message that has been looked at.
+        """From a message that was checked.
 
         row_starts  i64[batches + 1], rows before each batch
         message     the message, if it has statistics
@@ -104,19 +104,19 @@ class BatchMetadata:
 
     @property
     def has_statistics(self) -> bool:
-        """Whether there are statistics of the batches."""
+        """Whether the file has statistics of its batches."""
         return self._message is not None
 
     @property
     def statistics(self) -> file_pb2.BatchMetadata.Statistics | None:
-        """Statistics of the batches, as they are described; None without. Raises FormatError for damaged ones."""
+        """The message that describes the statistics; None without. Raises FormatError for a damaged message."""
         if self._message is None:
             return None
         return parse_message(file_pb2.BatchMetadata, self._message, "metadata").statistics
 
 
 def decode_metadata(content: Buffer) -> BatchMetadata:
-    """The metadata of a file. Raises `FormatError` for what contradicts itself."""
+    """Parse the metadata of a file. Raises `FormatError` for contradictory metadata."""
     message = parse_message(file_pb2.BatchMetadata, content, "metadata")
     starts = np.array(message.batch_offsets, dtype=np.int64)
     if not len(starts):
@@ -128,16 +128,16 @@ def decode_metadata(content: Buffer) -> BatchMetadata:
 
 
 def decode_end(tail: Buffer, start: int, file_bytes: int, num_ids: int) -> tuple[BatchMetadata, bytes] | None:
-    """Metadata and page table of as many ids, if the end of the file has them in the usual form, with nothing amiss.
+    """Parse metadata and page table of `num_ids` ids if the end of the file has the usual form and passes all checks.
 
-    start  file offset at which `tail` begins, which goes to the end of the file
+    start  file offset at which `tail` begins; it ends at the end of the file
     """
-    found = _kernels.batches_ending(tail, start, file_bytes, num_ids, METADATA_BYTES_MAX)
-    return None if found is None else (BatchMetadata(*found[:3]), found[3])
+    parsed = _kernels.batches_ending(tail, start, file_bytes, num_ids, METADATA_BYTES_MAX)
+    return None if parsed is None else (BatchMetadata(*parsed[:3]), parsed[3])
 
 
 class PageTable:
-    """Where the page of each field is in each batch.
+    """The pages of each field in each batch.
 
     first_id  id of the first row
     data      all entries: position and length, one id after the other
@@ -146,7 +146,7 @@ class PageTable:
     __slots__ = ("_num_batches", "_num_ids", "_pairs", "data", "first_id")
 
     def __init__(self, data: bytes, first_id: int, last_id: int, num_batches: int) -> None:
-        """The page table of these ids that `data` is."""
+        """The page table of these ids, encoded in `data`."""
         self.data = data
         self.first_id = first_id
         self._num_ids = last_id - first_id + 1
@@ -155,12 +155,12 @@ class PageTable:
 
     @property
     def positions(self) -> IntArray:
-        """i64[ids, batches], in the file."""
+        """i64[ids, batches], file offsets."""
         return self._columns()[0]
 
     @property
     def lengths(self) -> IntArray:
-        """i64[ids, batches], in values."""
+        """i64[ids, batches], numbers of values."""
         return self._columns()[1]
 
     def _columns(self) -> tuple[IntArray, IntArray]:
@@ -173,12 +173,12 @@ class PageTable:
         return self._num_ids * self._num_batches
 
     def has(self, field_id: int) -> bool:
-        """Whether there is a row for a field."""
+        """Whether a field has a row."""
         return 0 <= field_id - self.first_id < self._num_ids
 
 
 def page_table_range(position: int, first_id: int, last_id: int, num_batches: int, file_bytes: int) -> tuple[int, int]:
-    """Which bytes of the file are the page table. Raises `FormatError` where the file does not have them."""
+    """File range of the page table. Raises `FormatError` if the file does not contain it."""
     num_ids = last_id - first_id + 1
     if not 0 < num_ids <= IDS_MAX:
         raise FormatError(f"field ids from {first_id} to {last_id}, at most {IDS_MAX} of them")

@@ -1,13 +1,13 @@
 """Values of dictionary columns in tables of file version 0.1 (spec: legacy 0.1, section 7; table, section 2.7).
 
-Such a column has one dictionary for all rows of the table, and its field says where the values are, in the file that
-the field is in: in manifest files at the very beginning.
+Such a column has one dictionary for all rows of the table. Its field holds the position of the values in the same file:
+in manifest files at the very beginning.
 
     integers            values back to back                        offset is their position
     strings, binaries   bytes, then i64[n + 1] positions of these  offset is that of the positions
 
-In memory, and where a manifest travels without its file, values go with the field (`DictionaryValues.values`), as a
-stream of Arrow's. Every version's manifest file has a copy of its own.
+In memory, and in a manifest that travels without its file, the values are part of the field
+(`DictionaryValues.values`), as an Arrow IPC stream. Every version's manifest file has its own copy.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from lance_io.format.wire import Buffer
     from lance_io.proto import file_pb2
 
-DICTIONARIES_MAX: Final = 32  # whose values are remembered, by what is stored of them
+DICTIONARIES_MAX: Final = 32  # dictionaries in the cache, by their stored form
 _POSITION_BYTES: Final = 8
 
 
 @lru_cache(maxsize=DICTIONARIES_MAX)
 def dictionary_values(stored: bytes) -> pa.Array:
-    """The values of a field, of its `dictionary`."""
+    """Decode a field's `dictionary`."""
     return pa.ipc.open_stream(stored).read_all().column(0).combine_chunks()
 
 
@@ -48,9 +48,9 @@ def stored_dictionary(values: pa.Array) -> bytes:
 
 
 def attach_values(fields: Iterable[file_pb2.Field], data: Buffer) -> None:
-    """Give the dictionary fields of a table of version 0.1 their values, which lie in `data`, the manifest file.
+    """Read the values of the dictionary fields of a table of version 0.1 from `data`, the manifest file.
 
-    Fields of values that nobody reads keep none. Raises `FormatError` for values that lie elsewhere.
+    Fields with unsupported values receive none. Raises `FormatError` for values outside of `data`.
     """
     for field in fields:
         if field.logical_type.startswith("dict:"):
@@ -64,7 +64,7 @@ def attach_values(fields: Iterable[file_pb2.Field], data: Buffer) -> None:
 
 
 def is_readable(dtype: pa.DataType) -> bool:
-    """Whether values of a type can be read where they are stored."""
+    """Whether stored values of a type can be read."""
     return pa.types.is_integer(dtype) or _is_variable(dtype)
 
 
@@ -95,7 +95,7 @@ def _decode(data: Buffer, offset: int, length: int, dtype: pa.DataType) -> pa.Ar
     values = pa.Array.from_buffers(dtype, length, buffers)
     try:
         values.validate(full=True)
-    except MemoryError:  # pyarrow has an error of its own for it, which is an ArrowException, too
+    except MemoryError:  # pyarrow's memory error is an ArrowException, too
         raise
     except pa.ArrowException as error:
         raise FormatError(str(error)) from None
@@ -109,9 +109,9 @@ def _slice(view: memoryview, start: int, length: int) -> memoryview:
 
 
 def lay_out_values(fields: Iterable[Any], position: int) -> bytes:
-    """The values of dictionary fields as they are stored from `position` of a file on, of which the fields are told.
+    """Encode the values of dictionary fields for file offset `position`, and store their offsets in the fields.
 
-    fields  messages; what they have in memory goes
+    fields  messages; their in-memory values are removed
     """
     parts: list[bytes] = []
     for field in fields:
@@ -128,12 +128,12 @@ def lay_out_values(fields: Iterable[Any], position: int) -> bytes:
 
 
 def encode_values(values: pa.Array, position: int) -> tuple[bytes, int]:
-    """Values of a dictionary as they are stored from `position` of a file on, and the offset of their page."""
+    """Encode the values of a dictionary for file offset `position`; also returns the offset of their page."""
     if not _is_variable(values.type):
         width = values.type.bit_width // 8
         content = memoryview(values.fill_null(0).buffers()[1])[values.offset * width :][: len(values) * width]
         return bytes(content), position
-    texts = [b"" if one is None else one for one in values.cast(pa.large_binary()).to_pylist()]
+    texts = [b"" if value is None else value for value in values.cast(pa.large_binary()).to_pylist()]
     data = b"".join(texts)
     table = position + np.cumsum([0, *map(len, texts)], dtype="<i8")
     return data + table.tobytes(), position + len(data)

@@ -1,9 +1,9 @@
-"""Exact search: every vector is looked at, batch by batch, by several threads at once.
+"""Exact search: compares every vector, batch by batch, on several threads at once.
 
-    batch -> blocks that fit into a processor's cache -> bounds by a matrix product -> the few rows that may be among
-    the nearest -> their exact distances -> the k nearest so far, whose last one bounds what may be among them
+    batch -> blocks that fit into a processor's cache -> bounds by a matrix product -> the few candidate rows -> their
+    exact distances -> the k nearest so far; the last of these bounds the next candidates
 
-What is held is k rows for each query, and one block for each thread.
+Memory: k rows per query, and one block per thread.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray
 
 BLOCK_BYTES: Final = MIB  # of vectors, and of distances
-_FLOAT32_ROUNDING: Final = 1.2e-7  # of a sum of distances that becomes a float32
+_FLOAT32_ROUNDING: Final = 1.2e-7  # relative error of a sum of distances as float32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchTerms:
-    """What is looked for.
+    """The parameters of a search.
 
-    metric        how distance is measured
+    metric        distance metric
     queries       [m, dim], of the type of the vectors; bfloat16 as float32
     k             rows for each query
-    is_joined     all queries are one: a row's distance is the sum, over them, of that of the nearest of its vectors
-    lower, upper  distances at or above the first and below the second count; None for no bound
+    is_joined     multi-vector search: a row's distance is the sum, over all queries, of that of its nearest vector
+    lower, upper  distance range, `lower` inclusive and `upper` exclusive; None for no bound
     """
 
     metric: Metric
@@ -51,7 +51,7 @@ class SearchTerms:
 
     @property
     def num_results(self) -> int:
-        """How many lists of rows there are to find."""
+        """Number of result lists."""
         return 1 if self.is_joined else len(self.queries)
 
 
@@ -60,7 +60,7 @@ class _Block:
     """Some rows of a batch.
 
     vectors  [vectors, dim]
-    starts   where those of each row begin; None where each has one
+    starts   start of each row's vectors; None if each row has one
     """
 
     vectors: npt.NDArray[Any]
@@ -71,7 +71,7 @@ class _Block:
         return len(self.vectors) if self.starts is None else len(self.starts) - 1
 
     def of_rows(self, rows: IntArray) -> _Block:
-        """Only these rows."""
+        """The block with only these rows."""
         if self.starts is None:
             return _Block(self.vectors[rows], None)
         sizes = np.diff(self.starts)[rows]
@@ -81,27 +81,27 @@ class _Block:
 
 
 class FlatSearch:
-    """One search. Threads may add batches at the same time: the rows found do not depend on their order."""
+    """A single search. Several threads may add batches at once: the result does not depend on their order."""
 
     def __init__(self, terms: SearchTerms) -> None:
         self._terms = terms
-        self._found = [NearestRows(terms.k) for _ in range(terms.num_results)]
+        self._nearest = [NearestRows(terms.k) for _ in range(terms.num_results)]
         self._lock = threading.Lock()
         is_bytes = terms.metric is Metric.HAMMING
         wide = np.float64 if terms.queries.dtype == np.float64 else np.float32
         self._queries = None if is_bytes else Queries.of(terms.queries, wide)
 
     def add(self, vectors: pa.Array, ids: npt.NDArray[np.uint64], addresses: IntArray) -> None:
-        """Look at the vectors of some rows."""
+        """Add the vectors of some rows."""
         rows = vector_rows(vectors)
         for start, end in _blocks(rows, len(self._terms.queries)):
             block = self._block(rows, start, end)
             present = None if rows.present is None else rows.present[start:end]
             self._add_block(block, present, ids[start:end], addresses[start:end])
 
-    def found(self) -> list[Scored]:
+    def results(self) -> list[Scored]:
         """The rows nearest to each query, nearest first."""
-        return [one.rows() for one in self._found]
+        return [nearest.rows() for nearest in self._nearest]
 
     def _block(self, rows: VectorRows, start: int, end: int) -> _Block:
         if rows.starts is None:
@@ -127,10 +127,10 @@ class FlatSearch:
                 scored = Scored(distances[counts], ids[rows[counts]], addresses[rows[counts]])
                 if len(scored):
                     with self._lock:
-                        self._found[number].add(scored)
+                        self._nearest[number].add(scored)
 
     def _counts(self, distances: Distances) -> npt.NDArray[np.bool_]:
-        """Which distances are numbers, and in the range that is asked for."""
+        """Mask of the distances that are numbers and in the requested range."""
         terms = self._terms
         counts = ~np.isnan(distances)
         if terms.lower is not None:
@@ -140,20 +140,20 @@ class FlatSearch:
         return counts
 
     def _candidates(self, block: _Block, present: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_]:
-        """Which rows may be among the nearest of each query, bool[results, rows]."""
+        """Mask of the rows that may be among the nearest of each query, bool[results, rows]."""
         terms = self._terms
         if self._queries is None:
             candidates = np.ones((terms.num_results, block.num_rows), np.bool_)
         else:
-            limits = np.array([one.limit for one in self._found])
-            is_open = not np.isfinite(limits).all()  # then rows of this block bound the distance
+            limits = np.array([nearest.limit for nearest in self._nearest])
+            is_open = not np.isfinite(limits).all()  # then this block's rows bound the distance
             has_high = is_open or terms.lower is not None
             low, high = bounds(terms.metric, block.vectors, self._queries, has_high=has_high)
             if terms.is_joined:
                 low, high = _joined(low, block, -1), None if high is None else _joined(high, block, 1)
             if is_open and high is not None:
                 limits = self._tightened(limits, low, high, present)
-            candidates = low > limits[:, None]  # false for NaN, where nothing is known
+            candidates = low > limits[:, None]  # false for NaN: no bound
             if terms.lower is not None and high is not None:
                 candidates |= high < terms.lower
             if terms.upper is not None:
@@ -168,9 +168,9 @@ class FlatSearch:
     def _tightened(
         self, limits: FloatArray, low: FloatArray, high: FloatArray, present: npt.NDArray[np.bool_] | None
     ) -> FloatArray:
-        """Distances beyond which no row of a block is among the nearest, [results].
+        """Upper limits of the distances of candidates, [results].
 
-        The k-th of these rows bounds it, as long as the rows seen before do not.
+        The k-th of this block's upper bounds is a limit, used until the rows seen before give a tighter one.
         """
         terms = self._terms
         if high.shape[1] < terms.k:
@@ -183,7 +183,7 @@ class FlatSearch:
         return np.fmin(limits, np.partition(sure, terms.k - 1, axis=1)[:, terms.k - 1])
 
     def _exact(self, block: _Block, number: int) -> Distances:
-        """The distances of all rows of a block, none of which is empty."""
+        """The exact distances of all rows of a block, none of which is empty."""
         terms = self._terms
         if not terms.is_joined:
             nearest = exact(terms.metric, block.vectors, terms.queries[number])
@@ -196,15 +196,15 @@ class FlatSearch:
 
 
 def _least(distances: Distances, starts: IntArray) -> Distances:
-    """The least distance of each row, whose vectors begin at `starts`; NaN where all are."""
+    """The least distance of each row, whose vectors begin at `starts`; NaN if all are."""
     least: Distances = np.fmin.reduceat(distances, starts[:-1])
     return least
 
 
 def _joined(values: FloatArray, block: _Block, sign: int) -> FloatArray:
-    """Bounds of rows, [1, rows], by those of each vector from each query, [queries, vectors].
+    """Bounds per row, [1, rows], from the bounds of each vector and query, [queries, vectors].
 
-    sign  -1 for what distances are not below, 1 for what they are not above
+    sign  -1 for lower bounds, 1 for upper bounds
     """
     assert block.starts is not None
     unknown = sign * np.inf
@@ -217,7 +217,7 @@ def _joined(values: FloatArray, block: _Block, sign: int) -> FloatArray:
 
 
 def _blocks(rows: VectorRows, num_queries: int) -> list[tuple[int, int]]:
-    """Runs of rows `(start, end)` whose vectors, and distances from all queries, are about a block."""
+    """Runs of rows `(start, end)` whose vectors, and distances from all queries, take about one block."""
     dim = rows.matrix.shape[1]
     vector_bytes = max(4, rows.matrix.dtype.itemsize) * max(dim, num_queries, 1)
     step = max(1, BLOCK_BYTES // vector_bytes)

@@ -1,4 +1,4 @@
-"""The k nearest rows of all that were shown, with memory for k."""
+"""The k nearest rows of all that were added, in memory for about k."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from lance_io.spans import IntArray
 
-WAITING_MIN: Final = 64  # rows before they are looked through
+WAITING_MIN: Final = 64  # rows collected before they are merged
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,7 +21,7 @@ class Scored:
     """Rows and their distances.
 
     distances  f32[n]
-    ids        u64[n], row ids: what decides between equal distances
+    ids        u64[n], row ids, which break ties of equal distances
     addresses  i64[n]
     """
 
@@ -37,16 +37,16 @@ class Scored:
 
     @classmethod
     def joined(cls, parts: list[Scored]) -> Scored:
-        """All rows of some, of which there may be none."""
+        """Concatenate rows; `parts` may be empty."""
         parts = parts or [cls(np.empty(0, np.float32), np.empty(0, np.uint64), np.empty(0, np.int64))]
         fields = (np.concatenate([getattr(part, name) for part in parts]) for name in ("distances", "ids", "addresses"))
         return cls(*fields)
 
 
 class NearestRows:
-    """Collects rows and forgets all but the k nearest; of equal distances those with the least row ids.
+    """Collects rows and keeps the k nearest; on equal distances, those with the least row ids.
 
-    limit  no row that is farther away than this is among them; inf until there are k
+    limit  distance of the k-th nearest row; inf until there are k
     """
 
     def __init__(self, k: int) -> None:
@@ -56,22 +56,22 @@ class NearestRows:
         self.limit = float("inf")
 
     def add(self, rows: Scored) -> None:
-        """Look at more rows, none of which has the distance NaN."""
+        """Add rows; no distance may be NaN."""
         self._kept.append(rows)
         self._num_waiting += len(rows)
         total = self._num_kept + self._num_waiting
         is_first = total >= self._k > self._num_kept
         if is_first or (total > self._k and self._num_waiting >= max(WAITING_MIN, self._k)):
-            self._cut()
+            self._merge()
 
     def rows(self) -> Scored:
         """The nearest rows, nearest first."""
-        self._cut()
+        self._merge()
         return self._kept[0]
 
-    def _cut(self) -> None:
+    def _merge(self) -> None:
         rows = Scored.joined(self._kept)
-        if len(rows) > 2 * self._k:  # fewer to sort: what is beyond the k-th is not among them
+        if len(rows) > 2 * self._k:  # sort fewer rows: drop those beyond the k-th
             last = np.partition(rows.distances, self._k - 1)[self._k - 1]
             rows = rows[rows.distances <= last]
         rows = rows[np.lexsort((rows.ids, rows.distances))[: self._k]]

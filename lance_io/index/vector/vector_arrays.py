@@ -1,4 +1,4 @@
-"""Arrow arrays of vectors as matrices over their memory."""
+"""Arrow arrays of vectors as matrices, zero-copy where possible."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorRows:
-    """Rows that hold a vector each, or several.
+    """Rows with one vector each, or with several.
 
-    matrix   [vectors, dim] as they are stored: float16, float32, float64, uint8, or the 16 bits of bfloat16
-    present  which rows have a vector; None for all
-    starts   i64[rows + 1] where the vectors of each row begin; None where each has one
+    matrix   [vectors, dim] as stored: float16, float32, float64, uint8, or the 16 bits of bfloat16
+    present  mask of the rows with a vector; None for all
+    starts   i64[rows + 1], start of each row's vectors; None if each row has one
     """
 
     matrix: npt.NDArray[Any]
@@ -33,14 +33,14 @@ class VectorRows:
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are, those without a vector among them."""
+        """Number of rows, including those without a vector."""
         return len(self.matrix) if self.starts is None else len(self.starts) - 1
 
 
 def vector_rows(array: pa.Array) -> VectorRows:
-    """The rows of an array of fixed-size lists, or of lists of such; null vectors in a list are left out of it.
+    """The rows of an array of fixed-size lists, or of lists of these; null vectors in a list are dropped.
 
-    A null item of a vector is 0.
+    Null items of a vector become 0.
     """
     if not pa.types.is_fixed_size_list(array.type):
         return _lists_of_vectors(array)
@@ -48,7 +48,7 @@ def vector_rows(array: pa.Array) -> VectorRows:
 
 
 def as_floats(matrix: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Float32 or float64 of a matrix of any kind of float; itself where it is one."""
+    """Convert any float matrix to float32 or float64; returns the matrix itself if it has one of these types."""
     if matrix.dtype == np.uint16:  # bfloat16: the upper half of a float32
         return (matrix.astype(np.uint32) << 16).view(np.float32)
     return matrix.astype(np.float32) if matrix.dtype == np.float16 else matrix
@@ -57,7 +57,7 @@ def as_floats(matrix: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _matrix(array: pa.FixedSizeListArray) -> npt.NDArray[Any]:
     dim = array.type.list_size
     items = array.values.slice(array.offset * dim, len(array) * dim)
-    if isinstance(items, pa.ExtensionArray):  # bfloat16, where its type is registered, by pylance perhaps
+    if isinstance(items, pa.ExtensionArray):  # bfloat16, if its type is registered (perhaps by pylance)
         items = items.storage
     dtype = np.dtype(np.uint16) if pa.types.is_fixed_size_binary(items.type) else np.dtype(items.type.to_pandas_dtype())
     if not len(items):
@@ -70,7 +70,7 @@ def _matrix(array: pa.FixedSizeListArray) -> npt.NDArray[Any]:
 
 
 def _validity(array: pa.Array) -> BoolArray | None:
-    """Which values are not null; None for all."""
+    """Mask of the values that are not null; None for all."""
     if not array.null_count:
         return None
     bits = np.frombuffer(array.buffers()[0], np.uint8)
@@ -90,7 +90,7 @@ def _lists_of_vectors(array: pa.ListArray) -> VectorRows:
     valid = _validity(array)
     rows = VectorRows(_matrix(inner), valid, starts)
     kept = _validity(inner)
-    if valid is not None and (starts[1:] > starts[:-1])[~valid].any():  # what a null list holds is nobody's
+    if valid is not None and (starts[1:] > starts[:-1])[~valid].any():  # drop hidden vectors of null lists
         of_rows = np.repeat(valid, np.diff(starts))
         kept = of_rows if kept is None else kept & of_rows
     if kept is not None:

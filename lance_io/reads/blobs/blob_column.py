@@ -1,4 +1,4 @@
-"""Binary columns whose values are wanted as files."""
+"""Binary columns whose values are read as files."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ if TYPE_CHECKING:
 
 
 class BlobColumn:
-    """A column of bytes in memory, whose values are given one by one as files.
+    """A column of bytes in memory; iterating returns each value as a file (`io.BytesIO`).
 
-    It is for values of moderate size that a library wants as files. Large ones lie better in a blob column, of which
-    `LanceDataset.take_blobs` gives files that read what is asked of them.
+    It suits values of moderate size for libraries that want files. Store large values in a blob column: the files of
+    `LanceDataset.take_blobs` read only the requested bytes.
 
-    blob_column  array or chunked array of `binary` or `large_binary`; nulls are empty files, as in pylance
-    Raises `UsageError` for anything else.
+    Args:
+        blob_column: Array or chunked array of `binary` or `large_binary`; nulls become empty files, as in pylance.
+
+    Raises:
+        UsageError: `blob_column` is anything else.
     """
 
     def __init__(self, blob_column: pa.Array | pa.ChunkedArray) -> None:

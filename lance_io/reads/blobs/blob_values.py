@@ -1,11 +1,11 @@
-"""Blob columns: descriptions in the data file, bytes somewhere else (specification: encodings 2.1, 7 and 10.8).
+"""Blob columns: descriptions in the data file, bytes elsewhere (specification: encodings 2.1, 7 and 10.8).
 
     version 1 (files up to 2.1)   position and size of the bytes in the data file itself
-    version 2 (files from 2.2)    kind 0: in the data file; 1: packed into a sidecar; 2: a sidecar of their own;
+    version 2 (files from 2.2)    kind 0: in the data file; 1: packed into a sidecar; 2: a sidecar of its own;
                                   3: an object outside of the table, by a URI or a path below base path `blob_id`;
                                   position and size 0 mean all of it
-                                  4: an object that the table manages, below the folder that the data file's table or
-                                  base is; 5: the same below base path `blob_id`. Several data files may share it
+                                  4: an object that the table manages, below the folder of the data file's table or
+                                  base; 5: the same below base path `blob_id`. Several data files may share it
 
 A sidecar lies at `<data file without .lance>/<blob id as 32 binary digits, least significant first>.blob`.
 """
@@ -50,13 +50,13 @@ BLOB_BYTES_MAX: Final = 1 << 40
 
 
 def blob_steps(state: DatasetState, name: str) -> tuple[Field, ...]:
-    """The fields down to the blob column called `name`, which is the last of them.
+    """The fields from the top-level one down to the blob column `name`.
 
-    Raises `ValueError` when there is none, when it holds no blobs, or when they are items of lists, of which a row
-    has no one blob; `TypeError` for what is no name.
+    Raises `ValueError` if it does not exist, holds no blobs, or lies inside lists, where a row has several blobs;
+    `TypeError` for a name that is no string.
     """
     if not isinstance(name, str):
-        raise TypeError(f"a blob column is named by a text, got {type(name)}")
+        raise TypeError(f"the name of a blob column must be a string, got {type(name)}")
     steps = state.schema.resolve(name)
     if not steps[-1].holds_blobs:
         raise UsageError(f"the column '{name}' is not a blob column")
@@ -68,10 +68,10 @@ def blob_steps(state: DatasetState, name: str) -> tuple[Field, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Located:
-    """Where the bytes of some blobs of one data file are.
+    """Location of the bytes of some blobs of one data file.
 
-    keys     the object of each, by number in `objects`
-    objects  what holds them: a data file, its sidecars, objects outside of the table
+    keys     the object of each blob, by number in `objects`
+    objects  objects with bytes: a data file, its sidecars, objects outside of the table
     starts   i64[n], position in the object
     sizes    i64[n], bytes; 0 for null and empty blobs
     valid    which are not null
@@ -84,24 +84,26 @@ class Located:
     valid: Any
 
     def slice(self, start: int, end: int) -> Located:
-        """Some of them, in their order."""
-        keys, starts, sizes, valid = (one[start:end] for one in (self.keys, self.starts, self.sizes, self.valid))
+        """Blobs `start` to `end`."""
+        keys, starts, sizes, valid = (values[start:end] for values in (self.keys, self.starts, self.sizes, self.valid))
         return replace(self, keys=keys, starts=starts, sizes=sizes, valid=valid)
 
 
 def locate_blobs(
     state: DatasetState,
-    place: int,
+    fragment_index: int,
     field_id: int,
     descriptions: pa.StructArray,
-    asked_before: dict[StoredObject, int] | None = None,
+    known_sizes: dict[StoredObject, int] | None = None,
 ) -> Plan[Located]:
-    """Where blobs of one fragment are; all are null where it has no file with the column. See `locate_in_file`."""
-    file = state.manifest.fragments[place].file_of(field_id)
+    """Locate blobs of one fragment; all are null if it has no file with the column. See `locate_in_file`."""
+    file = state.manifest.fragments[fragment_index].file_of(field_id)
     if file is None:
         nothing = np.zeros(len(descriptions), np.int64)
         return Located(nothing, (), nothing, nothing, nothing.astype(np.bool_))
-    return (yield from locate_in_file(state, state.places.data_object(file), descriptions, file.base_id, asked_before))
+    return (
+        yield from locate_in_file(state, state.object_keys.data_object(file), descriptions, file.base_id, known_sizes)
+    )
 
 
 def locate_in_file(
@@ -109,14 +111,14 @@ def locate_in_file(
     file: StoredObject,
     descriptions: pa.StructArray,
     file_base: int | None = None,
-    asked_before: dict[StoredObject, int] | None = None,
+    known_sizes: dict[StoredObject, int] | None = None,
 ) -> Plan[Located]:
-    """Where blobs are, from their descriptions; asks for the size of outside objects that are blobs as a whole.
+    """Locate blobs from their descriptions. Requests the size of outside objects that are blobs as a whole.
 
     file_base     base path of the data file, None for the table's own
-    asked_before  bytes of such objects that were asked for before; gets those that were not
+    known_sizes  known sizes of such objects in bytes; new ones are added
 
-    Raises `FormatError` for positions that cannot be, `UnsupportedError` for objects that may not be followed.
+    Raises `FormatError` for impossible positions, `UnsupportedError` for objects that may not be followed.
     """
     valid = np.asarray(descriptions.is_valid())
     starts = numbers_of(descriptions, "position", valid)
@@ -131,30 +133,31 @@ def locate_in_file(
     named = np.flatnonzero(kinds >= EXTERNAL)
     sidecars, numbers = np.unique(np.where((kinds == INLINE) | (kinds >= EXTERNAL), -1, ids), return_inverse=True)
     numbers = numbers.reshape(-1)
-    objects = [file if one < 0 else replace(file, key=sidecar_key(file.key, one)) for one in sidecars.tolist()]
+    objects = [
+        file if blob_id < 0 else replace(file, key=sidecar_key(file.key, blob_id)) for blob_id in sidecars.tolist()
+    ]
     if len(named):
         uris = descriptions.field("blob_uri").take(indices(named)).to_pylist()
         asked = list(zip(kinds[named].tolist(), ids[named].tolist(), uris, strict=True))
-        known = {one: _named_object(state, file_base, *one) for one in dict.fromkeys(asked)}
-        place_of = {one: len(objects) + number for number, one in enumerate(dict.fromkeys(known.values()))}
-        numbers[named] = [place_of[known[one]] for one in asked]
+        known = {named_by: _named_object(state, file_base, *named_by) for named_by in dict.fromkeys(asked)}
+        place_of = {
+            stored_object: len(objects) + number for number, stored_object in enumerate(dict.fromkeys(known.values()))
+        }
+        numbers[named] = [place_of[known[named_by]] for named_by in asked]
         objects += place_of
         outside = np.flatnonzero(kinds == EXTERNAL)
         whole = outside[(starts[outside] == 0) & (sizes[outside] == 0)]
-        found = {} if asked_before is None else asked_before
+        object_sizes = {} if known_sizes is None else known_sizes
         for number in np.unique(numbers[whole]).tolist():
-            place = objects[number]
-            if place not in found:
-                found[place] = (yield Head(place.store, place.key)).size_bytes
-            sizes[whole[numbers[whole] == number]] = found[place]
+            stored_object = objects[number]
+            if stored_object not in object_sizes:
+                object_sizes[stored_object] = (yield Head(stored_object.store, stored_object.key)).size_bytes
+            sizes[whole[numbers[whole] == number]] = object_sizes[stored_object]
     return Located(numbers, tuple(objects), starts, sizes, valid)
 
 
 def _named_object(state: DatasetState, file_base: int | None, kind: int, base_id: int, uri: str | None) -> StoredObject:
-    """The object that a description names by a path or URI.
-
-    file_base  as for `locate_in_file`
-    """
+    """The object that a description names by a path or URI; `file_base` as for `locate_in_file`."""
     if kind == EXTERNAL:
         return outside_object(state, base_id, uri)
     if not (uri or "").startswith(f"{BLOB_FOLDER}/"):
@@ -162,7 +165,7 @@ def _named_object(state: DatasetState, file_base: int | None, kind: int, base_id
             f"a managed blob is in {uri!r}, expected a path below {BLOB_FOLDER}/", path=state.location.uri
         )
     base = base_id if kind == MANAGED_IN_BASE else file_base
-    folder = state.location if base is None else state.places.base_folder(_base(state, base, uri))
+    folder = state.location if base is None else state.object_keys.base_folder(_base(state, base, uri))
     return StoredObject(folder.store, folder.key(check_relative(uri or "", "blob")))
 
 
@@ -174,20 +177,20 @@ def _base(state: DatasetState, base_id: int, uri: str | None) -> BasePath:
 
 
 def outside_object(state: DatasetState, base_id: int, uri: str | None) -> StoredObject:
-    """The object that a blob of kind 3 names: a path below a base path of the manifest, or a URI.
+    """The object of a blob of kind 3: a path below a base path of the manifest, or a URI.
 
     Only URIs of the table's own scheme are followed, so that a table on a server cannot name files of this machine.
-    Raises `FormatError` for a path that leaves its base or a base not declared, `UnsupportedError` for other schemes.
+    Raises `FormatError` for a path that leaves its base or an undeclared base, `UnsupportedError` for other schemes.
     """
     if not uri:
         raise FormatError("a blob outside of the table has no URI", path=state.location.uri)
     scheme, separator, rest = uri.partition("://")
     if not separator:
-        folder = state.places.base_folder(_base(state, base_id, uri))
+        folder = state.object_keys.base_folder(_base(state, base_id, uri))
         return StoredObject(folder.store, folder.key(check_relative(uri, "blob")))
     if scheme.lower() != state.location.store.scheme:
         raise UnsupportedError(
-            f"this blob lies outside of the table, in a store of another kind ({scheme}), which is not followed",
+            f"this blob lies outside of the table, in a store of another kind ({scheme}), which reads do not follow",
             path=state.location.uri,
         )
     if isinstance(state.location.store, HasOwnPaths):
@@ -206,58 +209,58 @@ def sidecar_key(file_key: str, blob_id: int) -> str:
 
 
 def read_located(state: DatasetState, located: Located) -> Plan[pa.Array]:
-    """The bytes of blobs as one large_binary array, null where the blob is.
+    """The bytes of blobs as one large_binary array, null for null blobs.
 
-    Raises `FormatError` for blobs that reach beyond their objects, `MemoryError` for more bytes than there is room for.
+    Raises `FormatError` for blobs that end beyond their objects, `MemoryError` if memory does not suffice.
     """
     lengths = located.sizes
     offsets = _offsets_of(lengths)
     try:
         out = np.empty(int(offsets[-1]), dtype=np.uint8)
-    except (MemoryError, ValueError):  # negative: their sum is no number of bytes
+    except (MemoryError, ValueError):  # a negative sum overflowed
         yield from _check_ends(located)
         raise
-    for number, place in enumerate(located.objects):
+    for number, stored_object in enumerate(located.objects):
         here = np.flatnonzero((located.keys == number) & (lengths > 0))
         for part in parts_of(located.starts[here], lengths[here], offsets[here]):
-            fetched = yield from read_bytes(state.context_of(place.store), place.key, part.ranges)
+            fetched = yield from read_bytes(state.context_of(stored_object.store), stored_object.key, part.ranges)
             part.fill(out, fetched)
-            del fetched  # before there is more
+            del fetched  # freed before the next part is read
     return binaries(located.valid, offsets, out)
 
 
 def _offsets_of(lengths: IntArray) -> IntArray:
-    """Where values of these lengths begin, and the end of the last."""
+    """Start offsets of values of these lengths, and the end of the last."""
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
 def _check_ends(located: Located) -> Plan[None]:
-    for number, place in enumerate(located.objects):
+    for number, stored_object in enumerate(located.objects):
         here = (located.keys == number) & (located.sizes > 0)
         if here.any():
-            meta = yield Head(place.store, place.key)
+            meta = yield Head(stored_object.store, stored_object.key)
             end = int((located.starts + located.sizes)[here].max())
             if end > meta.size_bytes:
                 raise FormatError(
-                    f"a blob ends at {end}, behind the end of its file at {meta.size_bytes}", path=place.key
+                    f"a blob ends at {end}, beyond the end of its file at {meta.size_bytes}", path=stored_object.key
                 )
 
 
 class BlobBinaries:
-    """Turns the descriptions of blobs into their bytes.
+    """Replaces descriptions of blobs by their bytes.
 
-    blobs  paths of the blobs that are wanted as bytes, from the top-level column down, and their field ids
+    blobs  paths of the blobs to read as bytes, from the top-level column down, and their field ids
     """
 
     def __init__(self, state: DatasetState, blobs: dict[tuple[str, ...], int]) -> None:
         self._state = state
         self._blobs = blobs
-        self._object_sizes: dict[StoredObject, int] | None = None  # of rows that were measured, but not read
+        self._object_sizes: dict[StoredObject, int] | None = None  # of rows that were measured and not yet read
 
     def cuts(self, columns: dict[str, pa.Array], runs: list[tuple[int, int]]) -> Plan[list[int]]:
-        """Where rows are cut so that the blobs of no part have more than `PART_BYTES`, or it is one row: from 0 to all.
+        """Row numbers, from 0 to all, that cut rows into parts with at most `PART_BYTES` of blobs, or one row.
 
         runs  as for `replace`, which reads the parts one by one
         """
@@ -267,11 +270,11 @@ class BlobBinaries:
         for path, field_id in self._blobs.items():
             sizes += yield from self._sizes(columns[path[0]], path[1:], field_id, runs)
         ends = np.cumsum(sizes)
-        found, before = [0], 0
-        while found[-1] < num_rows:
-            found.append(max(found[-1] + 1, int(ends.searchsorted(before + PART_BYTES, side="right"))))
-            before = int(ends[found[-1] - 1])
-        return found
+        borders, before = [0], 0
+        while borders[-1] < num_rows:
+            borders.append(max(borders[-1] + 1, int(ends.searchsorted(before + PART_BYTES, side="right"))))
+            before = int(ends[borders[-1] - 1])
+        return borders
 
     def _sizes(
         self, column: pa.Array, path: tuple[str, ...], field_id: int, runs: list[tuple[int, int]]
@@ -286,18 +289,18 @@ class BlobBinaries:
         return np.diff(_offsets_of(sizes)[offsets])
 
     def _lengths(self, descriptions: pa.StructArray, field_id: int, runs: list[tuple[int, int]]) -> Plan[IntArray]:
-        found, start = [np.zeros(0, np.int64)], 0
-        for place, count in runs:
+        sizes, start = [np.zeros(0, np.int64)], 0
+        for fragment_index, count in runs:
             rows = descriptions.slice(start, count)
-            located = yield from locate_blobs(self._state, place, field_id, rows, self._object_sizes)
-            found.append(np.where(located.valid, located.sizes, 0))
+            located = yield from locate_blobs(self._state, fragment_index, field_id, rows, self._object_sizes)
+            sizes.append(np.where(located.valid, located.sizes, 0))
             start += count
-        return np.concatenate(found)
+        return np.concatenate(sizes)
 
     def replace(self, columns: dict[str, pa.Array], runs: list[tuple[int, int]]) -> Plan[None]:
-        """Replace descriptions in `columns` by bytes, or by what `_bytes` of a subclass gives.
+        """Replace descriptions in `columns` by bytes, or by the result of a subclass's `_bytes`.
 
-        runs  places of the rows and how many of them lie there, in order
+        runs  `(fragment index, number of rows)`, in order
         """
         for path, field_id in self._blobs.items():
             columns[path[0]] = yield from self._fill_in(columns[path[0]], path[1:], field_id, runs)
@@ -305,7 +308,7 @@ class BlobBinaries:
     def _fill_in(
         self, column: pa.Array, path: tuple[str, ...], field_id: int, runs: list[tuple[int, int]]
     ) -> Plan[pa.Array]:
-        """A column, or part of one, with bytes for the descriptions at `path` below it."""
+        """A column, or part of one, with bytes instead of the descriptions at `path` below it."""
         if not path:
             return (yield from self._bytes(column, field_id, runs))
         if isinstance(column, pa.StructArray):
@@ -318,18 +321,18 @@ class BlobBinaries:
     def _bytes(self, descriptions: pa.StructArray, field_id: int, runs: list[tuple[int, int]]) -> Plan[pa.Array]:
         pieces = []
         start = 0
-        for place, count in runs:
+        for fragment_index, count in runs:
             rows = descriptions.slice(start, count)
-            located = yield from locate_blobs(self._state, place, field_id, rows, self._object_sizes)
+            located = yield from locate_blobs(self._state, fragment_index, field_id, rows, self._object_sizes)
             pieces.append((yield from read_located(self._state, located)))
             start += count
         return concat(pieces) if pieces else pa.nulls(0, pa.large_binary())
 
 
 def _item_runs(offsets: IntArray, runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Runs of the items of rows: the same places, with as many items as the rows there have."""
+    """Runs of the items of rows: the same fragments, with the number of items."""
     bounds = offsets[np.cumsum([0, *(num_rows for _, num_rows in runs)])]
-    return [(place, count) for (place, _), count in zip(runs, np.diff(bounds).tolist(), strict=True)]
+    return [(fragment_index, count) for (fragment_index, _), count in zip(runs, np.diff(bounds).tolist(), strict=True)]
 
 
 def _with_member(column: pa.StructArray, name: str, values: pa.Array) -> pa.Array:
@@ -343,13 +346,13 @@ def _with_member(column: pa.StructArray, name: str, values: pa.Array) -> pa.Arra
 
 
 def wanted_binaries(state: DatasetState, projection: Projection) -> BlobBinaries | None:
-    """What reads the blobs that a projection shows as bytes; None when it shows none so."""
+    """Reader of the blobs that a projection shows as bytes; None if there are none."""
     if not state.schema.has_blobs:
         return None
     blobs: dict[tuple[str, ...], int] = {}
-    for one in projection.outputs:
-        if not one.is_system and one.computed is None:
-            blobs.update(_show_as_bytes(state.field_at(one.path), one.field.type, one.path))
+    for output in projection.outputs:
+        if not output.is_system and output.computed is None:
+            blobs.update(_show_as_bytes(state.field_at(output.path), output.field.type, output.path))
     return BlobBinaries(state, blobs) if blobs else None
 
 
@@ -364,7 +367,7 @@ def _show_as_bytes(field: Field, shown: pa.DataType, path: tuple[str, ...]) -> I
 
 
 def _type_with(field: Field, child: Field, shown: pa.DataType) -> pa.DataType | None:
-    """The type that `child` has where `field`, above it, has the type `shown`; None where it was pruned."""
+    """The type of `child` if `field`, above it, has the type `shown`; None if it was pruned."""
     if field.logical_type == "struct":
         number = shown.get_field_index(child.name)
         return shown.field(number).type if number >= 0 else None

@@ -1,7 +1,7 @@
-"""Which managed blobs versions refer to: only the descriptions in data files know (feature flag 16384).
+"""References of versions to managed blobs. Only the descriptions in data files contain them (feature flag 16384).
 
-Data files share payloads once a compaction has copied descriptions, so a cleanup has to look at them all. It reads the
-columns of descriptions of each data file once.
+After a compaction has copied descriptions, data files share blobs, so a cleanup has to check all of them. It reads the
+description columns of each data file once.
 """
 
 from __future__ import annotations
@@ -28,49 +28,51 @@ if TYPE_CHECKING:
 
 
 class ManagedBlobs:
-    """Answers for versions of one table, on any of its branches; what was read of a data file is remembered."""
+    """References of the versions of one table, on any of its branches; caches the result for each data file."""
 
     def __init__(self, state: DatasetState) -> None:
         self._state = state
         self._known: dict[tuple[str, int | None, str | None, tuple[int, ...]], frozenset[str]] = {}
 
     def paths(self, manifest: Manifest) -> Plan[set[str]]:
-        """The paths, below the folder of whoever manages them, of the objects that blobs of a version are in.
+        """Paths of the objects that blobs of a version are in, below the folder that manages them.
 
-        Those of other tables, which a clone refers to, and of other branches are among them.
+        Includes objects of other tables, which a clone refers to, and of other branches.
         """
         location = branch_location(self._state.root, manifest.branch)
         state = replace(self._state, location=location, manifest=manifest)
-        ways = {way[-1].id: way for top in state.schema.fields for way in ways_to_blobs(top)}
-        found: set[str] = set()
-        for place, fragment in enumerate(manifest.fragments if ways else ()):
+        blob_paths = {path[-1].id: path for top in state.schema.fields for path in blob_field_paths(top)}
+        paths: set[str] = set()
+        for fragment_index, fragment in enumerate(manifest.fragments if blob_paths else ()):
             for file in fragment.files:
-                here = tuple(sorted(ways.keys() & {*file.fields}))
+                here = tuple(sorted(blob_paths.keys() & {*file.fields}))
                 key = (file.path, file.base_id, manifest.branch, here)
                 if here and key not in self._known:
-                    self._known[key] = yield from _named(state, [ways[one] for one in here], place)
-                found |= self._known.get(key, frozenset())
-        return found
+                    self._known[key] = yield from _named(
+                        state, [blob_paths[field_id] for field_id in here], fragment_index
+                    )
+                paths |= self._known.get(key, frozenset())
+        return paths
 
 
-def ways_to_blobs(field: Field, *above: Field, every_kind: bool = False) -> Iterator[tuple[Field, ...]]:
+def blob_field_paths(field: Field, *above: Field, every_kind: bool = False) -> Iterator[tuple[Field, ...]]:
     """The fields from a top-level one down to each blob in it.
 
-    every_kind  also those of the first kind, which is never managed
+    every_kind  includes blobs of version 1, which are never managed
     """
     if field.is_blob_v2 or (every_kind and field.holds_blobs):
         yield (*above, field)
         return
     for child in field.children:
-        yield from ways_to_blobs(child, *above, field, every_kind=every_kind)
+        yield from blob_field_paths(child, *above, field, every_kind=every_kind)
 
 
-def _named(state: DatasetState, ways: list[tuple[Field, ...]], place: int) -> Plan[frozenset[str]]:
-    fields = state.pruned_fields([tuple(field.name for field in way) for way in ways])
-    columns = yield from read_columns(state, fields, place)
+def _named(state: DatasetState, blob_paths: list[tuple[Field, ...]], fragment_index: int) -> Plan[frozenset[str]]:
+    fields = state.pruned_fields([tuple(field.name for field in path) for path in blob_paths])
+    columns = yield from read_columns(state, fields, fragment_index)
     arrays = [(field, chunk) for field, column in zip(fields, columns, strict=True) for chunk in column.chunks]
-    found = [blobs for field, array in arrays for blobs in descriptions_in(field, array)]
-    return frozenset(path for blobs in found for path in _paths_in(blobs))
+    descriptions = [blobs for field, array in arrays for blobs in descriptions_in(field, array)]
+    return frozenset(path for blobs in descriptions for path in _paths_in(blobs))
 
 
 def _paths_in(descriptions: pa.StructArray) -> Iterator[str]:
@@ -79,7 +81,7 @@ def _paths_in(descriptions: pa.StructArray) -> Iterator[str]:
 
 
 def descriptions_in(field: Field, array: pa.Array) -> Iterator[pa.StructArray]:
-    """The descriptions of blobs in a column that has some, wherever they are in it."""
+    """The descriptions of blobs in a column, at any depth."""
     if field.holds_blobs:
         yield array
         return

@@ -1,1 +1,1 @@
-"""CHECKS of an open version: `validate()`, and payloads of blobs against their descriptions."""
+"""CHECKS of an open version: `validate()`, and blob files against their descriptions."""

@@ -1,6 +1,6 @@
-"""Schemas, manifests, fragments and transactions as text, in the form in which pylance shows them.
+"""Schemas, manifests, fragments and transactions as text, formatted like pylance's.
 
-That form is the one of Rust's `{:?}`, in one line or, with four spaces for each level, in many:
+The format is that of Rust's `{:?}`, in one line or, with four spaces for each level, in several:
 
     Field { name: "a", id: 0, encoding: Some(Plain), children: [] }
 """
@@ -43,12 +43,12 @@ def _some(value: Any) -> _Wrapped | None:
 
 
 def write_debug(value: Any, *, pretty: bool) -> str:
-    """A value as text; in many lines if `pretty`."""
+    """A value as text; in several lines if `pretty`."""
     return _write(value, "\n" if pretty else "")
 
 
 def _write(value: Any, line: str) -> str:
-    """A value whose lines begin with `line`; an empty one stands for a single line."""
+    """A value whose lines start with `line`; an empty `line` means a single line."""
     inner = line + "    " if line else ""
     if isinstance(value, _Record):
         return f"{value.name} " + _enclose("{", [f"{k}: {_write(v, inner)}" for k, v in value.parts.items()], "}", line)
@@ -57,10 +57,10 @@ def _write(value: Any, line: str) -> str:
             return value.name
         return value.name + _enclose("(", [_write(value.value, inner)], ")", line)
     if isinstance(value, dict):
-        found = [f"{_write(k, inner)}: {_write(v, inner)}" for k, v in sorted(value.items())]
-        return _enclose("{", found, "}", line, pad="")
+        entries = [f"{_write(k, inner)}: {_write(v, inner)}" for k, v in sorted(value.items())]
+        return _enclose("{", entries, "}", line, pad="")
     if isinstance(value, (list, tuple)):
-        return _enclose("[", [_write(one, inner) for one in value], "]", line)
+        return _enclose("[", [_write(item, inner) for item in value], "]", line)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (str, bytes)):
@@ -71,26 +71,28 @@ def _write(value: Any, line: str) -> str:
 
 
 def _enclose(opening: str, parts: Iterable[str], closing: str, line: str, pad: str = " ") -> str:
-    found = list(parts)
-    if not found:
+    texts = list(parts)
+    if not texts:
         return opening + closing
     if line:
         inner = line + "    "
-        return opening + inner + f",{inner}".join(found) + "," + line + closing
+        return opening + inner + f",{inner}".join(texts) + "," + line + closing
     pad = pad if opening == "{" else ""
-    return opening + pad + ", ".join(found) + pad + closing
+    return opening + pad + ", ".join(texts) + pad + closing
 
 
-# -- what is shown -----------------------------------------------------------------------------------------------------
+# -- the values --------------------------------------------------------------------------------------------------------
 
 
 def show_schema(schema: Schema) -> _Record:
     """A schema."""
-    return _Record("Schema", {"fields": [show_field(one) for one in schema.fields], "metadata": dict(schema.metadata)})
+    return _Record(
+        "Schema", {"fields": [show_field(field) for field in schema.fields], "metadata": dict(schema.metadata)}
+    )
 
 
 def show_field(field: Field, parent_id: int = -1) -> _Record:
-    """A field with those below it."""
+    """A field with its children."""
     encoding = None
     if field.logical_type not in _NO_ENCODING:
         kind = "VarBinary" if field.logical_type in _VARIABLE else "Plain"
@@ -112,7 +114,7 @@ def show_field(field: Field, parent_id: int = -1) -> _Record:
 
 
 def show_manifest(manifest: Manifest) -> _Record:
-    """All that a manifest says."""
+    """All entries of a manifest."""
     library, _, version = manifest.writer.partition(" ")
     message = manifest.message
     offsets = [0]
@@ -126,7 +128,7 @@ def show_manifest(manifest: Manifest) -> _Record:
         "version": manifest.version,
         "branch": _some(manifest.branch),
         "writer_version": _some(_Record("WriterVersion", writer)) if library else None,
-        "fragments": [show_fragment(one) for one in manifest.fragments],
+        "fragments": [show_fragment(fragment) for fragment in manifest.fragments],
         "version_aux_data": message.version_aux_data,
         "index_section": _some(manifest.index_offset),
         "timestamp_nanos": manifest.timestamp_ns,
@@ -144,7 +146,7 @@ def show_manifest(manifest: Manifest) -> _Record:
         "data_storage_format": _Record("DataStorageFormat", file_format),
         "config": dict(manifest.config),
         "table_metadata": dict(manifest.table_metadata),
-        "base_paths": {number: _generic(one) for number, one in manifest.base_paths.items()},
+        "base_paths": {number: _generic(base) for number, base in manifest.base_paths.items()},
     }
     return _Record("Manifest", parts)
 
@@ -154,10 +156,10 @@ def _version_name(name: str) -> str:
 
 
 def show_fragment(fragment: Fragment) -> _Record:
-    """A fragment as the manifest has it."""
+    """A fragment as stored in the manifest."""
     parts = {
         "id": fragment.id,
-        "files": [_show_file(one) for one in fragment.files],
+        "files": [_show_file(file) for file in fragment.files],
         "overlays": [],
         "deletion_file": _some(_show_deletions(fragment.deletion_file)),
         "row_id_meta": _sequence(fragment.row_ids),
@@ -214,7 +216,7 @@ def show_fragment_files(fragment: Fragment, schema: Schema) -> _Record:
 
     parts = {
         "id": fragment.id,
-        "files": [shown(one) for one in fragment.files],
+        "files": [shown(file) for file in fragment.files],
         "deletion_file": _some(_show_deletions(fragment.deletion_file)),
         "physical_rows": _some(fragment.physical_rows),
     }
@@ -234,7 +236,7 @@ def show_transaction(transaction: Transaction) -> _Record:
 
 
 def _generic(value: Any) -> Any:
-    """The parts of any of our records, by their names here."""
+    """The fields of one of our dataclasses, by name."""
     from lance_io.format.schema import Schema
     from lance_io.table.manifest.fragment import Fragment
 
@@ -245,10 +247,10 @@ def _generic(value: Any) -> Any:
     if isinstance(value, Enum):
         return _Wrapped(value.name)
     if isinstance(value, (list, tuple)):
-        return [_generic(one) for one in value]
+        return [_generic(item) for item in value]
     if isinstance(value, dict):
-        return {key: _generic(one) for key, one in value.items()}
+        return {key: _generic(item) for key, item in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
-        found = {one.name: _generic(getattr(value, one.name)) for one in fields(value) if one.repr}
-        return _Record(type(value).__name__, found)
+        parts = {field.name: _generic(getattr(value, field.name)) for field in fields(value) if field.repr}
+        return _Record(type(value).__name__, parts)
     return value

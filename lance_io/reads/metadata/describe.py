@@ -1,4 +1,4 @@
-"""What a manifest says, in the values that pylance hands out and takes back."""
+"""Entries of a manifest as pylance's public values, and back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,13 @@ T = TypeVar("T")
 
 
 class Version(TypedDict):
-    """One version: number, time of the commit (naive, local), totals as text."""
+    """One version.
+
+    Attributes:
+        version: Number.
+        timestamp: Local time of the commit, without a time zone.
+        metadata: Totals, as text.
+    """
 
     version: int
     timestamp: datetime
@@ -46,17 +52,17 @@ class VersionRef(TypedDict):
 
 
 def describe_version(manifest: Manifest) -> Version:
-    """The open version as `versions` describes it."""
+    """Describe the open version as `versions` does."""
     time = local_time(manifest.timestamp)
     return Version(version=manifest.version, timestamp=time, metadata=dict(sorted(manifest.summary().items())))
 
 
 def describe_versions(location: Location, session: Session) -> Plan[list[Version]]:
     """All versions, oldest first."""
-    found = yield from all_summaries(location, session)
+    summaries = yield from all_summaries(location, session)
     return [
         Version(version=version, timestamp=local_time(time), metadata=dict(sorted(totals.items())))
-        for version, time, totals in found
+        for version, time, totals in summaries
     ]
 
 
@@ -69,7 +75,7 @@ def version_refs(location: Location) -> Plan[list[VersionRef]]:
 
 
 def fragment_metadata(fragment: Fragment) -> FragmentMetadata:
-    """A fragment as the caller's own copy."""
+    """A fragment as a copy for the caller."""
     deletion = fragment.deletion_file
     return FragmentMetadata(
         id=fragment.id,
@@ -99,7 +105,7 @@ def _lineage(kind: Callable[[bytes | None], T], data: bytes | None, fragment: Fr
 
 
 def stored_fragment(fragment: FragmentMetadata) -> Fragment:
-    """A fragment as commits work with it. Raises `UsageError` for one with parts that are not committed."""
+    """A fragment as the commit code represents it. Raises `UnsupportedError` for overlay files."""
     if fragment.overlays:
         raise UnsupportedError("fragments with overlay files are not part of this release")
     deletion = fragment.deletion_file
@@ -112,7 +118,7 @@ def stored_fragment(fragment: FragmentMetadata) -> Fragment:
     lineage = zip(fields, (row_ids, created, updated), strict=True)
     return stored.Fragment(
         id=fragment.id,
-        files=tuple(stored_file(one) for one in fragment.files),
+        files=tuple(stored_file(file) for file in fragment.files),
         deletion_file=None
         if deletion is None
         else stored.DeletionFile(
@@ -137,12 +143,12 @@ def _deletion_kind(file_type: str) -> stored.DeletionKind:
 
 
 def data_file(file: stored.DataFile) -> DataFile:
-    """A data file as the caller's own copy."""
+    """A data file as a copy for the caller."""
     return DataFile._of(file)
 
 
 def stored_file(file: DataFile) -> stored.DataFile:
-    """A data file as commits work with it."""
+    """A data file as the commit code represents it."""
     return stored.DataFile(
         path=file.path,
         fields=tuple(file.fields),

@@ -1,4 +1,4 @@
-"""What a manifest says of a data file that somebody else wrote, found by its columns' names: `DataFile.create`."""
+"""The manifest entry of a data file of another writer, matched by column names: `DataFile.create`."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ _BASE_ID_MAX: Final = (1 << 32) - 1
 
 
 def describe_file(state: DatasetState, path: Any, base_id: Any = None) -> Plan[DataFile]:
-    """The data file at `path` below the data folder, of the table or of one of its base paths.
+    """The entry of the data file at `path` below the data folder of the table, or of one of its base paths.
 
-    Its columns have the ids of the table's columns of the same names, and the file's own order. Types are not
-    compared, as pylance does not: whoever commits the file says that they fit.
+    Its columns get the ids of the table's columns with the same names, and keep the file's order. Types are not
+    compared, as in pylance; the committer is responsible for them.
 
-    Raises `UsageError` for a column or member that the table lacks, for structs with others than the table's members
-    and for a base path that is not there, `UnsupportedError` for a file of version 0.1, `NotFound` and `FormatError`
-    where no Lance file is; `TypeError` and `OverflowError` for what is no path and no number of a base path.
+    Raises `UsageError` for a column or member that the table lacks, for structs with other members, and for an unknown
+    base path; `UnsupportedError` for a file of version 0.1; `NotFound` and `FormatError` if no Lance file is there;
+    `TypeError` and `OverflowError` for an invalid path or base id.
     """
     if not isinstance(path, str):
         raise TypeError(f"path: expected a text, found {path!r}")
     base = None if base_id is None else _checked_base(state, base_id)
-    wanted = DataFile(path, (), (), V2_0, None, base)  # whatever its version is
-    key = state.places.data_key(wanted)
+    wanted = DataFile(path, (), (), V2_0, None, base)  # replaced by the file's own version below
+    key = state.object_keys.data_key(wanted)
     opening: tuple[TableFile, Any] = yield ReadFile(
         state.context, key, open_cached(state.context, FileRef(key, 0, (), ()), [])
     )
     file = opening[0]
     if not isinstance(file, OpenedFile):
-        raise UnsupportedError("files of version 0.1 do not say what their columns are", path=key)
+        raise UnsupportedError("files of version 0.1 do not describe their columns", path=key)
     own = file.descriptor.schema
     schema = replace(own, fields=_with_ids(own.fields, state.schema.fields, ""))
-    leaves = [one.leaf.id for one in FileSchema.of(schema, file.version).paths]
+    leaves = [path.leaf.id for path in FileSchema.of(schema, file.version).paths]
     if len(leaves) != len(file.paths):
         raise UsageError(f"the schema of the file has {len(leaves)} columns, the file has {len(file.paths)}")
     return replace(

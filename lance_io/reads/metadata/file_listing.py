@@ -1,7 +1,7 @@
-"""Which files a table has, and which of them its versions refer to, as record batches.
+"""Files of a table and references of its versions to files, as record batches.
 
-all_files       what lies below the table's folder, whatever it is
-tracked_files   what manifests name: themselves, transactions, data, deletions, indices; once for every version
+all_files       every file below the table's folder
+tracked_files   files that manifests name: themselves, transactions, data, deletions, indices; once for each version
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lance_io.commit.record import read_manifest
 from lance_io.plans.plan import Together
 from lance_io.plans.store_requests import List
 from lance_io.table.manifest.index_section import decode_indices
-from lance_io.table.manifest.paths import INDICES, data_file_place, deletion_file_place, transaction_path
+from lance_io.table.manifest.paths import INDICES, data_file_location, deletion_file_location, transaction_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Progress: TypeAlias = Callable[[int, int | None], object]
 
-MANIFESTS_AT_ONCE: Final = 64  # a table may have very many versions, of which each names all of its files
+MANIFESTS_AT_ONCE: Final = 64  # a table may have many versions, and each lists all of its files
 _URI: Final = pa.dictionary(pa.int32(), pa.string())
 _KIND: Final = pa.dictionary(pa.int8(), pa.string())
 
@@ -58,20 +58,20 @@ TRACKED_FILES: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """Some versions' manifests, of which `num_read` of `num_versions` have been read after these."""
+    """Manifests to read together; afterwards `num_read` of `num_versions` have been read."""
 
     files: list[VersionFile]
     num_read: int
     num_versions: int
 
-    def tell(self, progress: Progress | None) -> None:
-        """Say that these have been read, to whoever wants to know."""
+    def report(self, progress: Progress | None) -> None:
+        """Call `progress`, if there is one."""
         if progress is not None:
             progress(self.num_read, self.num_versions)
 
 
 def all_files(state: DatasetState) -> Plan[pa.RecordBatchReader]:
-    """The files below the table's folder (a branch's, where one is open), in `ALL_FILES`; one listing."""
+    """The files below the folder of the table (or of the open branch), in `ALL_FILES`; one listing."""
     location = state.location
     metas = yield from _below(location, location.key("") if location.path else "")
     columns = [
@@ -86,13 +86,17 @@ def all_files(state: DatasetState) -> Plan[pa.RecordBatchReader]:
 def tracked_versions(state: DatasetState, min_version: int | None) -> Plan[list[Portion]]:
     """The manifests for `tracked_files`, newest first; one listing."""
     files = yield from list_versions(state.location.store, state.location.path)
-    found = [file for file in reversed(files) if min_version is None or file.version >= min_version]
-    parts = [found[start : start + MANIFESTS_AT_ONCE] for start in range(0, len(found), MANIFESTS_AT_ONCE)]
-    return [Portion(part, number * MANIFESTS_AT_ONCE + len(part), len(found)) for number, part in enumerate(parts)]
+    newest_first = [file for file in reversed(files) if min_version is None or file.version >= min_version]
+    parts = [
+        newest_first[start : start + MANIFESTS_AT_ONCE] for start in range(0, len(newest_first), MANIFESTS_AT_ONCE)
+    ]
+    return [
+        Portion(part, number * MANIFESTS_AT_ONCE + len(part), len(newest_first)) for number, part in enumerate(parts)
+    ]
 
 
 def tracked_files(state: DatasetState, portion: Portion) -> Plan[pa.RecordBatch]:
-    """The files that some versions refer to, in `TRACKED_FILES`; reads their manifests, side by side."""
+    """The files that some versions refer to, in `TRACKED_FILES`; reads their manifests concurrently."""
     parts: list[list[Row]] = yield Together([_files_of(state.location, file) for file in portion.files])
     versions = [file.version for file, rows in zip(portion.files, parts, strict=True) for _ in rows]
     bases, paths, kinds = [list(column) for column in zip(*(row for rows in parts for row in rows), strict=True)]
@@ -119,16 +123,16 @@ def _files_of(location: Location, file: VersionFile) -> Plan[list[Row]]:
 
 def _fragment_files(location: Location, manifest: Manifest) -> Iterator[Row]:
     for fragment in manifest.fragments:
-        places = [(data_file_place(file, manifest.base_paths), "data file") for file in fragment.files]
+        paths = [(data_file_location(file, manifest.base_paths), "data file") for file in fragment.files]
         if fragment.deletion_file is not None:
-            place = deletion_file_place(fragment.id, fragment.deletion_file, manifest.base_paths)
-            places.append((place, "deletion file"))
-        for place, kind in places:
-            yield location.uri if place.base is None else place.base.path, place.relative, kind
+            path = deletion_file_location(fragment.id, fragment.deletion_file, manifest.base_paths)
+            paths.append((path, "deletion file"))
+        for path, kind in paths:
+            yield location.uri if path.base is None else path.base.path, path.relative, kind
 
 
 def _index_files(location: Location, manifest: Manifest, index: IndexMetadata) -> Plan[Iterable[Row]]:
-    """Files of an index; of an entry that does not name them (older releases), those in its folder."""
+    """Files of an index. An entry of an older release names none; then those in its folder."""
     folder = f"{INDICES}/{index.uuid}"
     base = None if index.base_id is None else manifest.base_paths.get(index.base_id)
     paths = [f"{folder}/{path}" for path in index.file_paths]
@@ -139,8 +143,8 @@ def _index_files(location: Location, manifest: Manifest, index: IndexMetadata) -
 
 
 def _below(location: Location, prefix: str) -> Plan[list[ObjectMeta]]:
-    found: list[Any] = yield List(location.store, prefix)
-    return [meta for meta in found if not meta.is_folder]
+    metas: list[Any] = yield List(location.store, prefix)
+    return [meta for meta in metas if not meta.is_folder]
 
 
 def _relative(location: Location, key: str) -> str:

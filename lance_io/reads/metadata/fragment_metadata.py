@@ -1,7 +1,7 @@
-"""Fragments as values that can be compared, shown and sent as JSON: what pylance calls `FragmentMetadata`.
+"""Fragments as values that can be compared, shown and sent as JSON: pylance's `FragmentMetadata`.
 
-These are the caller's copies of what a manifest says about a fragment (specification: table, section 2.4). The names
-and the JSON follow pylance, whose distributed jobs exchange them.
+These are copies of the manifest's entry of a fragment (specification: table, section 2.4). Names and JSON follow
+pylance, whose distributed jobs exchange them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from lance_io.errors import UsageError
-from lance_io.lazy_names import later
-from lance_io.plans.lazy_module import later_plans
+from lance_io.lazy_names import lazy_module
+from lance_io.plans.lazy_module import lazy_plans
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from lance_io.reads.run_plan import AsyncFace, SyncFace
     from lance_io.table.manifest import fragment as stored
 else:
-    run_plan = later("lance_io.reads.run_plan")
-    described_file = later_plans("lance_io.reads.metadata.described_file")
+    run_plan = lazy_module("lance_io.reads.run_plan")
+    described_file = lazy_plans("lance_io.reads.metadata.described_file")
 
 
 class _CallableText(str):
-    """A text that programs for old releases call, when `DataFile.path` was a method."""
+    """A string that can also be called, for programs of old releases in which `DataFile.path` was a method."""
 
     __slots__ = ()
 
@@ -40,10 +40,10 @@ class _CallableText(str):
 
 
 class _CallablePath:
-    """The attribute `path`: stored as plain text, and callable wherever it is read."""
+    """Descriptor of `path`: stored as plain text, read as callable text."""
 
     def __get__(self, file: DataFile | None, owner: object = None) -> str | _CallablePath:
-        return self if file is None else _CallableText(vars(file)["path"])  # of the class: what documents it asks
+        return self if file is None else _CallableText(vars(file)["path"])  # on the class, for documentation tools
 
     def __set__(self, file: DataFile, path: str) -> None:
         vars(file)["path"] = path
@@ -53,12 +53,14 @@ class _CallablePath:
 class DataFile:
     """One data file of a fragment.
 
-    path                relative to `data/`; `path()` gives it, too, with a `DeprecationWarning`
-    fields              field ids, one per column listed; -2 marks a dead column
-    column_indices      parallel to `fields`, the file's column numbers; empty in version 0.1
-    file_major_version, file_minor_version
-    file_size_bytes     whole file, None when unknown
-    base_id             entry of the base paths, None for the table's own folder
+    Attributes:
+        path: Path relative to `data/`. Calling `path()` also works, with a `DeprecationWarning`.
+        fields: Field ids, one for each column listed; -2 marks a dead column.
+        column_indices: The file's column numbers, parallel to `fields`; empty in version 0.1.
+        file_major_version: Major version of the file format.
+        file_minor_version: Minor version of the file format.
+        file_size_bytes: Bytes of the whole file; None if unknown.
+        base_id: Id of a base path; None for the table's own folder.
     """
 
     path: str
@@ -74,27 +76,34 @@ class DataFile:
         return f"DataFile({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
     def field_ids(self) -> list[int]:
-        """The field ids, with a `DeprecationWarning`: `fields` has them."""
+        """Field ids. Deprecated: use `fields`."""
         warnings.warn("DataFile.field_ids is deprecated, use DataFile.fields instead", DeprecationWarning, stacklevel=2)
         return self.fields
 
     @classmethod
     def create(cls, dataset: SyncFace, path: str, *, base_id: int | None = None) -> Self:
-        """What a manifest says of a file that lies in the table's data folder, for `DataReplacement` and fragments.
+        """Describe a data file that lies in the table's data folder, for `DataReplacement` and fragments.
 
-        dataset  the table that it will belong to
-        path     below its folder `data`
-        base_id  the base path that it lies below instead, None for the table's own folder
+        Columns match the table's columns by name; types are not compared.
 
-        Columns are the table's of the same names; their types are not compared. Raises `ValueError` for a file with
-        other columns or members, and when there is no such file.
+        Args:
+            dataset: The table.
+            path: Path below the folder `data`.
+            base_id: Id of the base path that the file lies below; None for the table's own folder.
+
+        Returns:
+            The description of the file.
+
+        Raises:
+            ValueError: The file does not exist, has other columns or members, or the base path is unknown.
+            NotImplementedError: The file has version 0.1.
         """
         state = dataset._state
         return cls._of(run_plan.run(state, described_file.describe_file(state, path, base_id)))
 
     @classmethod
     async def create_async(cls, dataset: AsyncFace, path: str, *, base_id: int | None = None) -> Self:
-        """The same from a coroutine."""
+        """Describe a data file from a coroutine. See `DataFile.create`."""
         state = dataset._state
         return cls._of(await run_plan.run_awaited(state, described_file.describe_file(state, path, base_id)))
 
@@ -116,13 +125,14 @@ DataFile.path = _CallablePath()  # type: ignore[assignment]  # not in the class,
 
 @dataclass(frozen=True)
 class DeletionFile:
-    """Which file lists the deleted rows of a fragment.
+    """The file that lists the deleted rows of a fragment.
 
-    read_version      version that the deleting writer had read
-    id                random number, part of the file's name
-    file_type         "array" (Arrow IPC) or "bitmap" (Roaring)
-    num_deleted_rows  0 when the writer did not say
-    base_id           entry of the base paths, None for the table's own folder
+    Attributes:
+        read_version: Version that the deleting writer had read.
+        id: Random number, part of the file's name.
+        file_type: "array" (Arrow IPC) or "bitmap" (Roaring).
+        num_deleted_rows: Number of deleted rows; 0 if not recorded.
+        base_id: Id of a base path; None for the table's own folder.
     """
 
     read_version: int
@@ -135,7 +145,12 @@ class DeletionFile:
         return f"DeletionFile(type={self.file_type!r}, num_deleted_rows={self.num_deleted_rows})"
 
     def path(self, fragment_id: int, base_uri: str | None = None) -> str:
-        """Where the file lies, relative to the table's folder or, given one, below `base_uri`."""
+        """Path of the file.
+
+        Args:
+            fragment_id: Id of the fragment.
+            base_uri: Folder to prepend; None for a path relative to the table's folder.
+        """
         suffix = "arrow" if self.file_type == "array" else "bin"
         relative = f"_deletions/{fragment_id}-{self.read_version}-{self.id}.{suffix}"
         return relative if base_uri is None else f"{base_uri.strip('/')}/{relative}"
@@ -150,15 +165,20 @@ class DeletionFile:
 
     @staticmethod
     def from_json(text: str) -> DeletionFile:
-        """The inverse of `json`."""
+        """The inverse of `json`.
+
+        Args:
+            text: JSON text.
+        """
         return DeletionFile(**_object(text))
 
 
 @dataclass(frozen=True)
 class _InlineBytes:
-    """What a manifest stores as serialized bytes; pylance writes them as `{KEY: [byte, ...]}`.
+    """Serialized bytes in a manifest; pylance writes them as `{KEY: [byte, ...]}`.
 
-    data  the bytes; None where the values are a column of a data file instead (feature flag 2048)
+    Attributes:
+        data: The bytes; None if the values are a column of a data file instead (feature flag 2048).
     """
 
     data: bytes | None
@@ -170,21 +190,29 @@ class _InlineBytes:
         return f"{type(self).__name__}({'a column' if self.data is None else f'{len(self.data)} bytes'})"
 
     def asdict(self) -> Any:
-        """As pylance writes it."""
+        """The value in pylance's form."""
         return self._COLUMN if self.data is None else {self._KEY: list(self.data)}
 
     def json(self) -> str:
-        """The same as JSON text."""
+        """The value in pylance's form, as JSON text."""
         return json.dumps(self.asdict(), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The inverse of `json`."""
+        """The inverse of `json`.
+
+        Args:
+            text: JSON text.
+        """
         return cls.from_dict(cls._COLUMN if json.loads(text) == cls._COLUMN else _object(text))
 
     @classmethod
     def from_dict(cls, values: Any) -> Self:
-        """The inverse of `asdict`."""
+        """The inverse of `asdict`.
+
+        Args:
+            values: Value in pylance's form.
+        """
         return cls(None if values == cls._COLUMN else bytes(values[cls._KEY]))
 
 
@@ -206,16 +234,17 @@ class RowDatasetVersionMeta(_InlineBytes):
 
 @dataclass()
 class FragmentMetadata:
-    """What a manifest says about one fragment.
+    """The manifest's entry of one fragment.
 
-    id                            unique in the table
-    files                         its data files
-    physical_rows                 rows in the data files, deleted ones included
-    deletion_file                 None when nothing is deleted
-    row_id_meta                   stable row ids, None in a table without
-    created_at_version_meta       versions that inserted the rows, None when not recorded
-    last_updated_at_version_meta  versions that last changed them, None when not recorded
-    overlays                      always empty: tables with overlay files are refused
+    Attributes:
+        id: Id, unique in the table.
+        files: Data files.
+        physical_rows: Rows in the data files, including deleted ones.
+        deletion_file: File of deleted rows; None if no row is deleted.
+        row_id_meta: Stable row ids; None in a table without them.
+        created_at_version_meta: Versions that inserted the rows; None if not recorded.
+        last_updated_at_version_meta: Versions that last changed the rows; None if not recorded.
+        overlays: Always empty; tables with overlay files are refused.
     """
 
     id: int
@@ -229,23 +258,23 @@ class FragmentMetadata:
 
     @property
     def num_deletions(self) -> int:
-        """Deleted rows, as the manifest counts them."""
+        """Number of deleted rows, as recorded in the manifest."""
         return 0 if self.deletion_file is None else self.deletion_file.num_deleted_rows
 
     @property
     def num_rows(self) -> int:
-        """Rows that are left."""
+        """Number of rows that are not deleted."""
         return self.physical_rows - self.num_deletions
 
     def data_files(self) -> list[DataFile]:
-        """Its data files. Deprecated: use `files`."""
+        """Data files. Deprecated: use `files`."""
         warnings.warn(
             "FragmentMetadata.data_files is deprecated. Use .files instead.", DeprecationWarning, stacklevel=2
         )
         return self.files
 
     def to_json(self) -> dict[str, Any]:
-        """As a dict that `json.dumps` takes."""
+        """A dict for `json.dumps`."""
         return {
             "id": self.id,
             "files": [_file_json(file) for file in self.files],
@@ -260,7 +289,14 @@ class FragmentMetadata:
 
     @staticmethod
     def from_json(json_data: str) -> FragmentMetadata:
-        """The inverse of `to_json`, from text. Raises `ValueError` for text that is no such object."""
+        """The inverse of `to_json`, from text.
+
+        Args:
+            json_data: JSON text.
+
+        Raises:
+            ValueError: The text is no JSON object of a fragment.
+        """
         values = _object(json_data)
         try:
             deletion, ids = values.get("deletion_file"), values.get("row_id_meta")

@@ -1,4 +1,4 @@
-"""What the index section of a version says about its indices; index files are not read (spec: table, section 9)."""
+"""Indices of a version, from its index section; index files are not read (spec: table, section 9)."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ _SUFFIX: Final = "IndexDetails"
 
 @dataclass(frozen=True)
 class IndexSegmentDescription:
-    """One segment of an index, as the manifest has it.
+    """One segment of an index, from the manifest.
 
-    uuid             names its folder
-    dataset_version_at_last_update  version that it was built from
-    fragment_ids     fragments that it covers, also those that are gone
-    index_version    of its format
-    created_at       None when not recorded
-    size_bytes       of its files, None when not recorded
-    base_id          base path that it lies below, None for the table's own folder
-    covering_fields  ids of fields whose values it stores
+    Attributes:
+        uuid: Name of its folder.
+        dataset_version_at_last_update: Version that it was built from.
+        fragment_ids: Ids of the fragments that it covers, including removed ones.
+        index_version: Version of its format.
+        created_at: Time of creation; None if not recorded.
+        size_bytes: Bytes of its files; None if not recorded.
+        base_id: Id of the base path that it lies below; None for the table's own folder.
+        covering_fields: Ids of fields whose values it stores.
     """
 
     uuid: str
@@ -52,13 +53,17 @@ class IndexSegmentDescription:
 
 @dataclass(frozen=True)
 class IndexDescription:
-    """An index: its segments, and what they have in common.
+    """An index and its segments.
 
-    index_type        such as "BTree" or "IVF_PQ"
-    type_url          of its details message
-    fields            ids of the indexed fields; field_names: their paths
-    num_rows_indexed  rows of this version that a segment covers, without those that are deleted
-    total_size_bytes  of the files of all segments, None when not recorded
+    Attributes:
+        name: Name of the index.
+        index_type: Type, such as "BTree" or "IVF_PQ".
+        type_url: Type of its details message.
+        fields: Ids of the indexed fields.
+        field_names: Paths of the indexed fields.
+        num_rows_indexed: Rows of this version that a segment covers, without deleted ones.
+        total_size_bytes: Bytes of the files of all segments; None if not recorded.
+        segments: Its segments.
     """
 
     name: str
@@ -73,9 +78,10 @@ class IndexDescription:
 
     @property
     def details(self) -> dict[str, Any]:
-        """Settings of a vector index, nothing of the other kinds.
+        """Settings of a vector index; empty for the other kinds.
 
-        Raises `UnsupportedError` for full text indices, whose settings are not read.
+        Raises:
+            UnsupportedError: The index is a full text index, whose settings are not read.
         """
         kind = _kind(self.type_url)
         if kind == _INVERTED:
@@ -84,10 +90,10 @@ class IndexDescription:
 
 
 def describe_indices(state: DatasetState) -> Plan[list[IndexDescription]]:
-    """The indices of the open version by name; one request at most."""
+    """The indices of the open version by name; at most one request."""
     by_name: dict[str, list[IndexMetadata]] = {}
-    for one in (yield from load_indices(state)):
-        by_name.setdefault(one.name, []).append(one)
+    for entry in (yield from load_indices(state)):
+        by_name.setdefault(entry.name, []).append(entry)
     paths = _paths(state.schema.fields)
     return [_describe(state, name, by_name[name], paths) for name in sorted(by_name)]
 
@@ -96,27 +102,29 @@ def index_segments(described: Sequence[IndexDescription]) -> list[dict[str, Any]
     """The segments of all indices, as `LanceDataset.list_indices` shows them."""
     return [
         {
-            "name": one.name,
-            "type": one.index_type,
+            "name": index.name,
+            "type": index.index_type,
             "uuid": segment.uuid,
-            "fields": one.field_names,
+            "fields": index.field_names,
             "version": segment.dataset_version_at_last_update,
             "fragment_ids": segment.fragment_ids,
             "base_id": segment.base_id,
         }
-        for one in described
-        for segment in one.segments
+        for index in described
+        for segment in index.segments
     ]
 
 
 def _describe(
     state: DatasetState, name: str, entries: Sequence[IndexMetadata], paths: dict[int, str]
 ) -> IndexDescription:
-    covered = frozenset[int]().union(*(one.fragment_ids or () for one in entries))
-    live = [place for fragment_id, place in state.place_by_id.items() if fragment_id in covered]
+    covered = frozenset[int]().union(*(entry.fragment_ids or () for entry in entries))
+    live = [
+        fragment_index for fragment_id, fragment_index in state.fragment_index_by_id.items() if fragment_id in covered
+    ]
     deleted = state.manifest.fragments.deleted_rows
-    segments = [_describe_segment(one) for one in entries]
-    sizes = [one.size_bytes for one in segments]
+    segments = [_describe_segment(entry) for entry in entries]
+    sizes = [segment.size_bytes for segment in segments]
     details = entries[0].message.index_details if entries[0].message is not None else None
     url, value = (details.type_url, details.value) if details is not None else ("", b"")
     return IndexDescription(
@@ -124,37 +132,39 @@ def _describe(
         index_type=_index_type(url, value),
         type_url=url,
         fields=[*entries[0].fields],
-        field_names=[paths[one] for one in entries[0].fields if one in paths],
-        num_rows_indexed=sum(int(state.physical_rows[place]) - (deleted.get(place) or 0) for place in live),
-        total_size_bytes=None if None in sizes else sum(one or 0 for one in sizes),
+        field_names=[paths[field_id] for field_id in entries[0].fields if field_id in paths],
+        num_rows_indexed=sum(
+            int(state.physical_rows[fragment_index]) - (deleted.get(fragment_index) or 0) for fragment_index in live
+        ),
+        total_size_bytes=None if None in sizes else sum(size or 0 for size in sizes),
         segments=segments,
         _details=value,
     )
 
 
-def _describe_segment(one: IndexMetadata) -> IndexSegmentDescription:
-    message = one.message
+def _describe_segment(entry: IndexMetadata) -> IndexSegmentDescription:
+    message = entry.message
     assert message is not None, "it was read"
     has_time = message.HasField("created_at")
     return IndexSegmentDescription(
-        uuid=one.uuid,
-        dataset_version_at_last_update=one.dataset_version,
-        fragment_ids=set(one.fragment_ids or ()),
+        uuid=entry.uuid,
+        dataset_version_at_last_update=entry.dataset_version,
+        fragment_ids=set(entry.fragment_ids or ()),
         index_version=message.index_version,
         created_at=_EPOCH + timedelta(milliseconds=message.created_at) if has_time else None,
         size_bytes=sum(file.size_bytes for file in message.files) if message.files else None,
-        base_id=one.base_id,
-        covering_fields=[*one.covering_fields],
+        base_id=entry.base_id,
+        covering_fields=[*entry.covering_fields],
     )
 
 
 def _paths(fields: Sequence[Field], above: str = "") -> dict[int, str]:
     """Paths of all fields by id."""
-    found: dict[int, str] = {}
-    for one in fields:
-        path = f"{above}{one.name}"
-        found |= {one.id: path, **_paths(one.children, f"{path}.")}
-    return found
+    paths: dict[int, str] = {}
+    for node in fields:
+        path = f"{above}{node.name}"
+        paths |= {node.id: path, **_paths(node.children, f"{path}.")}
+    return paths
 
 
 # -- kinds -------------------------------------------------------------------------------------------------------------
@@ -176,26 +186,26 @@ def _index_type(type_url: str, details: bytes) -> str:
 def _vector_details(details: bytes) -> dict[str, Any]:
     message = parse_message(table_pb2.VectorIndexDetails, details, "index details")
     metric = _METRICS[message.metric] if message.metric < len(_METRICS) else str(message.metric)
-    found: dict[str, Any] = {"metric_type": metric}
+    settings: dict[str, Any] = {"metric_type": metric}
     if message.HasField("hnsw"):
         graph = message.hnsw
-        found["hnsw"] = {
+        settings["hnsw"] = {
             "max_connections": graph.max_connections,
             "construction_ef": graph.construction_ef,
             "max_level": graph.max_level,
         }
     compression = message.WhichOneof("compression")
     if compression == "pq":
-        found["compression"] = {
+        settings["compression"] = {
             "type": "pq",
             "num_bits": message.pq.num_bits,
             "num_sub_vectors": message.pq.num_sub_vectors,
         }
     elif compression == "sq":
-        found["compression"] = {"type": "sq", "num_bits": message.sq.num_bits}
+        settings["compression"] = {"type": "sq", "num_bits": message.sq.num_bits}
     elif compression == "rq":
         rotation = "matrix" if message.rq.rotation_type else "fast"
-        found["compression"] = {"type": "rq", "num_bits": message.rq.num_bits, "rotation_type": rotation}
+        settings["compression"] = {"type": "rq", "num_bits": message.rq.num_bits, "rotation_type": rotation}
     if message.runtime_hints:
-        found["runtime_hints"] = dict(message.runtime_hints)
-    return found
+        settings["runtime_hints"] = dict(message.runtime_hints)
+    return settings

@@ -1,4 +1,4 @@
-"""The stable row ids of one fragment as a value, to and from what its metadata stores (spec: table, section 6.1)."""
+"""Stable row ids of one fragment as a value, converted from and to its metadata (spec: table, section 6.1)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ _ROWS_MAX: Final = 1 << 32  # of a fragment: row addresses have 32 bits for its 
 
 
 class RowIdSequence:
-    """Row ids in the order of the rows of a fragment, all different. Immutable.
+    """Distinct row ids in the order of the rows of a fragment. Immutable.
 
-    row_ids  integers, or an Arrow array of them
+    Args:
+        row_ids: Integers, or an Arrow array of integers.
 
-    Raises `TypeError` for anything else, `OverflowError` for integers that are not 64 bits without sign, `UsageError`
-    (a `ValueError`) for ids that are null, negative in an array, or there twice.
+    Raises:
+        TypeError: `row_ids` is anything else.
+        OverflowError: An integer is not an unsigned 64-bit number.
+        ValueError: An id is null, negative in an array, or occurs twice.
     """
 
     __slots__ = ("_ids",)
@@ -34,9 +37,9 @@ class RowIdSequence:
 
     def __init__(self, row_ids: Iterable[int] | pa.Array | pa.ChunkedArray) -> None:
         ids = _ids_of(row_ids)
-        found, counts = np.unique(ids, return_counts=True)
-        if len(found) < len(ids):
-            twice = int(found[counts > 1][0])
+        distinct, counts = np.unique(ids, return_counts=True)
+        if len(distinct) < len(ids):
+            twice = int(distinct[counts > 1][0])
             raise UsageError(
                 f"Row ids must be unique, but row id {twice} appears more than once in the sequence of {len(ids)} "
                 "row ids"
@@ -45,9 +48,15 @@ class RowIdSequence:
 
     @staticmethod
     def from_inline_metadata(metadata: RowIdMeta) -> RowIdSequence:
-        """The sequence that metadata of a fragment stores.
+        """Decode the sequence in a fragment's metadata.
 
-        Raises `UnsupportedError` for ids that are a column of a data file, `FormatError` for bytes that are none.
+        Args:
+            metadata: The fragment's `row_id_meta`.
+
+        Raises:
+            TypeError: `metadata` is no `RowIdMeta`.
+            UnsupportedError: The ids are a column of a data file.
+            FormatError: The bytes are no row id sequence.
         """
         if not isinstance(metadata, RowIdMeta):
             raise TypeError(f"expected RowIdMeta, found {type(metadata).__name__}")
@@ -56,12 +65,12 @@ class RowIdSequence:
         num_rows = count_ids_of(metadata.data)
         if num_rows > _ROWS_MAX:
             raise FormatError(f"row id sequence: {num_rows} ids, and a fragment has at most {_ROWS_MAX} rows")
-        found = RowIdSequence([])
-        found._ids = decode_row_ids(metadata.data, num_rows)
-        return found
+        sequence = RowIdSequence([])
+        sequence._ids = decode_row_ids(metadata.data, num_rows)
+        return sequence
 
     def to_inline_metadata(self) -> RowIdMeta:
-        """What the metadata of a fragment stores of these ids."""
+        """Encode the sequence for a fragment's metadata."""
         return RowIdMeta(encode_row_ids(self._ids))
 
     def to_pyarrow(self) -> pa.UInt64Array:
@@ -93,17 +102,17 @@ def _ids_of(row_ids: Any) -> np.ndarray[Any, np.dtype[np.uint64]]:
         if row_ids.null_count:
             raise UsageError(f"Row ids must not be null, but the array has {row_ids.null_count} null values")
         try:
-            found: Any = pc.cast(row_ids, pa.uint64()).to_numpy()
+            values: Any = pc.cast(row_ids, pa.uint64()).to_numpy()
         except pa.ArrowInvalid as error:
             raise UsageError(f"Row ids must fit in a uint64: {error}") from error
-        return np.array(found, np.uint64)
+        return np.array(values, np.uint64)
     try:
         given = iter(row_ids)
     except TypeError:
         raise TypeError(
             f"Row ids must be an iterable of integers or an Arrow array, but got {type(row_ids).__name__}"
         ) from None
-    return np.fromiter((_u64(one) for one in given), np.uint64)
+    return np.fromiter((_u64(row_id) for row_id in given), np.uint64)
 
 
 def _u64(value: Any) -> int:

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 
 
 class DatasetStats(TypedDict):
-    """Counts of one version."""
+    """Counts of one version.
+
+    Attributes:
+        num_deleted_rows: Number of deleted rows.
+        num_fragments: Number of fragments.
+        num_small_files: Number of small fragments.
+    """
 
     num_deleted_rows: int
     num_fragments: int
@@ -30,7 +36,12 @@ class DatasetStats(TypedDict):
 
 @dataclass(frozen=True)
 class FieldStatistics:
-    """Bytes that one field's pages occupy in the data files; 0 for structs and lists, whose leaves have the pages."""
+    """Bytes of one field's pages in the data files.
+
+    Attributes:
+        id: Field id.
+        bytes_on_disk: Bytes; 0 for structs and lists, whose leaves have the pages.
+    """
 
     id: int
     bytes_on_disk: int
@@ -38,7 +49,11 @@ class FieldStatistics:
 
 @dataclass(frozen=True)
 class DataStatistics:
-    """Statistics of the data, field by field."""
+    """Statistics of the data.
+
+    Attributes:
+        fields: Statistics of each field.
+    """
 
     fields: list[FieldStatistics]
 
@@ -47,29 +62,33 @@ class LanceStats(SyncFace):
     """Statistics of a dataset version."""
 
     def dataset_stats(self, max_rows_per_group: int = 1024) -> DatasetStats:
-        """Counts of rows and fragments; a fragment below `max_rows_per_group` rows is small."""
+        """Count rows and fragments.
+
+        Args:
+            max_rows_per_group: Fragments with fewer rows count as small.
+        """
         return self._run(dataset_stats(self._state, max_rows_per_group))
 
     def data_stats(self) -> DataStatistics:
-        """Bytes per field; reads the metadata of every data file."""
+        """Count the bytes of each field. Reads the metadata of every data file."""
         return self._run(data_stats(self._state))
 
 
 class AsyncStats(AsyncFace):
-    """`LanceStats`, awaitable."""
+    """Statistics of a dataset version, awaitable."""
 
     async def dataset_stats(self, max_rows_per_group: int = 1024) -> DatasetStats:
-        """See `LanceStats.dataset_stats`."""
+        """Count rows and fragments. See `LanceStats.dataset_stats`."""
         return await self._run(dataset_stats(self._state, max_rows_per_group))
 
     async def data_stats(self) -> DataStatistics:
-        """See `LanceStats.data_stats`."""
+        """Count the bytes of each field. See `LanceStats.data_stats`."""
         return await self._run(data_stats(self._state))
 
 
 def dataset_stats(state: DatasetState, max_rows_per_group: int) -> Plan[DatasetStats]:
     """See `LanceStats.dataset_stats`."""
-    live = yield from load_live_counts(state, state.all_places)
+    live = yield from load_live_counts(state, state.all_fragment_indexes)
     return DatasetStats(
         num_deleted_rows=int(state.physical_rows.sum()) - sum(live),
         num_fragments=len(live),
@@ -79,11 +98,11 @@ def dataset_stats(state: DatasetState, max_rows_per_group: int) -> Plan[DatasetS
 
 def data_stats(state: DatasetState) -> Plan[DataStatistics]:
     """See `LanceStats.data_stats`."""
-    refs = [ref for place in state.all_places for ref in state.sources[place].files]
+    refs = [ref for fragment_index in state.all_fragment_indexes for ref in state.sources[fragment_index].files]
     sizes: list[dict[int, int]] = yield Together([_field_bytes(state, ref) for ref in refs])
     total = {field.id: 0 for field in state.schema.walk()}
-    for one in sizes:
-        for field_id, num_bytes in one.items():
+    for bytes_by_field in sizes:
+        for field_id, num_bytes in bytes_by_field.items():
             if field_id in total:
                 total[field_id] += num_bytes
     return DataStatistics([FieldStatistics(field_id, num_bytes) for field_id, num_bytes in total.items()])
@@ -100,7 +119,7 @@ def _field_bytes(state: DatasetState, ref: FileRef) -> Plan[dict[int, int]]:
 
 
 def _column_infos(context: ReadContext, ref: FileRef) -> FileSteps[dict[int, ColumnInfo]]:
-    """The column metadata of one file; none of one of version 0.1, which says only where pages begin."""
+    """The column metadata of a file; empty for version 0.1, which records only where pages begin."""
     file, _ = yield from open_cached(context, ref, sorted(ref.columns.values()))
     if not isinstance(file, OpenedFile):
         return {}

@@ -2,6 +2,6 @@
 
 row_arithmetic, row_columns   positions, offsets, addresses; system columns. Pure
 deletions_and_ids             deletion vectors and stable row ids, loaded on demand
-read_rows                     requests to the file room
-rebatch                       batches of the wanted size
+read_rows                     requests for data files
+rebatch                       batches of a requested size
 """

@@ -1,4 +1,4 @@
-"""Requests to the file room: chosen rows, columns of a fragment, bytes of objects."""
+"""Requests for data files: chosen rows, columns of a fragment, bytes of objects."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ class RowReader:
     """Reads chosen rows of some fields.
 
     projection  pruned top-level fields of the table's schema
-    is_local    whether the stores answer in the caller's thread: a round takes no time
+    is_local    whether the stores answer in the caller's thread, so that rounds are free
     """
 
     def __init__(self, state: DatasetState, projection: Projection) -> None:
-        self._sources = state.sources  # not the state, which remembers readers
+        self._sources = state.sources  # not the state, which caches readers
         self.is_local = state.is_local
         self._reader = TableReader(state.context, projection)
 
     def read(self, groups: Sequence[tuple[int, IntArray]], layout: BatchLayout | None = None) -> Plan[Taken]:
         """One array per field, the groups one after the other.
 
-        groups  (place of the fragment, i64[n] offsets, ascending, each once)
-        layout  of a batch of these fields, to get that instead of arrays where it can be made at once
+        groups  `(fragment index, i64[n] offsets, ascending and distinct)`
+        layout  layout of a batch of these fields; the result is that batch instead of arrays if one step can build it
         """
-        picks = [(self._sources[place], offsets) for place, offsets in groups]
+        picks = [(self._sources[fragment_index], offsets) for fragment_index, offsets in groups]
         return self._reader.take(picks, layout)
 
     def pieces(
@@ -55,26 +55,28 @@ class RowReader:
         layout: BatchLayout | None = None,
         items: Sequence[Mapping[int, IntArray]] | None = None,
     ) -> PiecewiseTake:
-        """The same rows, in pieces where they are many bytes: what `read_piece` takes. items: see `TableReader`."""
-        return self._reader.pieces([(self._sources[place], offsets) for place, offsets in groups], layout, items)
+        """A take of the same rows for `read_piece`, in several pieces if it is large. items: see `TableReader`."""
+        return self._reader.pieces(
+            [(self._sources[fragment_index], offsets) for fragment_index, offsets in groups], layout, items
+        )
 
     def read_piece(self, pieces: PiecewiseTake) -> Plan[tuple[int, Taken]]:
-        """The next piece: how many rows, and their fields."""
+        """The next piece: its number of rows, and their fields."""
         return self._reader.take_piece(pieces)
 
-    def warm(self, places: Sequence[int]) -> Plan[None]:
-        """Load what reading rows of these fragments needs besides them."""
-        return self._reader.warm([self._sources[place] for place in places])
+    def warm(self, fragment_indexes: Sequence[int]) -> Plan[None]:
+        """Load the metadata and page indexes that reads of these fragments need, but no rows."""
+        return self._reader.warm([self._sources[fragment_index] for fragment_index in fragment_indexes])
 
 
-def read_columns(state: DatasetState, fields: Sequence[Field], place: int) -> Plan[list[pa.ChunkedArray]]:
-    """All physical rows of some columns of the fragment at `place`; of their fields, ids and types count."""
-    source = state.sources[place]
+def read_columns(state: DatasetState, fields: Sequence[Field], fragment_index: int) -> Plan[list[pa.ChunkedArray]]:
+    """All physical rows of some columns of a fragment; only ids and types of the fields matter."""
+    source = state.sources[fragment_index]
     return (yield from TableReader(state.context, fields).read([(source, 0, source.num_rows)]))
 
 
 def read_bytes(context: ReadContext, key: str, ranges: Ranges) -> Plan[Fetched]:
-    """Byte ranges of one object that is no Lance file, such as blobs: one buffer and where each range starts in it."""
+    """Byte ranges of an object that is no Lance file, such as blobs: one buffer, and the start of each range in it."""
     fetched: Fetched = yield ReadFile(context, key, fetch(replace(ranges, keep=True)))
     return fetched
 

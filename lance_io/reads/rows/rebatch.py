@@ -1,12 +1,11 @@
-"""Record batches of the wanted size out of batches as they come. Pure.
+"""Record batches of a requested size out of batches of any size. Pure.
 
-By rows, batches are full to the row: what comes is cut where one ends, without a copy, and joined where it is too
-short, which copies. By the bytes of their values (`levels/row_bytes.py`), they end where one more row would pass the
-bound, so that it does not matter in what parts the rows come. By about so many bytes, what comes is cut where it is
-larger and joined where it is much smaller; what lies between goes on as it is. Without `across`, a batch ends where its
-fragment ends. No batch has more text than 32-bit offsets reach.
+By rows, batches are full to the row: input is sliced without a copy, and joined, with a copy, where it is too short. By
+exact bytes of values (`levels/row_bytes.py`), a batch ends where one more row would pass the bound, independent of the
+input's batches. By approximate bytes, input is sliced if it is larger, joined if it is much smaller, and passed on
+otherwise. Without `across`, a batch ends with its fragment. No batch has more text than 32-bit offsets reach.
 
-What a file gives was cut before, as its columns have to end at one row (`file/scan/batches.py`).
+Batches of a file were cut before, because their columns have to end at the same row (`file/scan/batches.py`).
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from lance_io.levels.row_bytes import NARROW_MAX, RowBytes, fixed_bits
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-JOINED_PART: Final = 4  # batches from a quarter of the wanted bytes on go out as they are, not copied together
+JOINED_PART: Final = 4  # batches from a quarter of the requested bytes on are passed on, not joined
 
 
 class Rebatcher:
     """Cuts and joins batches of one schema.
 
-    rows_max   how many rows a batch has, None for any number; only the last one (of a fragment), and those that would
-               have too many bytes, are shorter
-    bytes_max  how many bytes it has, about, None for any number; a single row may have more
-    cut_bytes  how many bytes the values of a batch may have, to the row, None for any number; a single row may have
-               more. Together with `rows_max` instead of `bytes_max`
+    rows_max   rows of a batch; only the last one (of a fragment), and those at the byte bound, are shorter.
+               None: no bound
+    bytes_max  approximate bytes of a batch; a single row may have more. None: no bound
+    cut_bytes  bytes of the values of a batch, exact to the row; a single row may have more. Used with `rows_max`
+               instead of `bytes_max`. None: no bound
     across     True when a batch may hold rows of several fragments
-    then       what is done with each batch
+    then       function applied to each batch
     """
 
     def __init__(
@@ -51,19 +50,19 @@ class Rebatcher:
         self._rows_max = rows_max or sys.maxsize
         self._bytes_max = bytes_max
         self._cut_bytes = sys.maxsize if cut_bytes is None else cut_bytes
-        self._certain_bytes = min(self._cut_bytes, NARROW_MAX)  # in so much memory no batch is too large
+        self._certain_bytes = min(self._cut_bytes, NARROW_MAX)  # a batch with buffers of this size is never too large
         self._across = across
         self._then = then
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
-        self._pending_bytes = 0  # counted where `bytes_max` is given
-        self._used = _Used()  # by the first of what is pending
-        self._memory_bytes = 0  # that the values of what is pending take, or more
+        self._pending_bytes = 0  # counted if `bytes_max` is given
+        self._used = _Used()  # by the first pending pieces
+        self._memory_bytes = 0  # upper bound for the values of pending pieces
         self._span = -1
-        self._bits_of_rows: int | None = -1  # nothing was seen
+        self._bits_of_rows: int | None = -1  # -1: unknown
 
     def push(self, batch: pa.RecordBatch, span: int = 0) -> Iterator[pa.RecordBatch]:
-        """Take the next batch, of the fragment range numbered `span`; gives the batches that are complete."""
+        """Take the next batch, of the fragment range numbered `span`; returns the complete batches."""
         ends = span != self._span and not self._across and self._pending_rows > 0
         self._span = span
         if self._bytes_max is None and not ends:
@@ -85,12 +84,12 @@ class Rebatcher:
                 yield from self.flush()
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """What is left over, as one batch."""
+        """The rest, as one batch."""
         if self._pending_rows:
             yield from self._join()
 
     def _fill(self, batch: pa.RecordBatch, num_bytes: int) -> Iterator[pa.RecordBatch]:
-        """The batches that have all their rows by now; what is left waits."""
+        """Complete batches; the rest waits."""
         memory_bytes = batch.get_total_buffer_size()
         if self._memory_bytes + memory_bytes <= self._certain_bytes:
             return self._fill_rows(batch, num_bytes, self._rows_max, memory_bytes)
@@ -98,16 +97,16 @@ class Rebatcher:
         if row_bits is not None:
             rows_max = self._rows_max if not row_bits else max(1, min(self._rows_max, 8 * self._cut_bytes // row_bits))
             return self._fill_rows(batch, num_bytes, rows_max)
-        memory_bytes = batch.nbytes  # of buffers that other batches show, too
+        memory_bytes = batch.nbytes  # without buffers shared with other batches
         if self._memory_bytes + memory_bytes <= self._certain_bytes:
             return self._fill_rows(batch, num_bytes, self._rows_max, memory_bytes)
         return self._fill_sized(batch)
 
     def _row_bits(self, batch: pa.RecordBatch) -> int | None:
-        """Bits of each row of the values; None where rows differ."""
+        """Bits of each row of the values; None if rows differ."""
         bits = self._bits_of_rows
         if bits == -1:
-            widths = [fixed_bits(one.type) for one in batch.schema]
+            widths = [fixed_bits(field.type) for field in batch.schema]
             bits = None if None in widths else sum([width for width in widths if width is not None])
             self._bits_of_rows = bits
         return bits
@@ -119,7 +118,7 @@ class Rebatcher:
         first: list[pa.RecordBatch] = []
         if not num_rows:
             return iter(())
-        if self._pending_rows + num_rows < rows_max:  # all of it waits
+        if self._pending_rows + num_rows < rows_max:  # all rows wait
             self._pending.append(batch)
             self._pending_rows += num_rows
             self._pending_bytes += num_bytes
@@ -142,7 +141,7 @@ class Rebatcher:
         return chain(first, parts) if first else parts
 
     def _fill_sized(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """`_fill` where batches may end for their bytes."""
+        """`_fill` for batches that may end at the byte bound."""
         used = self._used
         for piece in self._pending[used.num_pieces :]:
             used.add(RowBytes.of(piece), 0, piece.num_rows)
@@ -168,12 +167,12 @@ class Rebatcher:
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
         self._memory_bytes, self._used = 0, _Used()
         joined.reverse()
-        while joined:  # nothing is held here while a batch is looked at
+        while joined:  # no reference is held while the consumer uses a batch
             yield joined.pop() if self._then is None else self._then(joined.pop())
 
 
 class _Used:
-    """What the values of pieces of a batch take: bits, and what 32-bit offsets count."""
+    """Size of the values of a batch's pieces: bits, and the counts of 32-bit offsets."""
 
     def __init__(self) -> None:
         self.num_pieces = 0
@@ -181,11 +180,11 @@ class _Used:
         self.narrow: list[int] = []
 
     def add(self, sizes: RowBytes, start: int, end: int) -> None:
-        """Some more rows, which are a piece."""
+        """Add the rows of a piece."""
         self.num_pieces += 1
         self.num_bits += sizes.bits_before(end) - sizes.bits_before(start)
         more = [before(end) - before(start) for before in sizes.narrow]
-        self.narrow = [had + one for had, one in zip(self.narrow, more, strict=True)] if self.narrow else more
+        self.narrow = [had + added for had, added in zip(self.narrow, more, strict=True)] if self.narrow else more
 
 
 def rebatch_by_bytes(
@@ -199,8 +198,8 @@ def rebatch_by_bytes(
 
 
 def _parts(batch: pa.RecordBatch, bytes_max: int, rows_max: int) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Slices of a batch and their bytes; none is much larger than wanted unless it is one row."""
-    num_bytes = batch.get_total_buffer_size()  # at hand, and not below what a slice shows of its buffers
+    """Slices of a batch and their bytes; none is much too large unless it is one row."""
+    num_bytes = batch.get_total_buffer_size()  # cheap, and an upper bound for a slice
     if num_bytes * JOINED_PART >= bytes_max:
         num_bytes = batch.nbytes
     rows = batch.num_rows
@@ -219,7 +218,7 @@ def _parts(batch: pa.RecordBatch, bytes_max: int, rows_max: int) -> Iterator[tup
 
 
 def _joined(pieces: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """One batch with the rows of all pieces, which have one schema; several where dictionaries do not fit together."""
+    """One batch with the rows of all pieces, which share a schema; several if dictionaries do not fit together."""
     if len(pieces) == 1:
         return pieces
     if not pieces[0].num_columns:

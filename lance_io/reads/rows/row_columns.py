@@ -1,4 +1,4 @@
-"""System columns as arrays, from what was loaded about the fragments concerned. Pure."""
+"""System columns as arrays, from loaded fragment data. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """What the stable row ids of one fragment say about each of its physical rows; u64 arrays, or None for "1".
+    """Stable row ids and versions of the physical rows of one fragment; u64 arrays, or None for "1".
 
     row_ids     stable row ids
     created_at  version that inserted the row
@@ -37,17 +37,17 @@ class Lineage:
     @property
     def nbytes(self) -> int:
         """Memory held, in bytes."""
-        return sum(one.nbytes for one in (self.row_ids, self.created_at, self.updated_at) if one is not None)
+        return sum(values.nbytes for values in (self.row_ids, self.created_at, self.updated_at) if values is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class RowColumns:
-    """Makes system columns.
+    """Builds system columns.
 
-    fragment_ids  id of every fragment, by place
-    live          which rows are left, by place
-    starts        i64, rows left in the fragments before each place; None unless `_rowoffset` is wanted
-    lineages      stable row ids, by place; empty in a table without
+    fragment_ids  id of every fragment, by index
+    live          live rows, by fragment index
+    starts        i64, live rows before each fragment; None unless `_rowoffset` is needed
+    lineages      stable row ids, by fragment index; empty in a table without
     """
 
     fragment_ids: Sequence[int]
@@ -55,21 +55,21 @@ class RowColumns:
     starts: IntArray | None = None
     lineages: Mapping[int, Lineage] = field(default_factory=dict)
 
-    def make(self, name: str, place: int, offsets: IntArray, with_deleted: bool = False) -> pa.Array:
+    def make(self, name: str, fragment_index: int, offsets: IntArray, with_deleted: bool = False) -> pa.Array:
         """System column `name` for rows of one fragment.
 
-        with_deleted  deleted rows are among them: their id and address are null
+        with_deleted  deleted rows are among them; their id and address are null
         """
-        mask = self.live[place].is_deleted(offsets) if with_deleted and name in (ROW_ID, ROW_ADDRESS) else None
-        return numbers(self._values(name, place, offsets), mask)
+        mask = self.live[fragment_index].is_deleted(offsets) if with_deleted and name in (ROW_ID, ROW_ADDRESS) else None
+        return numbers(self._values(name, fragment_index, offsets), mask)
 
-    def _values(self, name: str, place: int, offsets: IntArray) -> UIntArray:
-        lineage = self.lineages.get(place)
+    def _values(self, name: str, fragment_index: int, offsets: IntArray) -> UIntArray:
+        lineage = self.lineages.get(fragment_index)
         if name == ROW_ADDRESS or (name == ROW_ID and lineage is None):
-            return addresses(self.fragment_ids[place], offsets)
+            return addresses(self.fragment_ids[fragment_index], offsets)
         if name == ROW_OFFSET:
             assert self.starts is not None
-            return (self.live[place].positions(offsets) + int(self.starts[place])).astype(np.uint64)
+            return (self.live[fragment_index].positions(offsets) + int(self.starts[fragment_index])).astype(np.uint64)
         if lineage is not None and name == ROW_ID:
             return lineage.row_ids[offsets]
         versions = None if lineage is None else lineage.created_at if name == CREATED_AT else lineage.updated_at

@@ -1,4 +1,4 @@
-"""How many bytes values take, as far as their types say."""
+"""Estimated bytes of values, from their types."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Final
 
 import pyarrow as pa
 
-VARIABLE_BYTES: Final = 64  # what a string or list counts as, where its type does not say
+VARIABLE_BYTES: Final = 64  # estimate for a string or list without a fixed width
 
 
 def width_bytes(dtype: pa.DataType) -> float:
-    """Bytes of one value, guessed where the type does not say."""
+    """Bytes of one value, estimated if the type has no fixed width."""
     if isinstance(dtype, pa.BaseExtensionType):
         return width_bytes(dtype.storage_type)
     if pa.types.is_struct(dtype):

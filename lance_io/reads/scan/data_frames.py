@@ -1,4 +1,4 @@
-"""Data frames: a scan as a `pandas.DataFrame`, blob columns included."""
+"""Data frames: a scan as a `pandas.DataFrame`, including blob columns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MODES = ("lazy", "bytes", "descriptions")
 
 
 def to_pandas(state: DatasetState, options: ScanOptions, blob_mode: str, keywords: dict[str, Any]) -> pd.DataFrame:
-    """Run a scan and make a data frame of it; see `LanceScanner.to_pandas`."""
+    """Run a scan and convert it to a data frame; see `LanceScanner.to_pandas`."""
     wanted = _Frame(state, options, blob_mode)
     frame = wanted.frame(execute.collect(state, wanted.options, wanted.schema), keywords)
     for name, files in wanted.blob_files():
@@ -51,9 +51,9 @@ async def to_pandas_async(
 
 
 class _Frame:
-    """A data frame to be made.
+    """Builder of a data frame.
 
-    options, schema  of the scan that gives its rows; with their addresses where blobs are to be opened as files
+    options, schema  of the scan that gives its rows, with row addresses if blobs become files
     """
 
     def __init__(self, state: DatasetState, options: ScanOptions, blob_mode: str) -> None:
@@ -64,9 +64,9 @@ class _Frame:
         self._state = state
         self._projection = scan_projection(state, options)
         self._lazy = [
-            (one.name, one.path[0])
-            for one in self._projection.outputs
-            if len(one.path) == 1 and (field := state.schema.top(one.path[0])) is not None and field.holds_blobs
+            (output.name, output.path[0])
+            for output in self._projection.outputs
+            if len(output.path) == 1 and (field := state.schema.top(output.path[0])) is not None and field.holds_blobs
         ]
         if blob_mode != "lazy" or options.blob_handling is not None:
             self._lazy = []
@@ -75,7 +75,7 @@ class _Frame:
         self.schema = scan_projection(state, self.options).arrow_schema
 
     def frame(self, table: pa.Table, keywords: dict[str, Any]) -> pd.DataFrame:
-        """The frame, its blobs described."""
+        """The frame, with descriptions in blob columns."""
         if self._lazy:
             self._rows = table.column(ROW_ADDRESS).to_numpy()
             table = table.select(self._projection.arrow_schema.names)
@@ -89,6 +89,6 @@ class _Frame:
 
 def _shows_blobs(state: DatasetState, projection: Projection) -> bool:
     """Whether a column is a blob or holds some; a member of a description, such as `blob.size`, is neither."""
-    stored = [one for one in projection.outputs if one.path and state.schema.top(one.path[0]) is not None]
-    read = [state.field_at(one.path) for one in stored]
+    stored = [output for output in projection.outputs if output.path and state.schema.top(output.path[0]) is not None]
+    read = [state.field_at(output.path) for output in stored]
     return any(field.describe_blobs() is not field for field in read)

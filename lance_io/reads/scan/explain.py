@@ -1,9 +1,8 @@
-"""Which bytes a scan or a take would ask for, without reading a single row.
+"""The bytes that a scan or a take would request, without reading rows.
 
-The computations that read (opening files, pages, pieces of scans) are run as they are: what they ask for as metadata or
-page index is read and answered, and at the first range of data they are stopped. Metadata and indexes stay in the
-search cache, so explaining a take also warms it up; `cold=True` explains with an empty cache, and leaves the dataset's
-alone.
+The code that reads (opening files, pages, pieces of scans) runs unchanged. Its requests for metadata and page indexes
+are answered; at the first range of data it is stopped. Metadata and indexes stay in the search cache, so explaining a
+take also warms it up. `cold=True` uses an empty cache and leaves the dataset's alone.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from lance_io.encodings.item_reads import ItemSelection, read_items, reads_items
 from lance_io.encodings.rounds import together
 from lance_io.errors import FormatError
 from lance_io.file.file_requests import ReadFile, truncation_error
-from lance_io.file.file_steps import Suffix, one_request, served_by
+from lance_io.file.file_steps import Suffix, serve_from_tail, single_request
 from lance_io.file.open.leaf_projection import Projection
 from lance_io.file.open.open_file import open_cached
 from lance_io.file.row_indices import row_numbers
-from lance_io.file.scan.page_slices import goes_with
+from lance_io.file.scan.page_slices import fits_group
 from lance_io.file.scan.readahead import file_pieces, group_bytes
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.plans.plan import Together
 from lance_io.plans.store_requests import Read
 from lance_io.reads.rows.deletions_and_ids import load_row_columns
@@ -67,7 +66,7 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray, Steps
     from lance_io.store.costs import RequestCosts
 else:
-    searches = later("lance_io.reads.scan.nearest")
+    searches = lazy_module("lance_io.reads.scan.nearest")
 
 T = TypeVar("T")
 _NO_ITEMS: Final[Mapping[int, IntArray]] = MappingProxyType({})
@@ -81,12 +80,12 @@ def explain_take(
     cold: bool = False,
     store: str | RequestCosts | None = None,
 ) -> Plan[IoPlan]:
-    """What `take(indices, columns)` would ask for.
+    """The requests of `take(indices, columns)`.
 
-    indices  positions among the rows that are left, as for `take`
-    cold     as if nothing had been read before
+    indices  positions of live rows, as for `take`
+    cold     assume an empty search cache
     store    as for `explain_scan`
-    Raises what `take` raises before it reads data, and `UsageError` for an unknown store.
+    Raises the errors of `take` before it reads data, and `UsageError` for an unknown store.
     """
     state = _fresh(state) if cold else state
     costs = None if store is None else costs_of(store)
@@ -96,26 +95,26 @@ def explain_take(
     fields = Projection(state.pruned_fields(projection.data_paths))
     files = [
         _take_file(ledger, state.context, here, offsets, number, items)
-        for place, offsets in grouped.groups
-        for here in fields.locate(state.sources[place])
+        for fragment_index, offsets in grouped.groups
+        for here in fields.locate(state.sources[fragment_index])
     ]
     last: list[int] = yield Together(files)
     if projection.system_names and grouped.groups:
-        places = [place for place, _ in grouped.groups]
+        fragment_indexes = [fragment_index for fragment_index, _ in grouped.groups]
         names = projection.system_names
-        yield from _watch(ledger, load_row_columns(state, places, names), max(last, default=number))
+        yield from _watch(ledger, load_row_columns(state, fragment_indexes, names), max(last, default=number))
     return _plan(state, ledger, costs)
 
 
 def explain_scan(
     state: DatasetState, options: ScanOptions, *, cold: bool = False, store: str | RequestCosts | None = None
 ) -> Plan[IoPlan]:
-    """What a scan with these options would ask for, when all of it is read.
+    """The requests of a scan with these options, if it is read to the end.
 
-    cold   as if nothing had been read before
-    store  as if the table were in such a store, by its name or its costs: what is asked for shares requests as there,
-           and is priced as there; None: in its own
-    Raises what the scan raises before it reads data, and `UsageError` for an unknown store.
+    cold   assume an empty search cache
+    store  plan as if the table were in this store, given by its name or costs: requests merge and cost as there.
+           None: its own store
+    Raises the errors of the scan before it reads data, and `UsageError` for an unknown store.
     """
     state = _fresh(state) if cold else state
     costs = None if store is None else costs_of(store)
@@ -135,13 +134,15 @@ def explain_scan(
         files: list[Plan[Any]] = [
             _take_file(ledger, state.context, here, np.arange(span.start, span.end, dtype=np.int64), number)
             for span in plan.spans
-            for here in fields.locate(state.sources[span.place])
+            for here in fields.locate(state.sources[span.fragment_index])
         ]
     else:
         files = [
-            _scan_file(ledger, state.context, here, index, (state.sources[span.place], span.start, span.end), number)
+            _scan_file(
+                ledger, state.context, here, index, (state.sources[span.fragment_index], span.start, span.end), number
+            )
             for index, span in enumerate(plan.spans)
-            for here in fields.locate(state.sources[span.place])
+            for here in fields.locate(state.sources[span.fragment_index])
         ]
     yield Together(files)
     _note_unknown(ledger, plan, options)
@@ -183,9 +184,9 @@ def _take_file(
     number: int,
     items: Mapping[int, IntArray] = _NO_ITEMS,
 ) -> Plan[int]:
-    """Rows of one file; its pages go side by side. Returns the number of the last round.
+    """Rows of one file; its pages are independent. Returns the number of the last round.
 
-    items  of which leaves, by id, only these items of each list are wanted
+    items  by leaf id: only these items of each list are needed
     """
     key = here.ref.key
     steps = _page_reads(context, here, rows, items)
@@ -200,23 +201,23 @@ def _take_file(
 def _page_reads(
     context: ReadContext, here: FileColumns, rows: IntArray, items: Mapping[int, IntArray]
 ) -> FileSteps[list[Steps[pa.Array]]]:
-    """What a take does before it reads rows: opening the file, loading page indexes. Gives the reading of each page."""
+    """The steps of a take before it reads rows: open the file, load page indexes. Returns the reading of each page."""
     file, tail = yield from open_cached(context, here.ref, here.columns)
     if len(rows) and rows[-1] >= file.num_rows:
         raise FormatError(f"row {int(rows[-1])} wanted; the file has {file.num_rows} rows", path=file.key)
     columns = zip(file.view(here).columns, here.leaf_ids, strict=True)
     pages = [page for column, leaf_id in columns for page in _split_rows(column, rows, items.get(leaf_id))]
     try:
-        indexes = yield from served_by(tail, together([_load_index(context.cache, page) for page in pages]))
+        indexes = yield from serve_from_tail(tail, together([_load_index(context.cache, page) for page in pages]))
     except FormatError as error:
         error.path = file.key
         raise
-    return [served_by(tail, page.read(index)) for page, index in zip(pages, indexes, strict=True)]
+    return [serve_from_tail(tail, page.read(index)) for page, index in zip(pages, indexes, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _PageRows:
-    """Rows wanted of one page; `key` is that of its index in the search cache, `items` those wanted of its lists."""
+    """Rows needed of one page; `key` is that of its index in the search cache, `items` those needed of its lists."""
 
     layout: PageLayout
     key: tuple[Any, ...]
@@ -225,17 +226,17 @@ class _PageRows:
     items: ItemSelection | None
 
     def read(self, index: PageIndex | None) -> Steps[pa.Array]:
-        """What a take reads of it."""
+        """The reads of a take."""
         if self.items is None:
             return self.layout.read(index, self.rows)
         return read_items(self.layout, index, self.items)
 
 
 def _split_rows(column: Column, rows: IntArray, items: IntArray | None) -> list[_PageRows]:
-    """The rows by page; of each only some items of its list, where pages are read so."""
+    """The rows by page, reduced to items of lists where pages allow it."""
     cuts = rows.searchsorted(column.row_starts)
     slots = column.path.slots_per_row
-    found = []
+    pages = []
     for number, (page, key) in enumerate(zip(column.pages, column.keys, strict=True)):
         relative = rows[cuts[number] : cuts[number + 1]] - column.row_starts[number]
         if len(relative):
@@ -243,8 +244,8 @@ def _split_rows(column: Column, rows: IntArray, items: IntArray | None) -> list[
             wanted = None
             if items is not None and reads_items(page):
                 wanted = ItemSelection(relative.repeat(len(items)), np.tile(items, len(relative)))
-            found.append(_PageRows(page, key, selection, f"{column.where}, page {number}", wanted))
-    return found
+            pages.append(_PageRows(page, key, selection, f"{column.where}, page {number}", wanted))
+    return pages
 
 
 def _load_index(cache: SearchCache, page: _PageRows) -> Steps[PageIndex | None]:
@@ -262,16 +263,18 @@ def _load_index(cache: SearchCache, page: _PageRows) -> Steps[PageIndex | None]:
 
 
 def _scan_file(ledger: Ledger, context: ReadContext, here: FileColumns, at: int, span: Span, number: int) -> Plan[None]:
-    """Physical rows of one file; its pieces go side by side.
+    """Physical rows of one file; its pieces are independent.
 
     at    number of the span
     span  fragment, first row, end row
     """
     key = here.ref.key
-    found, number = yield from _until_data(ledger, context, key, _file_pieces(context, here, span), number)
+    pieces, number = yield from _until_data(ledger, context, key, _file_pieces(context, here, span), number)
     jobs: list[list[Piece]] = []
-    for piece in sorted(found or [], key=lambda one: one.row_start):
-        if jobs and goes_with(piece, jobs[-1][0], sum(one.num_bytes for one in jobs[-1]), group_bytes(cpu_count())):
+    for piece in sorted(pieces or [], key=lambda piece: piece.row_start):
+        if jobs and fits_group(
+            piece, jobs[-1][0], sum(other.num_bytes for other in jobs[-1]), group_bytes(cpu_count())
+        ):
             jobs[-1].append(piece)
         else:
             jobs.append([piece])
@@ -285,8 +288,8 @@ def _file_pieces(context: ReadContext, here: FileColumns, span: Span) -> FileSte
     _, start, end = span
     if start == end:
         return []
-    found = yield from file_pieces(context, here, span)
-    return [piece for _, piece in found]
+    pieces = yield from file_pieces(context, here, span)
+    return [piece for _, piece in pieces]
 
 
 # -- driving ---------------------------------------------------------------------------------------------------------
@@ -300,10 +303,10 @@ def _until_data(
     number: int,
     group: Hashable = None,
 ) -> Plan[tuple[T | None, int]]:
-    """Run a file computation, writing down its ranges; it ends, or is stopped where it asks for data.
+    """Run a file computation and record its ranges until it ends or requests data.
 
     number  of the last round before it
-    Gives its result (None when it was stopped), and the number of the last round of it.
+    Returns its result (None if it was stopped), and the number of its last round.
     """
     try:
         request = next(steps)
@@ -317,11 +320,11 @@ def _until_data(
                 answer = yield from read_bytes(context, key, request)
             elif isinstance(request, Suffix):
                 number += 1
-                answer = yield ReadFile(context, key, one_request(request))
+                answer = yield ReadFile(context, key, single_request(request))
                 start = answer.file_bytes - memoryview(answer.buffer).nbytes
                 ledger.add(number, key, Ranges.of((start, answer.file_bytes), purpose="metadata"), group)
             else:
-                answer = yield ReadFile(context, key, one_request(request))
+                answer = yield ReadFile(context, key, single_request(request))
             request = steps.send(answer)
     except StopIteration as done:
         return done.value, number
@@ -332,7 +335,7 @@ def _until_data(
 
 
 def _watch(ledger: Ledger, plan: Plan[T], number: int = 0) -> Plan[tuple[T, int]]:
-    """Run a plan of this room, writing down the objects that it reads whole; with the number of its last round."""
+    """Run a plan, record the objects that it reads whole, and return the number of its last round."""
     try:
         ask: Request[Any] = next(plan)
         while True:
@@ -347,7 +350,7 @@ def _watch(ledger: Ledger, plan: Plan[T], number: int = 0) -> Plan[tuple[T, int]
                         number += 1
                         size = memoryview(answer).nbytes
                         ledger.add(number, ask.key, Ranges.of((0, size), purpose="metadata"))
-            except Exception as error:  # the plan decides what a failed answer means
+            except Exception as error:  # the plan handles a failed request
                 ask = plan.throw(error)
             else:
                 ask = plan.send(answer)

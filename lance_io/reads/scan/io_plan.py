@@ -1,8 +1,8 @@
-"""What a scan or a take asks of a store, as a value: rounds of requests, to be printed, counted and compared.
+"""The requests of a scan or take as a value: rounds of requests, to print, count and compare.
 
-A round is what goes out without waiting for anything else of the same round. Files go side by side, so round 1 of one
-file and round 1 of another are the same round. A round with several purposes (one file is known already, another is
-not) is listed once per purpose, under one number.
+Requests of a round do not wait for each other. Files are independent, so round 1 of one file and round 1 of another are
+the same round. A round with several purposes (one file is known already, another is not) is listed once for each
+purpose, under one number.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ class PlannedRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Requests of one purpose that go out together.
+    """Concurrent requests of one purpose.
 
-    number        of the round, from 1
-    purpose       "metadata" (of table and files), "index" (where the rows of a page lie) or "data"
-    requests      by object and offset
-    wanted_bytes  what is needed of them; the rest lies in the gaps between merged ranges
+    Attributes:
+        number: Number of the round, from 1.
+        purpose: "metadata" (of table and files), "index" (location of the rows of a page) or "data".
+        requests: The requests, by object and offset.
+        wanted_bytes: Bytes needed; the other bytes lie in gaps between merged ranges.
     """
 
     number: int
@@ -51,7 +52,7 @@ class Round:
 
     @property
     def request_bytes(self) -> int:
-        """Bytes that the requests bring."""
+        """Bytes of the requests."""
         return sum(end - start for _, start, end in self.requests)
 
 
@@ -59,10 +60,11 @@ class Round:
 class IoPlan:
     """The requests of a scan or take, in rounds.
 
-    rounds  ascending by number
-    base    what the keys have in common, left out when the plan is printed
-    notes   what the plan cannot know without reading data, in words
-    costs   of requests to the store that it is for; None where they are nothing to speak of
+    Attributes:
+        rounds: Rounds, ascending by number.
+        base: Common prefix of the keys, left out when the plan is printed.
+        notes: Remarks on reads that depend on data.
+        costs: Costs of requests in the store; None if they are negligible.
     """
 
     rounds: tuple[Round, ...]
@@ -72,40 +74,44 @@ class IoPlan:
 
     @property
     def num_rounds(self) -> int:
-        """How often something waits for an answer before it can ask on."""
-        return max((one.number for one in self.rounds), default=0)
+        """Number of round trips in sequence."""
+        return max((io_round.number for io_round in self.rounds), default=0)
 
     @property
     def num_requests(self) -> int:
         """Requests of all rounds."""
-        return sum(len(one.requests) for one in self.rounds)
+        return sum(len(io_round.requests) for io_round in self.rounds)
 
     @property
     def num_bytes(self) -> int:
-        """Bytes that they bring."""
-        return sum(one.request_bytes for one in self.rounds)
+        """Bytes of all requests."""
+        return sum(io_round.request_bytes for io_round in self.rounds)
 
     @property
     def wanted_bytes(self) -> int:
-        """Bytes that are needed of them."""
-        return sum(one.wanted_bytes for one in self.rounds)
+        """Bytes needed of them."""
+        return sum(io_round.wanted_bytes for io_round in self.rounds)
 
     @property
     def cost(self) -> Cost | None:
-        """Seconds until the last byte is here, and US dollars, as its store is expected to be; None without `costs`."""
+        """Expected seconds until the last byte arrives, and US dollars; None without `costs`."""
         if self.costs is None:
             return None
         sizes: defaultdict[int, list[int]] = defaultdict(list)
-        for one in self.rounds:
-            sizes[one.number] += [end - start for _, start, end in one.requests]
+        for io_round in self.rounds:
+            sizes[io_round.number] += [end - start for _, start, end in io_round.requests]
         return self.costs.of_reads(list(sizes.values()))
 
     def short_key(self, key: str) -> str:
-        """A key without what all keys have in common."""
+        """A key without the common prefix.
+
+        Args:
+            key: Key of an object.
+        """
         return key.removeprefix(self.base).lstrip("/")
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan in plain values, for JSON."""
+        """The plan as plain values, for JSON."""
         return {
             "num_rounds": self.num_rounds,
             "num_requests": self.num_requests,
@@ -115,30 +121,31 @@ class IoPlan:
             "notes": list(self.notes),
             "rounds": [
                 {
-                    "number": one.number,
-                    "purpose": one.purpose,
-                    "num_requests": len(one.requests),
-                    "request_bytes": one.request_bytes,
-                    "wanted_bytes": one.wanted_bytes,
+                    "number": io_round.number,
+                    "purpose": io_round.purpose,
+                    "num_requests": len(io_round.requests),
+                    "request_bytes": io_round.request_bytes,
+                    "wanted_bytes": io_round.wanted_bytes,
                     "requests": [
-                        {"key": self.short_key(key), "start": start, "end": end} for key, start, end in one.requests
+                        {"key": self.short_key(key), "start": start, "end": end}
+                        for key, start, end in io_round.requests
                     ],
                 }
-                for one in self.rounds
+                for io_round in self.rounds
             ],
         }
 
     def __str__(self) -> str:
         lines = []
-        for one in self.rounds:
+        for io_round in self.rounds:
             lines.append(
-                f"round {one.number}  {one.purpose:<8}  {count_of(len(one.requests), 'request')}, "
-                f"{format_bytes(one.request_bytes)} ({format_bytes(one.wanted_bytes)} wanted)"
+                f"round {io_round.number}  {io_round.purpose:<8}  {count_of(len(io_round.requests), 'request')}, "
+                f"{format_bytes(io_round.request_bytes)} ({format_bytes(io_round.wanted_bytes)} wanted)"
             )
-            shown = one.requests[:SHOWN_REQUESTS_MAX]
+            shown = io_round.requests[:SHOWN_REQUESTS_MAX]
             lines += [f"    {self.short_key(key)}  {start}-{end}" for key, start, end in shown]
-            if len(one.requests) > len(shown):
-                lines.append(f"    ... and {len(one.requests) - len(shown)} more")
+            if len(io_round.requests) > len(shown):
+                lines.append(f"    ... and {len(io_round.requests) - len(shown)} more")
         lines.append(
             f"total  {count_of(self.num_rounds, 'round')}, {count_of(self.num_requests, 'request')}, "
             f"{format_bytes(self.num_bytes)} ({format_bytes(self.wanted_bytes)} wanted)"
@@ -155,19 +162,19 @@ def count_of(count: int, noun: str) -> str:
 
 
 def cost_report(cost: Cost, costs: RequestCosts) -> dict[str, Any]:
-    """What something costs in plain values, for JSON."""
+    """A cost as plain values, for JSON."""
     return {"store": costs.name, "seconds": cost.seconds, "usd": cost.usd}
 
 
 def cost_text(report: dict[str, Any]) -> str:
-    """A `cost_report` for people: `93.4 ms, $0.000002 ($2.00 a million times) on s3`."""
+    """A `cost_report` as text: `93.4 ms, $0.000002 ($2.00 a million times) on s3`."""
     usd = report["usd"]
     money = f"${usd:.2g} (${1e6 * usd:,.2f} a million times)" if usd else "no money"
     return f"{1000 * report['seconds']:,.4g} ms, {money} on {report['store']}"
 
 
 def format_bytes(num_bytes: float) -> str:
-    """A size for people: `512 B`, `1.5 MiB`."""
+    """A size as text: `512 B`, `1.5 MiB`."""
     unit = 0
     while num_bytes >= 1024 and unit < len(_UNITS) - 1:
         num_bytes /= 1024
@@ -177,7 +184,7 @@ def format_bytes(num_bytes: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Merging:
-    """By which numbers ranges become requests.
+    """Parameters for merging ranges into requests.
 
     gap_bytes           ranges closer than this share a request
     metadata_gap_bytes  the same for file metadata
@@ -192,7 +199,7 @@ class Merging:
 
     @classmethod
     def of(cls, profile: StoreProfile, kind: Literal["scan", "take"], *, now: bool) -> Merging:
-        """As a store of this profile is read: `now` in the caller's thread, else through the scheduler."""
+        """The parameters of a store's profile: `now` in the caller's thread, else through the scheduler."""
         take = kind == "take"
         gap_bytes = profile.take_gap_bytes if take else profile.scan_gap_bytes
         if now:
@@ -203,25 +210,22 @@ class Merging:
 
 
 class Ledger:
-    """Collects ranges as they are asked for, and merges them into requests at the end.
-
-    merging  how
-    """
+    """Collects requested ranges and merges them into requests at the end."""
 
     def __init__(self, merging: Merging) -> None:
         self.merging = merging
         self.notes: list[str] = []
-        self._asked: defaultdict[tuple[int, str, bool, Hashable], list[Ranges]] = defaultdict(list)
+        self._ranges: defaultdict[tuple[int, str, bool, Hashable], list[Ranges]] = defaultdict(list)
 
     def add(self, number: int, key: str, ranges: Ranges, group: Hashable = None) -> None:
-        """Ranges of an object, asked for in round `number`; those of one group share requests."""
-        self._asked[number, key, ranges.purpose == "metadata", group].append(ranges)
+        """Add ranges of an object, requested in round `number`; ranges of one group share requests."""
+        self._ranges[number, key, ranges.purpose == "metadata", group].append(ranges)
 
     def rounds(self) -> tuple[Round, ...]:
-        """Everything that was asked for, merged; what is empty is left out."""
+        """All requests, merged; empty ones are left out."""
         requests: defaultdict[tuple[int, Purpose], list[PlannedRequest]] = defaultdict(list)
         wanted: defaultdict[tuple[int, Purpose], int] = defaultdict(int)
-        for (number, key, _, _), asked in self._asked.items():
+        for (number, key, _, _), asked in self._ranges.items():
             for ranges in asked:
                 wanted[number, ranges.purpose] += ranges.num_bytes
             for purpose, start, end in self._merged(asked):
@@ -238,7 +242,7 @@ class Ledger:
         wanted = [(ranges.purpose, ranges.starts, ranges.ends) for ranges in asked]
         reads, _, _ = plan_reads(wanted, gap, self.merging.read_bytes_max)
         for start, end, segments in reads:
-            # a request that brings rows among other things is one for rows
+            # a request that brings rows and other things counts as one for rows
             yield max((purpose for purpose, _, _, _ in segments), key=_PURPOSES.index), start, end
 
 

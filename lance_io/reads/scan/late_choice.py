@@ -1,10 +1,10 @@
 """How a filtered scan reads its late columns: row by row, or all rows of a run of which nearly all pass.
 
-    before the first row       are columns worth a look at the filter first?          `worth_waiting`
-    rows that were filtered    are their late columns taken, or read without gaps?    `LateCosts.reads_all`
+    before the first row       are the columns worth reading after the filter?        `worth_waiting`
+    rows that were filtered    take their late columns, or read them without gaps?    `LateCosts.reads_all`
 
-Both are functions of sizes, of the store's costs and of the rows that passed: the same question has the same answer in
-each process, and nothing is read for it. `docs/decisions/017-late-columns.md` has the numbers.
+Both are functions of sizes, of the store's costs and of the rows that passed. The result is the same in each process,
+and needs no read. `docs/decisions/017-late-columns.md` has the numbers.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ if TYPE_CHECKING:
     from lance_io.store.profile import StoreProfile
 
 LATE_BYTES_LOCAL: Final = 10  # local disk: rows of narrower values take longer to look up than to decode
-LATE_BYTES_CLOUD: Final = 1000  # object store: the same, where every row that passes is looked up
-TOGETHER_BYTES: Final = 2 * MIB  # late columns of at most this size arrive in about a round trip
-BEHIND_BYTES: Final = 4 * MIB  # half a page: what a scan reads behind the end of a run, on an object store
+LATE_BYTES_CLOUD: Final = 1000  # object store: the same, with a lookup for every row that passes
+TOGETHER_BYTES: Final = 2 * MIB  # late columns up to this size arrive in about a round trip
+BEHIND_BYTES: Final = 4 * MIB  # half a page: read beyond the end of a run, on an object store
 BEHIND_BYTES_LOCAL: Final = 1 * MIB  # the same on local disk
 WAITING_BYTES_MAX: Final = 64 * MIB  # early columns of rows that wait for their late ones
 ROWS_GROWTH: Final = 32  # factor from one take to the next, while the size of values is unknown
-GAP_BYTES_LOCAL: Final = 256 * KIB  # unwanted bytes that end a run; on an object store, those of a round trip
-SAVED_SHARE: Final = 0.1  # a take that saves less than this share of the bytes is not worth it
+# unwanted bytes that end a run; on an object store, as many as arrive in a round trip
+GAP_BYTES_LOCAL: Final = 256 * KIB
+SAVED_SHARE: Final = 0.1  # a take must save at least this share of the bytes
 CHUNK_BYTES: Final = 4 * KIB  # read with each row of small values: the rest of its chunk
 TAKE_ROW_NS: Final = 200.0  # local disk, per value and per byte, measured: looking rows up,
 TAKE_BYTE_NS: Final = 1.6
@@ -40,13 +41,13 @@ SCAN_BYTE_NS: Final = 0.6
 
 @dataclass(frozen=True, slots=True)
 class LateCosts:
-    """What reading late columns costs.
+    """Costs of reading late columns.
 
-    row_bytes    of all late columns together, as they are stored, about
+    row_bytes    of all late columns together, as stored, about
     num_columns  leaves of them
     gap_bytes    ranges closer than this share a read of a take
     read_bytes_max  the longest read of a scan
-    costs        of requests; None where they are nothing to speak of
+    costs        of requests; None if they are negligible
     """
 
     row_bytes: float
@@ -57,14 +58,14 @@ class LateCosts:
 
     @classmethod
     def of(cls, profile: StoreProfile, row_bytes: float, num_columns: int) -> LateCosts:
-        """Those in a store."""
+        """The costs in a store."""
         return cls(
             max(row_bytes, 0.01), num_columns, profile.take_gap_bytes, profile.scan_read_bytes_max, profile.costs
         )
 
     @property
     def gap_rows(self) -> int:
-        """Rows between two that pass by which a run of rows ends: fewer are read over."""
+        """Unwanted rows between two wanted ones that end a run; fewer are read as well."""
         num_bytes: float = GAP_BYTES_LOCAL
         if self.costs is not None:
             num_bytes = self.costs.latency_s * self.costs.connection_bytes_per_s
@@ -73,14 +74,14 @@ class LateCosts:
     def reads_all(
         self, offsets: IntArray | None, num_rows: int, *, rows_behind: int = 0, first_rows: int = sys.maxsize
     ) -> bool:
-        """Whether reading the late columns of all rows of a run is better than of those that pass.
+        """Whether reading the late columns of all rows of a run is cheaper than taking those that pass.
 
         offsets      i64[n], ascending: the rows that pass; None for all
         num_rows     of the run
-        rows_behind  that are in its last pages, too, as far as is known
-        first_rows   that are taken at once, before more are
+        rows_behind  after the run in its last pages, as far as known
+        first_rows   rows of the first take
 
-        Where both take as long but for a round trip, that with fewer bytes is the better one.
+        If both differ by less than a round trip, the one with fewer bytes wins.
         """
         num_kept = num_rows if offsets is None else len(offsets)
         behind_bytes = min(rows_behind * self.row_bytes, BEHIND_BYTES_LOCAL if self.costs is None else BEHIND_BYTES)
@@ -101,7 +102,7 @@ class LateCosts:
         return scan_s < take_s
 
     def _seconds(self, costs: RequestCosts, num_requests: int, num_bytes: float) -> float:
-        """Of requests of about the same size, none of them longer than a read."""
+        """Seconds of requests of about the same size, none longer than a read."""
         number = max(num_requests, -(-int(num_bytes) // self.read_bytes_max), 1)
         return costs.requests_s(number, num_bytes, num_bytes / number)
 
@@ -112,7 +113,7 @@ class LateCosts:
         return num_rows * (self.num_columns * SCAN_ROW_NS + self.row_bytes * SCAN_BYTE_NS)
 
     def _taken(self, offsets: IntArray) -> tuple[int, float]:
-        """Requests of a take, and the bytes that they bring: neighbours share one, each end has a part of a chunk."""
+        """Requests of a take, and their bytes. Neighbours share a request; each end reads part of a chunk."""
         value_bytes = self.row_bytes / max(1, self.num_columns)
         gap_rows = 1 + (self.gap_bytes + CHUNK_BYTES) / value_bytes
         steps = np.diff(offsets)
@@ -124,24 +125,24 @@ class LateCosts:
 
 
 def worth_waiting(num_rows: int, row_bytes: float, file_bytes: float, profile: StoreProfile) -> bool:
-    """Whether columns are read after the filter's, rather than with them.
+    """Whether to read columns after those of the filter, rather than with them.
 
     num_rows    of the scan
-    row_bytes   of these columns together, as they are stored, about
+    row_bytes   of these columns together, as stored, about
     file_bytes  of a file of the scan, on average
     """
-    if file_bytes <= profile.whole_file_bytes:  # comes in one read, whatever is wanted of it
+    if file_bytes <= profile.whole_file_bytes:  # one read brings the whole file
         return False
     return profile.costs is None or num_rows * row_bytes > TOGETHER_BYTES
 
 
 def is_wide(value_bytes: float, profile: StoreProfile) -> bool:
-    """Whether values of a type are worth a look-up by row, for each that passes."""
+    """Whether values of a type are worth a lookup by row."""
     return value_bytes > (LATE_BYTES_LOCAL if profile.costs is None else LATE_BYTES_CLOUD)
 
 
 def _more_rounds(num_rows: int, first_rows: int) -> int:
-    """Rounds beside the first in which rows are taken, the first of which are few."""
+    """Rounds after the first in which rows are taken; the first takes are small."""
     rounds = 0
     while num_rows > first_rows:
         num_rows -= first_rows

@@ -1,4 +1,4 @@
-"""Which columns of a filtered scan are read late, and what that costs, as a plan knows it before it reads."""
+"""Which columns of a filtered scan are read late, and their estimated costs."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from lance_io.reads.version.column_lists import Projection
     from lance_io.reads.version.state import DatasetState
 
-SAMPLED_FRAGMENTS: Final = 8  # whose sizes stand for those of all
+SAMPLED_FRAGMENTS: Final = 8  # a sample for the sizes of all
 
 
 def late_columns(
     state: DatasetState, projection: Projection, predicate: Predicate | None, options: ScanOptions
 ) -> tuple[set[str], LateCosts | None]:
-    """Top-level columns to read after the filter's, and the costs by which the scan decides how.
+    """Top-level columns to read after the filter's, and the costs that decide how to read them.
 
-    The costs are None where rows are taken one by one, whatever passes: as the caller says, or because fragments have
+    The costs are None if rows are taken one by one in any case: at the caller's request, or because fragments have
     dictionaries of their own.
     """
     if predicate is None:
@@ -41,51 +41,53 @@ def late_columns(
             chosen = project(state.schema, list(dict.fromkeys(names)))
             return outputs & {path[0] for path in chosen.data_paths}, None
     if options.fragments is not None:
-        return _choose(state, outputs, needed, state.scanned_places(options.fragments))
+        return _choose(state, outputs, needed, state.scanned_fragment_indexes(options.fragments))
     key = "late", frozenset(outputs), frozenset(needed)
     chosen_before: tuple[set[str], LateCosts | None] | None = state.prepared.get(key)
     if chosen_before is None:
-        chosen_before = _choose(state, outputs, needed, state.all_places)
+        chosen_before = _choose(state, outputs, needed, state.all_fragment_indexes)
         state.prepared.put(key, chosen_before)
     return chosen_before
 
 
 def _choose(
-    state: DatasetState, outputs: set[str], needed: set[str], places: Sequence[int]
+    state: DatasetState, outputs: set[str], needed: set[str], fragment_indexes: Sequence[int]
 ) -> tuple[set[str], LateCosts | None]:
     fields = [state.schema.field(name) for name in sorted(outputs)]
     read = [*fields, *[state.schema.field(name) for name in needed if name not in SYSTEM_COLUMNS]]
     if any(holds_dictionary(field.arrow_type) for field in read):
-        return {one.name for one in fields if is_wide(width_bytes(one.arrow_type), state.context.store.profile)}, None
-    return _worth_waiting(state, fields, places)
+        return {
+            field.name for field in fields if is_wide(width_bytes(field.arrow_type), state.context.store.profile)
+        }, None
+    return _worth_waiting(state, fields, fragment_indexes)
 
 
 def _worth_waiting(
-    state: DatasetState, fields: Sequence[Field], places: Sequence[int]
+    state: DatasetState, fields: Sequence[Field], fragment_indexes: Sequence[int]
 ) -> tuple[set[str], LateCosts | None]:
     profile = state.context.store.profile
-    wide = [one for one in fields if profile.costs is not None or is_wide(width_bytes(one.arrow_type), profile)]
-    if not wide or not len(places):
+    wide = [field for field in fields if profile.costs is not None or is_wide(width_bytes(field.arrow_type), profile)]
+    if not wide or not len(fragment_indexes):
         return set(), None
-    row_bytes, file_bytes = _stored_bytes(state, wide, places)
-    num_rows = int(state.physical_rows[list(places)].sum())
+    row_bytes, file_bytes = _stored_bytes(state, wide, fragment_indexes)
+    num_rows = int(state.physical_rows[list(fragment_indexes)].sum())
     if not worth_waiting(num_rows, row_bytes, file_bytes, profile):
         return set(), None
-    num_columns = sum([1 for one in wide for each in one.walk() if not each.children])
-    return {one.name for one in wide}, LateCosts.of(profile, row_bytes, num_columns)
+    num_columns = sum([1 for field in wide for each in field.walk() if not each.children])
+    return {field.name for field in wide}, LateCosts.of(profile, row_bytes, num_columns)
 
 
-def _stored_bytes(state: DatasetState, fields: Iterable[Field], places: Sequence[int]) -> tuple[float, float]:
-    """Bytes of a row of some fields, as they are stored, and of a file, about.
+def _stored_bytes(state: DatasetState, fields: Iterable[Field], fragment_indexes: Sequence[int]) -> tuple[float, float]:
+    """Approximate stored bytes of a row of some fields, and of a file.
 
-    Manifests say what files weigh; their columns share that by the widths of their types.
+    Manifests record the sizes of files; columns share them by the widths of their types.
     """
-    step = max(1, len(places) // SAMPLED_FRAGMENTS)
-    sources = [state.sources[place] for place in list(places[::step])[:SAMPLED_FRAGMENTS]]
+    step = max(1, len(fragment_indexes) // SAMPLED_FRAGMENTS)
+    sources = [state.sources[fragment_index] for fragment_index in list(fragment_indexes[::step])[:SAMPLED_FRAGMENTS]]
     sizes = [ref.size_bytes or ref.about_bytes for source in sources for ref in source.files]
     num_rows = sum([source.num_rows for source in sources])
-    width = sum([width_bytes(one.arrow_type) for one in fields])
+    width = sum([width_bytes(field.arrow_type) for field in fields])
     if not num_rows or not all(sizes):
         return width, float("inf")
-    all_width = sum([width_bytes(one.arrow_type) for one in state.schema.fields])
+    all_width = sum([width_bytes(field.arrow_type) for field in state.schema.fields])
     return sum(sizes) / num_rows * width / max(1.0, all_width), sum(sizes) / len(sizes)

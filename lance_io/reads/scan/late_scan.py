@@ -1,4 +1,4 @@
-"""Late columns of runs of rows of which nearly all pass the filter: a scan behind that of the filter's columns."""
+"""Late columns of runs of rows of which nearly all pass: a second scan behind that of the filter's columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lance_io.limits import MIB
 from lance_io.plans.beside import Finish, Start, Started
 from lance_io.plans.streams import Close, Next, Open
 from lance_io.reads.scan.late_choice import WAITING_BYTES_MAX
-from lance_io.reads.scan.span_rows import picked
+from lance_io.reads.scan.span_rows import kept_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 
     Give = Callable[[dict[str, pa.Array], list[tuple[int, int]]], Stream]
 
-SPANS_MAX: Final = 1024  # of one scan: it begins anew behind them, where each is small
-RUNS_MAX: Final = 64  # of a batch that are looked at one by one
-LEAD_BYTES: Final = 64 * MIB  # of late columns that the filter's are ahead: as much as a scan reads ahead
+SPANS_MAX: Final = 1024  # of one scan; another one starts behind them, if each is small
+RUNS_MAX: Final = 64  # of a batch, examined separately
+LEAD_BYTES: Final = 64 * MIB  # of late columns by which the filter's are ahead: as much as the readahead of a scan
 
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """A scan of the spans from one on, as far as its gate is open.
+    """A scan from one span on, up to where its gate is open.
 
-    items       its batches; the first one was begun before it is needed
+    items       its batches; the first one was started early
     first_span, begin  the first span, and the row of all spans that it begins with
     limit       the row of all spans up to which the gate is open
     num_waiting  runs of rows that are still to be read of it
@@ -59,18 +59,18 @@ class _Run:
     batch: ScanBatch | None = None
 
     def close(self) -> Plan[None]:
-        """Nothing more is read of it."""
+        """Stop reading."""
         if self.first_batch is not None:
             yield Close(self.first_batch)
         yield Close(self.items)
 
 
 class LateScan:
-    """Reads late columns page by page, no further than rows are known to be wanted.
+    """Reads late columns page by page, no further than rows are known to be needed.
 
-    costs  decide whether rows are read so
+    costs  decide whether rows are read this way
 
-    Behind a gap another scan begins, while the rows before it are still to be given.
+    After a gap another scan starts, while the rows before it are still being delivered.
     """
 
     def __init__(self, state: DatasetState, plan: ScanPlan, options: ScanOptions, costs: LateCosts) -> None:
@@ -79,16 +79,19 @@ class LateScan:
         self.costs = costs
         self._reader = TableReader(state.scan_context(options.io_buffer_size), plan.late_read)
         self._sources = state.sources
-        self._how: dict[str, Any] = {"pieces_ahead": options.batch_readahead, "spans_ahead": options.fragment_readahead}
-        self._run: _Run | None = None  # the last one
+        self._read_options: dict[str, Any] = {
+            "pieces_ahead": options.batch_readahead,
+            "spans_ahead": options.fragment_readahead,
+        }
+        self._run: _Run | None = None  # the latest one
         self._waiting: deque[tuple[Rows, _Run]] = deque()
-        self._waiting_rows = 0  # physical rows that these come from
+        self._waiting_rows = 0  # physical rows that they come from
         self._waiting_bytes = 0
         self._given_rows = 0
         self._lead_rows = max(1, int(LEAD_BYTES / costs.row_bytes))
 
     def runs(self, rows: Rows) -> list[Rows]:
-        """Rows in parts that are read apart from one another: one where each of them would be a round."""
+        """Rows in parts that are read separately; a single part if each would cost a round."""
         return rows.runs(self.costs.gap_rows, RUNS_MAX if self.costs.costs is None else 1)
 
     def reads(self, rows: Rows, first_rows: int) -> bool:
@@ -98,7 +101,7 @@ class LateScan:
         return self.costs.reads_all(offsets, rows.end - rows.first, rows_behind=behind, first_rows=first_rows)
 
     def _is_near(self, rows: Rows) -> bool:
-        """Whether hardly anything lies between what the last scan reads and these rows."""
+        """Whether the gap between the end of the last scan and these rows is small."""
         run = self._run
         if run is None or rows.span >= run.first_span + SPANS_MAX:
             return False
@@ -106,9 +109,9 @@ class LateScan:
 
     @property
     def has_lead(self) -> bool:
-        """Whether so many rows wait that the first should not wait any longer, or they take too much.
+        """Whether enough rows wait that the first should be delivered, or they take too much memory.
 
-        Where nothing is waited for, the first rows are given at once, and then the lead grows with what was given.
+        If reads are immediate, the first rows are delivered at once; then the lead grows with the delivered rows.
         """
         if not self._waiting:
             return False
@@ -118,7 +121,7 @@ class LateScan:
         return is_ahead or self._waiting_bytes >= WAITING_BYTES_MAX
 
     def add(self, rows: Rows) -> Plan[None]:
-        """Have rows wait, and their columns be read."""
+        """Queue rows and request their columns."""
         run = self._run
         if run is None or not self._is_near(rows):
             yield from self.end()
@@ -131,13 +134,13 @@ class LateScan:
         self._waiting_bytes += _early_bytes(rows)
 
     def _open(self, rows: Rows) -> Plan[_Run]:
-        """A scan of what follows from some rows on, which begins at once."""
-        places = self._plan.spans[rows.span : rows.span + SPANS_MAX]
-        spans = [(self._sources[one.place], one.start, one.end) for one in places]
+        """Start a scan from these rows on."""
+        fragment_indexes = self._plan.spans[rows.span : rows.span + SPANS_MAX]
+        spans = [(self._sources[span.fragment_index], span.start, span.end) for span in fragment_indexes]
         spans[0] = (spans[0][0], rows.first, spans[0][2])
         gate = ReadGate(spans)
         gate.open(rows.end - rows.first)
-        how = {**self._how, "gate": gate}
+        how = {**self._read_options, "gate": gate}
         items = yield Open(partial(self._scan_sync, spans, how), lambda: self._reader.scan(spans, None, **how))
         begin = self._position(rows.span, rows.first)
         return _Run(items, gate, rows.span, begin, (yield Start(_next_of(items))))
@@ -148,7 +151,7 @@ class LateScan:
         return list(accumulate([span.end - span.start for span in self._plan.spans], initial=0))
 
     def _position(self, span: int, row: int) -> int:
-        """Which of the rows of all spans a row of one is."""
+        """The position of a span's row among the rows of all spans."""
         return self._starts[span] + row - self._plan.spans[span].start
 
     def _scan_sync(self, spans: Sequence[Any], how: dict[str, Any]) -> Generator[ScanBatch, None, None]:
@@ -160,7 +163,7 @@ class LateScan:
                     yield from batch.split(None)
 
     def read(self, give: Give) -> Stream:
-        """Pass the rows that have waited longest to `give`, complete, in parts as their pages come."""
+        """Pass the rows that waited longest to `give`, complete, in parts as their pages arrive."""
         rows, run = self._waiting.popleft()
         self._waiting_rows -= rows.end - rows.first
         self._waiting_bytes -= _early_bytes(rows)
@@ -170,7 +173,7 @@ class LateScan:
             batch = yield from _batch_with(run, rows.span, rows.row_at(done))
             until = rows.num_before(batch.row_start + batch.num_rows)
             part = rows.slice(done, until)
-            arrays = picked(batch.arrays, part, batch.row_start, batch.num_rows)
+            arrays = kept_rows(batch.arrays, part, batch.row_start, batch.num_rows)
             columns = {**dict(zip(self._plan.late, arrays, strict=True)), **part.columns}
             done = until
             yield from give(columns, part.counts)
@@ -179,7 +182,7 @@ class LateScan:
             yield from run.close()
 
     def end(self) -> Plan[None]:
-        """What follows is not read by the last scan any more."""
+        """End the last scan; later rows start another one."""
         run, self._run = self._run, None
         if run is not None and not run.num_waiting:
             yield from run.close()
@@ -191,7 +194,7 @@ def _next_of(items: Any) -> Plan[ScanBatch | None]:
 
 
 def _batch_with(run: _Run, span: int, row: int) -> Plan[ScanBatch]:
-    """The batch of a scan that holds a row, which is not before that of the call before."""
+    """The batch of a scan that holds a row; rows ascend from call to call."""
     while True:
         batch = run.batch
         if batch is not None and batch.span_index + run.first_span == span and row < batch.row_start + batch.num_rows:

@@ -1,4 +1,4 @@
-"""Filters that others compute: a scan asks for a mask of each batch, and reads other columns late, as for its own."""
+"""Filters computed outside of this package: a scan requests a mask for each batch, and reads other columns late."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MaskFilter:
-    """What a scan is given as its filter.
+    """A filter that another engine computes.
 
     names   top-level columns that it reads, whose values are stored as they are shown
     mask    true for the rows to keep, without nulls, given a batch of these columns; any thread may call it
-    within  a filter as users write it, which rows pass before; None for none
+    within  a user's filter that rows pass first; None for none
     """
 
     names: tuple[str, ...]
@@ -44,7 +44,7 @@ class MaskPredicate(Predicate):
         self.cannot_fail = False
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """See `Predicate`; what the inner filter drops is not looked at."""
+        """See `Predicate`; rows that the inner filter drops are skipped."""
         columns = batch.select(list(self._filter.names))
         if self._within is None:
             return self._filter.mask(columns)

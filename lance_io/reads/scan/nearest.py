@@ -1,12 +1,12 @@
-"""Vector search: the rows whose vectors are nearest to a query, found by looking at all of them.
+"""Vector search: the rows whose vectors are nearest to a query, found by comparing all of them.
 
-    plan_search  which rows are scanned: the vectors, and the filter's columns where it comes first
+    plan_search  rows to scan: the vectors, and the filter's columns if it comes first
     batches      -> `FlatSearch`, a few at once on the CPU pool; k rows and their distances are kept
-    take         the columns of the result, of the rows that were found, in one round
-    then         the filter where it comes after, order, limit
+    take         the output columns of the matches, in one round
+    then         the filter if it comes after, order, limit
 
-Indices of the table are not read: the answer is exact, with or without them. All that an index decides is the metric
-where none is asked for, and which fragments a `fast_search` looks at: those that it covers.
+The search does not read the table's indices, so the result is exact. An index only decides the default metric, and the
+fragments of a `fast_search`: those that it covers.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from lance_io.reads.scan.scan_plan import explain as explain_plan
 from lance_io.reads.scan.scan_plan import plan_scan
 from lance_io.reads.scan.search_columns import (
     SearchColumns,
-    found_arrays,
-    found_names,
-    found_schema,
     nearest_projection,
     query_of,
+    search_arrays,
+    search_column_names,
+    search_schema,
 )
 from lance_io.reads.scan.stream import ScanRun
 from lance_io.reads.scan.vector_query import K, vector_column
@@ -66,16 +66,16 @@ _DETAILS: Final = "VectorIndexDetails"
 _INDEX_METRICS: Final = (Metric.L2, Metric.COSINE, Metric.DOT, Metric.HAMMING)
 _VECTOR: Final = "vector"
 _NONE: Final = np.empty(0, np.int64)
-SCORED_BYTES: Final = 20  # of a row that is kept
+SCORED_BYTES: Final = 20  # of a kept row
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchPlan:
     """A search before its first row is read.
 
-    terms    what is looked for
+    terms    queries, metric, k and bounds
     options  of the scan that gives the vectors
-    scan     the scan; its columns are the vector, the address, and the row id where that is another number
+    scan     the scan; its columns are the vector, the address, and the row id if that is another number
     names    columns that the search adds
     """
 
@@ -86,8 +86,8 @@ class SearchPlan:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Found:
-    """Rows that were found, by query and then by distance.
+class _Matches:
+    """Matches, by query and then by distance.
 
     queries  i32[n]
     """
@@ -95,12 +95,12 @@ class _Found:
     queries: np.ndarray[Any, Any]
     rows: Scored
 
-    def __getitem__(self, chosen: Any) -> _Found:
-        return _Found(self.queries[chosen], self.rows[chosen])
+    def __getitem__(self, chosen: Any) -> _Matches:
+        return _Matches(self.queries[chosen], self.rows[chosen])
 
 
 def plan_search(state: DatasetState, options: ScanOptions) -> Plan[SearchPlan]:
-    """Everything that is decided before the first row is read. Raises `UsageError` for what no search can be asked."""
+    """Plan a search up to its first row. Raises `UsageError` for options that no search supports."""
     query = query_of(options)
     if options.include_deleted_rows:
         raise UsageError("Invalid user input: Cannot include deleted rows in a nearest neighbor search")
@@ -112,14 +112,18 @@ def plan_search(state: DatasetState, options: ScanOptions) -> Plan[SearchPlan]:
     terms = SearchTerms(column.metric(metric), column.queries(query), k, column.is_multi, query.lower, query.upper)
     scanned, projection = _scan_of(state, options, column)
     if options.hints.get("fast_search"):
-        chosen = [place for place in state.scanned_places(options.fragments) if state.fragment_ids[place] in covered]
+        chosen = [
+            fragment_index
+            for fragment_index in state.scanned_fragment_indexes(options.fragments)
+            if state.fragment_ids[fragment_index] in covered
+        ]
         scanned = replace(scanned, fragments=_named(state, chosen))
     plan = yield from plan_scan(state, scanned, projection)
-    return SearchPlan(terms, scanned, plan, found_names(query, column.is_multi))
+    return SearchPlan(terms, scanned, plan, search_column_names(query, column.is_multi))
 
 
-def _named(state: DatasetState, places: Sequence[int]) -> tuple[int | FragmentPlace, ...]:
-    return tuple(state.fragment_ids[place] for place in places)
+def _named(state: DatasetState, fragment_indexes: Sequence[int]) -> tuple[int | FragmentPlace, ...]:
+    return tuple(state.fragment_ids[fragment_index] for fragment_index in fragment_indexes)
 
 
 def _scan_of(state: DatasetState, options: ScanOptions, column: VectorColumn) -> tuple[ScanOptions, Projection]:
@@ -168,21 +172,21 @@ def _indexed(
 def search(
     state: DatasetState, options: ScanOptions, projection: Projection | None, watch: ScanWatch | None
 ) -> Plan[pa.Table]:
-    """What is found, as a table, filtered, ordered and cut as the options say.
+    """The matches as a table, filtered, ordered and cut as the options say.
 
-    projection  output columns, where they are not those of the options
+    projection  output columns, if they differ from those of the options
     """
     projection = projection or nearest_projection(state, options)
     ordering = Ordering(state, options, projection) if options.order_by else None
     if ordering is not None:
         projection = ordering.projection
-    found, predicate, names = yield from _search(state, options, watch)
+    matches, predicate, names = yield from _search(state, options, watch)
     is_cut = predicate is None and ordering is None
     if is_cut:
-        found = found[_window(options)]
-    if predicate is not None and state.schema.has_blobs:  # whose descriptions the result may not have
-        found, predicate = (yield from _filtered(state, predicate, names, found)), None
-    table = yield from _take(state, SearchColumns.of(state, projection, predicate, names), found)
+        matches = matches[_window(options)]
+    if predicate is not None and state.schema.has_blobs:  # the result may lack their descriptions
+        matches, predicate = (yield from _filtered(state, predicate, names, matches)), None
+    table = yield from _take(state, SearchColumns.of(state, projection, predicate, names), matches)
     if ordering is not None:
         return (yield from ordering.finish(table))
     if is_cut:
@@ -191,14 +195,14 @@ def search(
     return table.slice(chosen.start, None if chosen.stop is None else chosen.stop - chosen.start)
 
 
-def count_found(state: DatasetState, options: ScanOptions, watch: ScanWatch | None) -> Plan[int]:
-    """How many rows a search finds. Raises `UsageError` for one with a limit or an offset."""
+def count_matches(state: DatasetState, options: ScanOptions, watch: ScanWatch | None) -> Plan[int]:
+    """Number of matches. Raises `UsageError` for a search with a limit or an offset."""
     if options.limit is not None or options.offset is not None:
         raise UsageError("Cannot use limit/offset with aggregate. Apply limit to the result instead.")
-    found, predicate, names = yield from _search(state, options, watch)
+    matches, predicate, names = yield from _search(state, options, watch)
     if predicate is None:
-        return len(found.rows)
-    return len((yield from _filtered(state, predicate, names, found)).rows)
+        return len(matches.rows)
+    return len((yield from _filtered(state, predicate, names, matches)).rows)
 
 
 def _window(options: ScanOptions) -> slice:
@@ -208,38 +212,38 @@ def _window(options: ScanOptions) -> slice:
 
 def _search(
     state: DatasetState, options: ScanOptions, watch: ScanWatch | None
-) -> Plan[tuple[_Found, Predicate | None, tuple[str, ...]]]:
-    """The rows that are found, the filter that is still to be computed, and the columns that the search adds."""
+) -> Plan[tuple[_Matches, Predicate | None, tuple[str, ...]]]:
+    """The matches, the filter still to be applied, and the columns that the search adds."""
     nearest_projection(state, options)
     if options.filter is not None:
         yield Import(COMPILER)
-    names = found_names(query_of(options), vector_column(state.schema, query_of(options)).is_multi)
+    names = search_column_names(query_of(options), vector_column(state.schema, query_of(options)).is_multi)
     predicate = None
     if options.filter is not None and not options.hints.get("prefilter"):
         predicate = _bind(state, options.filter, names)
     plan = yield from plan_search(state, options)
     if watch is not None:
-        watch.planned(plan.scan)
-    found = yield from _run(state, plan, watch)
-    return found, predicate, names
+        watch.record_plan(plan.scan)
+    matches = yield from _run(state, plan, watch)
+    return matches, predicate, names
 
 
 def _bind(state: DatasetState, filter: Any, names: tuple[str, ...]) -> Predicate:
-    """A filter of what was found, which may name the distance."""
+    """A filter of the matches, which may name the distance."""
     from lance_io.filters import compile_filter  # loads the parser: only for filters
 
-    added = found_schema(state.schema, names).fields[len(state.schema.fields) :]
-    fields = [*state.stored_schema, *(pa.field(one.name, one.arrow_type, one.nullable) for one in added)]
+    added = search_schema(state.schema, names).fields[len(state.schema.fields) :]
+    fields = [*state.stored_schema, *(pa.field(field.name, field.arrow_type, field.nullable) for field in added)]
     return compile_filter(filter, pa.schema(fields))
 
 
-def _run(state: DatasetState, plan: SearchPlan, watch: ScanWatch | None) -> Plan[_Found]:
+def _run(state: DatasetState, plan: SearchPlan, watch: ScanWatch | None) -> Plan[_Matches]:
     searched = FlatSearch(plan.terms)
     under_way: deque[Any] = deque()
     run = ScanRun(state, plan.scan, plan.options, None, watch)
 
     def look(item: tuple[int, pa.RecordBatch]) -> Plan[None]:
-        """Search a batch beside the reading of the next; no more than there are processors at once."""
+        """Search a batch while the next one is read; at most one batch for each processor at once."""
         _, batch = item
         if len(under_way) >= cpu_count():
             yield Result(under_way.popleft())
@@ -254,10 +258,10 @@ def _run(state: DatasetState, plan: SearchPlan, watch: ScanWatch | None) -> Plan
         for job in under_way:
             job.cancel()
     parts: list[Scored] = yield Result(
-        (yield Begin(searched.found, plan.terms.k * plan.terms.num_results * SCORED_BYTES))
+        (yield Begin(searched.results, plan.terms.k * plan.terms.num_results * SCORED_BYTES))
     )
     queries = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts])
-    return _Found(queries, Scored.joined(parts))
+    return _Matches(queries, Scored.joined(parts))
 
 
 def _look(searched: FlatSearch, batch: pa.RecordBatch) -> None:
@@ -266,12 +270,12 @@ def _look(searched: FlatSearch, batch: pa.RecordBatch) -> None:
     searched.add(batch.column(0), ids, addresses)
 
 
-def _filtered(state: DatasetState, predicate: Predicate, names: tuple[str, ...], found: _Found) -> Plan[_Found]:
-    """The rows that pass a filter, of whose columns only these are read."""
+def _filtered(state: DatasetState, predicate: Predicate, names: tuple[str, ...], matches: _Matches) -> Plan[_Matches]:
+    """The matches that pass a filter; reads only the filter's columns."""
     columns = SearchColumns.of(state, Projection((), None), predicate, names)
-    masks = [columns.mask(part, arrays) for part, arrays in (yield from _parts(state, columns.taken, found))]
+    masks = [columns.mask(part, arrays) for part, arrays in (yield from _parts(state, columns.taken, matches))]
     kept = np.concatenate([np.asarray(true_positions(mask)) + start for start, mask in _placed(masks)] or [_NONE])
-    return found[kept]
+    return matches[kept]
 
 
 def _placed(masks: Sequence[pa.BooleanArray]) -> Iterator[tuple[int, pa.BooleanArray]]:
@@ -282,22 +286,22 @@ def _placed(masks: Sequence[pa.BooleanArray]) -> Iterator[tuple[int, pa.BooleanA
         before += len(mask)
 
 
-def _take(state: DatasetState, columns: SearchColumns, found: _Found) -> Plan[pa.Table]:
-    """The result: the rows that were found with all of their columns, without those that the filter drops."""
-    parts = yield from _parts(state, columns.taken, found)
+def _take(state: DatasetState, columns: SearchColumns, matches: _Matches) -> Plan[pa.Table]:
+    """The matches with all of their columns, without those that the filter drops."""
+    parts = yield from _parts(state, columns.taken, matches)
     batches = [columns.batch(part, arrays) for part, arrays in parts]
     return pa.Table.from_batches(batches, schema=columns.projection.arrow_schema)
 
 
 def _parts(
-    state: DatasetState, taken: Projection, found: _Found
+    state: DatasetState, taken: Projection, matches: _Matches
 ) -> Plan[list[tuple[pa.RecordBatch, dict[str, pa.Array]]]]:
-    """Columns of the rows that were found, in batches, each with what the search adds."""
-    addresses = found.rows.addresses
+    """Columns of the matches, in batches, each with the columns that the search adds."""
+    addresses = matches.rows.addresses
     if not len(addresses):
         return []
     if taken.outputs:
-        grouped = group_rows(state.places_of(addresses >> OFFSET_BITS), addresses & OFFSET_MASK)
+        grouped = group_rows(state.find_fragment_indexes(addresses >> OFFSET_BITS), addresses & OFFSET_MASK)
         parts = (yield from take_grouped(state, grouped, prepare(state, taken))).to_batches()
     else:
         parts = [empty_columns(len(addresses), pa.schema([]))]
@@ -305,7 +309,7 @@ def _parts(
     for part in parts:
         chosen = slice(start, start + part.num_rows)
         start += part.num_rows
-        pairs.append((part, found_arrays(found.queries[chosen], found.rows.distances[chosen])))
+        pairs.append((part, search_arrays(matches.queries[chosen], matches.rows.distances[chosen])))
     return pairs
 
 
@@ -317,7 +321,9 @@ def explain(state: DatasetState, options: ScanOptions) -> Plan[str]:
     plan = yield from plan_search(state, options)
     lines = []
     if options.order_by:
-        keys = ", ".join(f"{one.column_name} {'asc' if one.ascending else 'desc'}" for one in options.order_by)
+        keys = ", ".join(
+            f"{ordering.column_name} {'asc' if ordering.ascending else 'desc'}" for ordering in options.order_by
+        )
         lines.append(f"Sort: [{keys}]")
     if options.limit is not None or options.offset:
         lines.append(f"Limit: skip={options.offset or 0}, fetch={options.limit}")

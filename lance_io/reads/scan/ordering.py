@@ -1,6 +1,6 @@
-"""`order_by`: a scan that is collected, sorted and cut. Nothing streams here, sorting needs all rows.
+"""`order_by`: a scan that is collected, sorted and cut. Sorting needs all rows, so nothing streams.
 
-With a limit, only the ordering columns are read for all rows; the output columns follow for the rows that are left.
+With a limit, only the ordering columns are read for all rows; the output columns follow for the remaining rows.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _ADDRESS: Final = "address"
 
 
 class Ordering:
-    """One ordered scan: run `options` with `projection`, then give the table to `finish`.
+    """One ordered scan: run `options` with `projection`, then pass the table to `finish`.
 
-    output  what the rows are shown as, where they are few and come with all of it
+    output  output columns, if the rows are few and come with all of them
     """
 
     def __init__(self, state: DatasetState, options: ScanOptions, output: Projection | None = None) -> None:
         assert options.order_by is not None
         self._state = state
-        self._asked = options
+        self._requested = options
         self._output = output or scan_projection(state, options)
         self._late = output is None and options.limit is not None and not options.include_deleted_rows
-        keys = [self._key(number, one.column_name) for number, one in enumerate(options.order_by)]
+        keys = [self._key(number, ordering.column_name) for number, ordering in enumerate(options.order_by)]
         if self._late:
             address = OutputColumn(_ADDRESS, (ROW_ADDRESS,), system_field(_ADDRESS))
             self.projection = Projection((*keys, address), None)
@@ -55,55 +55,57 @@ class Ordering:
 
     def _key(self, number: int, name: str) -> OutputColumn:
         try:
-            (column,) = self._state.shown(project(self._state.schema, [name]), self._asked.blob_handling).outputs
+            (column,) = self._state.shown(project(self._state.schema, [name]), self._requested.blob_handling).outputs
         except BindError as error:
             raise BindError(f"Column {name} not found: {error.message}") from error
         dtype = column.field.type
-        if holds_json(dtype):  # sorted as it is stored, not by its text
+        if holds_json(dtype):  # sorted by its stored form, not its text
             dtype = self._stored_type(column)
         return replace(column, name=_key_name(number), field=pa.field(_key_name(number), dtype))
 
     def _stored_type(self, column: OutputColumn) -> pa.DataType:
         field = self._state.field_at(column.path)
-        shown = with_binaries(field) if self._asked.blob_handling == "all_binary" else field.describe_blobs()
+        shown = with_binaries(field) if self._requested.blob_handling == "all_binary" else field.describe_blobs()
         return shown.arrow_type
 
     def finish(self, table: pa.Table) -> Plan[pa.Table]:
         """Sort, cut and complete the rows of the scan."""
         order = self._sort(table)
-        if not self._late:  # the keys go last: a table without columns would forget how many rows were taken
+        if not self._late:  # drops the keys last, because a table without columns loses its number of rows
             return rows_in_order(table, order).select(range(len(self._output.outputs)))
         addresses = table.column(_ADDRESS).take(order).to_numpy().astype(np.int64)
-        places, offsets = yield from locate_addresses(self._state, addresses)
+        fragment_indexes, offsets = yield from locate_addresses(self._state, addresses)
         prepared = prepare(self._state, self._output)
-        return (yield from take_grouped(self._state, group_rows(places, offsets), prepared))
+        return (yield from take_grouped(self._state, group_rows(fragment_indexes, offsets), prepared))
 
     def _sort(self, table: pa.Table) -> pa.Array:
-        assert self._asked.order_by is not None
+        assert self._requested.order_by is not None
         from lance_io.filters.value_order import sortable
 
         first_key = 0 if self._late else len(self._output.outputs)
-        keys, ways = {}, []
-        for number, one in enumerate(self._asked.order_by):
+        keys, sort_keys = {}, []
+        for number, ordering in enumerate(self._requested.order_by):
             name = _key_name(number)
-            keys[name] = sortable(table.column(first_key + number), nulls_below=one.nulls_first is one.ascending)
-            direction = "ascending" if one.ascending else "descending"
-            ways.append((name, direction, "at_start" if one.nulls_first else "at_end"))
-        order = pc.sort_indices(pa.table(keys), sort_keys=ways)
-        first = min(self._asked.offset or 0, len(order))
-        return order.slice(first, self._asked.limit)
+            keys[name] = sortable(
+                table.column(first_key + number), nulls_below=ordering.nulls_first is ordering.ascending
+            )
+            direction = "ascending" if ordering.ascending else "descending"
+            sort_keys.append((name, direction, "at_start" if ordering.nulls_first else "at_end"))
+        order = pc.sort_indices(pa.table(keys), sort_keys=sort_keys)
+        first = min(self._requested.offset or 0, len(order))
+        return order.slice(first, self._requested.limit)
 
 
 def _key_name(number: int) -> str:
-    return f"key {number}"  # a blank cannot clash: outputs are selected by position
+    return f"key {number}"  # a name with a blank cannot clash: outputs are selected by position
 
 
 def rows_in_order(table: pa.Table, order: pa.Array) -> pa.Table:
-    """The rows at some places; several chunks of a dictionary column where one would have too many values."""
+    """Rows in another order; several chunks of a dictionary column if one would have too many values."""
     columns = []
     for column in table.columns:
         chunks = [compact(chunk) for chunk in column.chunks]
-        if len(chunks) > 1 and holds_dictionary(column.type):  # pyarrow joins dictionaries whole, and misreads halves
+        if len(chunks) > 1 and holds_dictionary(column.type):  # pyarrow joins whole dictionaries, and misreads halves
             starts = np.cumsum([0, *map(len, chunks)])
             taken = pa.chunked_array(_chunk_rows(chunks, starts, order.to_numpy().astype(np.int64)), column.type)
         else:
@@ -113,13 +115,13 @@ def rows_in_order(table: pa.Table, order: pa.Array) -> pa.Table:
 
 
 def _chunk_rows(chunks: list[pa.Array], starts: IntArray, rows: IntArray) -> list[pa.Array]:
-    """Rows of all chunks, which begin at `starts`, as few arrays as indices of their dictionaries allow."""
+    """Rows of all chunks, which begin at `starts`, in as few arrays as indices of their dictionaries allow."""
     numbers_of_chunks = np.searchsorted(starts, rows, side="right") - 1
     order = np.argsort(numbers_of_chunks, kind="stable")
-    found, firsts = np.unique(numbers_of_chunks[order], return_index=True)
+    chunk_numbers, firsts = np.unique(numbers_of_chunks[order], return_index=True)
     parts = [
-        chunks[number].take(numbers(rows[places] - starts[number]))
-        for number, places in zip(found.tolist(), np.split(order, firsts[1:]), strict=True)
+        chunks[number].take(numbers(rows[picks] - starts[number]))
+        for number, picks in zip(chunk_numbers.tolist(), np.split(order, firsts[1:]), strict=True)
     ]
     if not parts:
         return []

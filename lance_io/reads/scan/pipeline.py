@@ -2,10 +2,10 @@
 
     batch of a fragment -> deleted rows dropped -> filter -> limit -> remaining columns -> output columns
 
-Batches of small fragments stay together where they were decoded together, and are filtered together in any case:
-computing a filter costs the same for ten rows and for a thousand.
-Columns that a selective filter makes superfluous are read late, for the rows that are left: the pipeline collects
-such rows and asks for the rest of their columns in one take (`Late`). The drivers are in `stream`.
+Batches of small fragments stay together where they were decoded together, and are always filtered together: computing a
+filter costs the same for ten rows and for a thousand. Columns that a selective filter makes superfluous are read late:
+the pipeline collects the rows that pass and requests the rest of their columns in one take (`LateColumns`). The drivers
+are in `stream`.
 """
 
 from __future__ import annotations
@@ -49,37 +49,37 @@ if TYPE_CHECKING:
     Batch = ScanBatch | JoinedBatch
     Cut = Callable[[list[tuple[int, pa.RecordBatch]]], Iterable[Any]]
 
-RUN_ROWS_MIN = 1024  # fewer rows between two deleted ones on average: copying them together beats slicing
+RUN_ROWS_MIN = 1024  # average rows between two deleted ones below which copying beats slicing
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
     """A physical row range of one fragment.
 
-    place       the fragment's place in the table
-    start, end  offsets
+    fragment_index  index of the fragment in the manifest
+    start, end      offsets
     """
 
-    place: int
+    fragment_index: int
     start: int
     end: int
 
 
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
-    """What a scan reads and makes of it.
+    """The reads and outputs of a scan.
 
     spans          row ranges, in the order of the result
-    live           which rows are left, by place, for every fragment of `spans`
-    row_columns    makes the system columns that the scan needs
+    live           live rows, by fragment index, for every fragment of `spans`
+    row_columns    builds the system columns that the scan needs
     projection     output columns
     early, late    top-level columns read for all rows, and for the rows that pass the filter; names in schema order
-    early_read, late_read  what is read of them, None where there are none
+    early_read, late_read  their stored columns, None where there are none
     predicate      the filter, or None
-    skip, limit    rows to leave out of what passes the filter, and how many to give after that (None: all)
+    skip, limit    rows to leave out of those that pass the filter, and how many to return after that (None: all)
     keep_deleted   deleted rows are part of the result, with a null row id
     late_costs     by which the scan decides how late columns are read; None where each row is taken
-    num_batches, num_batches_skipped  batches of files of version 0.1 whose statistics were looked at, and those of them
+    num_batches, num_batches_skipped  batches of files of version 0.1 whose statistics were checked, and those of them
                    that are not read
     """
 
@@ -109,10 +109,10 @@ class Pipeline:
     """The state of one scan. Feed it batches by `prepare` and `push`, then call `finish`; stop when `done`.
 
     late_reader  reads `plan.late` for chosen rows; None when there are none
-    binaries     reads the bytes of blob columns that are wanted as binary; None when there are none
-    late_rows    how many rows are collected for one late read
+    binaries     reads the bytes of blob columns in binary form; None when there are none
+    late_rows    rows collected for one late read
     late_scan    reads late columns of runs of rows; None where each row is taken
-    apart        whether rows of several spans, all of them, are given out span by span
+    apart        whether unfiltered rows of several spans are delivered span by span
     """
 
     def __init__(
@@ -134,19 +134,19 @@ class Pipeline:
         self._schema = plan.projection.arrow_schema
         self._retype = plan.projection.is_retyped
         wanted = set(plan.projection.system_names)
-        self._shown = plan.projection.source_names  # the rest is for the filter only
+        self._shown = plan.projection.source_names  # other columns are for the filter only
         paths = () if plan.predicate is None else plan.predicate.paths
         self._filter_names = list(dict.fromkeys(path[0] for path in paths))
         self._filter_system = {name for name in self._filter_names if name in SYSTEM_COLUMNS}
         self._output_system = wanted - self._filter_system
 
     def done(self) -> bool:
-        """True when the limit is reached: nothing that follows can show."""
+        """True when the limit is reached."""
         return self._left == 0
 
     @property
     def is_filtered(self) -> bool:
-        """Whether `prepare` has a filter to compute."""
+        """Whether `prepare` computes a filter."""
         return self._plan.predicate is not None
 
     @property
@@ -158,8 +158,8 @@ class Pipeline:
     def joins(self) -> bool:
         """Whether several batches may be prepared together.
 
-        All rows have to be looked at, and none may have a dictionary: fragments have dictionaries of their own, and
-        the indices of a column may not reach for the values of several.
+        This needs a scan of all rows without dictionaries: fragments have dictionaries of their own, and the indices of
+        a column may not reach the values of several.
         """
         if not self.is_filtered or self.is_limited or self._plan.skip:
             return False
@@ -167,10 +167,10 @@ class Pipeline:
         return read is None or not any([holds_dictionary(field.arrow_type) for field in read.fields])
 
     def prepare(self, batches: list[Batch]) -> Sequence[Rows | Spans | Joined]:
-        """What passes the filter of batches with the columns of `plan.early`. Runs in any thread.
+        """The rows of batches, with the columns of `plan.early`, that pass the filter. Runs in any thread.
 
         batches  one, or several where `joins`
-        Gives what `push` takes.
+        Returns the input of `push`.
         """
         first = batches[0]
         if len(batches) == 1 and isinstance(first, ScanBatch):
@@ -179,7 +179,7 @@ class Pipeline:
             assert isinstance(first, JoinedBatch), "others come one by one"
             if not self._has_deleted(first):
                 return [self._spans_of(first)]
-            return [rows for one in first.split() for rows, _ in self._passing(self._rows(one))]
+            return [rows for part in first.split() for rows, _ in self._passing(self._rows(part))]
         sources = self._left_of(batches)
         if not sources:
             return []
@@ -187,11 +187,11 @@ class Pipeline:
         return [Joined.of(sources, mask, [name for name in sources[0].columns if name in self._shown])]
 
     def push(self, prepared: Sequence[Rows | Spans | Joined], cut: Cut) -> Stream:
-        """Take the next rows, as `prepare` has given them, and give the batches that are ready, each when it is.
+        """Take the next prepared rows and deliver the batches that are ready.
 
-        cut  what is given of `[(span, record batch)]`
+        cut  turns `[(span, record batch)]` into the delivered items
 
-        Of rows of several spans that are not given out apart the batch has the number of the first.
+        A batch with rows of several spans has the number of the first.
         """
         for rows in prepared:
             kept = rows if isinstance(rows, Spans) else self._limit(rows)
@@ -207,12 +207,12 @@ class Pipeline:
             yield from self._late.add(kept, partial(self._give, cut=cut), is_last=self.done())
 
     def finish(self, cut: Cut) -> Stream:
-        """Give what is still to come when all batches are in; as `push`."""
+        """Deliver the rest when all batches are in; as `push`."""
         if self._late is not None:
             yield from self._late.finish(partial(self._give, cut=cut))
 
     def count(self, batches: list[Batch]) -> int:
-        """How many rows of batches pass the filter, whatever the limit; as `prepare`."""
+        """Number of rows of batches that pass the filter, ignoring the limit; as `prepare`."""
         first = batches[0]
         if len(batches) == 1 and isinstance(first, ScanBatch):
             passing = self._passing(self._rows(first))
@@ -229,25 +229,29 @@ class Pipeline:
         return Spans(batch.span_index, batch.row_counts, batch.num_rows, columns)
 
     def count_left(self, batch: Batch) -> int:
-        """How many rows of a batch are not deleted, or all where deleted rows are part of the result."""
+        """Live rows of a batch, or all if deleted rows are part of the result."""
         if self._plan.keep_deleted:
             return batch.num_rows
         live, spans = self._plan.live, self._plan.spans
         if not isinstance(batch, JoinedBatch):
-            first, place = batch.row_start, spans[batch.span_index].place
-            return batch.num_rows - len(live[place].deleted_between(first, first + batch.num_rows))
+            first, fragment_index = batch.row_start, spans[batch.span_index].fragment_index
+            return batch.num_rows - len(live[fragment_index].deleted_between(first, first + batch.num_rows))
         counts = enumerate(batch.row_counts, batch.span_index)
-        return batch.num_rows - sum(len(live[spans[span].place].deleted_between(0, count)) for span, count in counts)
+        return batch.num_rows - sum(
+            len(live[spans[span].fragment_index].deleted_between(0, count)) for span, count in counts
+        )
 
     def _has_deleted(self, batch: JoinedBatch) -> bool:
-        """Whether rows of it are deleted that are not part of the result."""
+        """Whether it has deleted rows that are not part of the result."""
         live, spans, first = self._plan.live, self._plan.spans, batch.span_index
         if self._plan.keep_deleted:
             return False
-        return any([live[span.place].deleted is not None for span in spans[first : first + len(batch.row_counts)]])
+        return any(
+            [live[span.fragment_index].deleted is not None for span in spans[first : first + len(batch.row_counts)]]
+        )
 
     def _passing(self, rows: Rows) -> Iterator[tuple[Rows, pa.BooleanArray | None]]:
-        """Rows that are left, in order, and which of them pass the filter (None: all)."""
+        """Live rows in order, and which of them pass the filter (None: all)."""
         predicate, dropped = self._plan.predicate, self._dropped(rows)
         if dropped is None:
             yield rows, None if predicate is None else self._mask(rows)
@@ -255,7 +259,7 @@ class Pipeline:
             yield from ((left, None) for left in _left(rows, dropped))
         elif predicate.cannot_fail:
             yield rows, pc.and_(self._mask(rows), _mask_without(rows.num_rows, dropped))
-        else:  # what was deleted must not fail the filter
+        else:  # deleted rows must not make the filter fail
             left = rows.keep(_mask_without(rows.num_rows, dropped))
             yield left, self._mask(left)
 
@@ -265,27 +269,27 @@ class Pipeline:
         return mask
 
     def _dropped(self, rows: Rows) -> IntArray | None:
-        """Where rows are deleted that are not part of the result, None where none are."""
-        live = self._plan.live[self._plan.spans[rows.span].place]
+        """Offsets of deleted rows that are not part of the result; None if there are none."""
+        live = self._plan.live[self._plan.spans[rows.span].fragment_index]
         if self._plan.keep_deleted or live.deleted is None:
             return None
         dropped = live.deleted_between(rows.first, rows.first + rows.num_rows)
         return dropped if len(dropped) else None
 
     def _left_of(self, batches: list[Batch]) -> list[Rows | Spans]:
-        """The rows of batches that are not deleted, where there are any."""
-        found: list[Rows | Spans] = []
+        """The live rows of batches, without empty parts."""
+        sources: list[Rows | Spans] = []
         for batch in batches:
             if isinstance(batch, JoinedBatch):
-                found += self._left_of([*batch.split()]) if self._has_deleted(batch) else [self._spans_of(batch)]
+                sources += self._left_of([*batch.split()]) if self._has_deleted(batch) else [self._spans_of(batch)]
                 continue
             rows = self._rows(batch)
             dropped = self._dropped(rows)
             if dropped is not None:
                 rows = rows.keep(_mask_without(rows.num_rows, dropped))
             if rows.num_rows:
-                found.append(rows)
-        return found
+                sources.append(rows)
+        return sources
 
     def _mask_of(self, sources: Sequence[Rows | Spans]) -> pa.BooleanArray:
         """Which of their rows, one after the other, pass the filter."""
@@ -315,16 +319,16 @@ class Pipeline:
         make, spans, with_deleted = self._plan.row_columns.make, self._plan.spans, self._plan.keep_deleted
         parts = rows.parts
         for name in names:
-            made = [make(name, spans[span].place, offsets, with_deleted) for span, offsets in parts]
-            rows.columns[name] = concat(made)
+            arrays = [make(name, spans[span].fragment_index, offsets, with_deleted) for span, offsets in parts]
+            rows.columns[name] = concat(arrays)
 
     def _give(
         self, columns: dict[str, pa.Array], counts: list[tuple[int, int]], cut: Cut, *, is_split: bool = False
     ) -> Stream:
-        """Give some rows as they are shown; in parts, where their blobs are many bytes. `columns` is emptied.
+        """Deliver rows as output columns, in parts if their blobs are many bytes. Empties `columns`.
 
-        counts    the spans, and how many rows each has
-        is_split  whether rows of each span are given by themselves
+        counts    the spans, and their number of rows
+        is_split  whether each span's rows are delivered separately
         """
         borders = None if self._binaries is None else (yield from self._binaries.cuts(columns, self._runs(counts)))
         if borders is None or len(borders) <= 2:
@@ -333,40 +337,40 @@ class Pipeline:
             yield Items(cut([*_apart(batch, counts)] if is_split else [(counts[0][0], batch)]))
             return
         for start, end in pairwise(borders):
-            part = {name: one.slice(start, end - start) for name, one in columns.items()}
+            part = {name: column.slice(start, end - start) for name, column in columns.items()}
             its_counts = _counts_between(counts, start, end)
             batch = yield from self._assemble(part, self._runs(its_counts))
             yield Items(cut([*_apart(batch, its_counts)] if is_split else [(its_counts[0][0], batch)]))
-            del part, batch  # while the next ones are read
+            del part, batch  # freed while the next ones are read
 
     def _runs(self, counts: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Places of spans in the table, and how many rows each has."""
-        return [(self._plan.spans[span].place, num_rows) for span, num_rows in counts]
+        """Fragment indexes of spans, and their number of rows."""
+        return [(self._plan.spans[span].fragment_index, num_rows) for span, num_rows in counts]
 
     def _assemble(self, columns: dict[str, pa.Array], runs: list[tuple[int, int]]) -> Plan[pa.RecordBatch]:
-        """The output columns; `runs` are the places of the rows and how many of them lie there, in order."""
+        """The output columns; `runs` are `(fragment index, number of rows)`, in order."""
         num_rows = sum(num_rows for _, num_rows in runs)
         if not self._plan.projection.outputs:
             return empty_columns(num_rows, self._schema)
         if self._binaries is not None:
             yield from self._binaries.replace(columns, runs)
-        arrays = [one.values(columns, num_rows) for one in self._plan.projection.outputs]
+        arrays = [output.values(columns, num_rows) for output in self._plan.projection.outputs]
         return batch_as(arrays, self._schema, retype=self._retype)
 
 
 def _counts_between(counts: list[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
     """The spans of rows `start` to `end`, and how many of them each has."""
-    found, before = [], 0
+    parts, before = [], 0
     for span, num_rows in counts:
         kept = min(end, before + num_rows) - max(start, before)
         before += num_rows
         if kept > 0:
-            found.append((span, kept))
-    return found
+            parts.append((span, kept))
+    return parts
 
 
 def _apart(batch: pa.RecordBatch, counts: list[tuple[int, int]]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each span by themselves."""
+    """The rows of each span separately."""
     before = 0
     for span, num_rows in counts:
         yield span, batch.slice(before, num_rows)
@@ -374,7 +378,7 @@ def _apart(batch: pa.RecordBatch, counts: list[tuple[int, int]]) -> Iterator[tup
 
 
 def _left(rows: Rows, dropped: IntArray) -> Iterator[Rows]:
-    """The rows without those at `dropped` (relative to the first): slices, or a copy when these would be short."""
+    """The rows without those at `dropped` (relative to the first): slices, or a copy if slices would be short."""
     starts, ends = kept_runs(rows.num_rows, dropped)
     if len(starts) <= 1 or len(starts) * RUN_ROWS_MIN <= rows.num_rows:
         yield from map(rows.slice, starts.tolist(), ends.tolist())

@@ -1,4 +1,4 @@
-"""Spans of rows for a scan: decoded page by page, or taken where they are few."""
+"""Spans of rows for a scan: decoded page by page, or taken if they are few."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import numpy as np
 
 from lance_io.file.scan.batches import ScanBatch
 from lance_io.file.table_reader import TableReader
+from lance_io.gil import MANY, yielding
 from lance_io.levels.arrays import memory_bytes
 from lance_io.levels.join import holds_dictionary
 from lance_io.plans.plan import drive_async, drive_sync
-from lance_io.turns import MANY, in_turns
 
-ROWS_WITHOUT_COLUMNS_MAX: Final = 1 << 20  # row ids are made batch by batch: a fragment may claim any number of rows
-ROWS_BY_TAKE_MAX: Final = 1024  # so few rows are cheaper to take than to decode pages for
-PAGES_BY_TAKE_MAX: Final = 512  # but of more pages, looking for the chunks of each takes longer
+# row ids are built batch by batch, because a fragment may claim any number of rows
+ROWS_WITHOUT_COLUMNS_MAX: Final = 1 << 20
+ROWS_BY_TAKE_MAX: Final = 1024  # for so few rows, a take is cheaper than decoding pages
+PAGES_BY_TAKE_MAX: Final = 512  # with more pages, looking up the chunks of each takes longer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
 
 
 def is_taken(state: DatasetState, plan: ScanPlan) -> bool:
-    """Whether a scan takes its rows, as they are so few: only the chunks that hold them are read.
+    """Whether a scan takes its rows because they are few, reading only the chunks that hold them.
 
-    Whole fragments are taken only from stores that answer at once: finding their chunks first is a round more. What is
-    taken becomes one array over one dictionary; a scan gives each fragment its own.
+    Whole fragments are taken only from stores that answer at once, because finding their chunks costs a round. Taken
+    rows form one array over one dictionary, while a scan keeps each fragment's dictionary.
     """
     if not 0 < plan.num_rows <= ROWS_BY_TAKE_MAX:
         return False
@@ -50,31 +51,31 @@ def is_taken(state: DatasetState, plan: ScanPlan) -> bool:
         and any([holds_dictionary(field.arrow_type) for field in plan.early_read.fields])
     ):
         return False
-    return state.is_local or plan.num_rows < sum(state.sources[span.place].num_rows for span in plan.spans)
+    return state.is_local or plan.num_rows < sum(state.sources[span.fragment_index].num_rows for span in plan.spans)
 
 
 class SpanReader:
     """Reads the early columns of a scan, span by span.
 
-    batch_rows  rows per batch at most, None for batches as large as they are decoded
+    batch_rows  maximum rows per batch; None for batches as they are decoded
 
-    A scan of very few rows takes them instead (`is_taken`). Where order does not matter, spans of stores that are
-    waited for come as they are ready; stores that answer at once keep nobody waiting.
+    A scan of very few rows takes them instead (`is_taken`). If order does not matter, spans of remote stores are
+    delivered as they arrive.
     """
 
     def __init__(self, state: DatasetState, plan: ScanPlan, options: ScanOptions, batch_rows: int | None) -> None:
         self._plan = plan
         self._batch_rows = batch_rows
         self._in_order = options.scan_in_order is not False or plan.late_costs is not None
-        self._how: dict[str, Any] = {
+        self._read_options: dict[str, Any] = {
             "pieces_ahead": options.batch_readahead,
             "spans_ahead": options.fragment_readahead,
             "first_rows": _first_rows(plan, options) if options.starts_small else None,
         }
         context = state.scan_context(options.io_buffer_size)
         self._reader = None if plan.early_read is None else TableReader(context, plan.early_read)
-        spans = plan.spans if len(plan.spans) < MANY else in_turns(plan.spans)
-        self._spans = [(state.sources[span.place], span.start, span.end) for span in spans]
+        spans = plan.spans if len(plan.spans) < MANY else yielding(plan.spans)
+        self._spans = [(state.sources[span.fragment_index], span.start, span.end) for span in spans]
 
         self._by_rows = is_taken(state, plan)
 
@@ -84,7 +85,7 @@ class SpanReader:
             return self._without_columns()
         if self._by_rows:
             return self._taken_sync()
-        return self._cut_sync(self._reader.scan_joined(self._spans, None, **self._how))
+        return self._cut_sync(self._reader.scan_joined(self._spans, None, **self._read_options))
 
     async def read(self) -> AsyncGenerator[ScanBatch, None]:
         """The batches, read on the running loop."""
@@ -98,8 +99,9 @@ class SpanReader:
                     for batch in taken.batches(*(await drive_async(wanted))):
                         yield batch
             return
-        merge: Merge = "scan" if self._plan.late_read is None else "take"  # the bytes between may not be wanted
-        batches = self._reader.scan(self._spans, None, in_order=self._in_order, merge=merge, **self._how)
+        # the bytes between late rows may not be needed
+        merge: Merge = "scan" if self._plan.late_read is None else "take"
+        batches = self._reader.scan(self._spans, None, in_order=self._in_order, merge=merge, **self._read_options)
         try:
             async for batch in batches:
                 for part in self._parts(batch):
@@ -125,7 +127,7 @@ class SpanReader:
                     yield batch
 
     def _parts(self, batch: ScanBatch) -> Iterator[ScanBatch]:
-        """Slices of a batch, of no more rows than wanted."""
+        """Slices of a batch with the requested number of rows at most."""
         step, count = self._batch_rows or max(1, batch.num_rows), batch.num_rows
         if count <= step:
             yield batch
@@ -142,7 +144,7 @@ class SpanReader:
                 yield from taken.batches(*drive_sync(wanted))
 
     def _without_columns(self) -> Generator[ScanBatch, None, None]:
-        """Rows of which no stored column is wanted: nothing to read."""
+        """Rows without stored columns: nothing to read."""
         for index, span in enumerate(self._plan.spans):
             step = self._batch_rows or ROWS_WITHOUT_COLUMNS_MAX
             for start in range(span.start, span.end, step):
@@ -150,12 +152,12 @@ class SpanReader:
 
 
 def _first_rows(plan: ScanPlan, options: ScanOptions) -> int | None:
-    """How many rows have to be read for the first batch; None where the caller says how far to read ahead."""
+    """Rows to read for the first batch; None if the caller sets the readahead."""
     if options.batch_readahead is not None or not plan.spans:
         return None
     span, num_rows = plan.spans[0], options.batch_rows
     if not plan.keep_deleted and plan.predicate is None:
-        live = plan.live[span.place]
+        live = plan.live[span.fragment_index]
         first = int(live.positions(np.array([span.start], dtype=np.int64))[0])
         start, end = live.span(first, min(first + num_rows, live.num_live))
         num_rows = max(num_rows, end - start)
@@ -163,11 +165,10 @@ def _first_rows(plan: ScanPlan, options: ScanOptions) -> int | None:
 
 
 class _TakenSpans:
-    """The rows of spans that are taken, in pieces where they are many bytes.
+    """The taken rows of spans, in pieces if they are many bytes.
 
-    The pool counts the last two: rows of the one before wait for their batch.
-
-    Columns with dictionaries are one piece: each piece would have dictionaries of its own.
+    The pool counts the last two pieces, because rows of the previous one wait for their batch. Columns with
+    dictionaries are one piece, because each piece would have dictionaries of its own.
     """
 
     def __init__(self, reader: TableReader, spans: Sequence[RowSpan], sources: Sequence[Any]) -> None:
@@ -180,11 +181,11 @@ class _TakenSpans:
         self._last_bytes = self._held_bytes = 0
 
     def next(self) -> Plan[tuple[int, Taken]] | None:
-        """What is read next; None at the end."""
+        """The next read; None at the end."""
         return None if self._pieces.is_done else self._reader.take_piece(self._pieces)
 
     def batches(self, num_rows: int, arrays: list[pa.Array]) -> Iterator[ScanBatch]:
-        """What was read, span by span."""
+        """The rows of a read, span by span."""
         before, self._last_bytes = self._last_bytes, sum(map(memory_bytes, arrays))
         self._hold(before + self._last_bytes)
         position = 0
@@ -193,15 +194,15 @@ class _TakenSpans:
             until = min(end, start + num_rows - position)
             if until < end:
                 self._left.appendleft((index, until, end))
-            part = ScanBatch(index, start, until - start, [one.slice(position, until - start) for one in arrays])
+            part = ScanBatch(index, start, until - start, [array.slice(position, until - start) for array in arrays])
             position += until - start
             if position == num_rows:
-                arrays = []  # not held here while the last part is used
+                arrays = []  # not held here while the consumer uses the last part
             yield part
             del part
 
     def close(self) -> None:
-        """No more rows are wanted."""
+        """Release the memory."""
         self._hold(0)
 
     def _hold(self, num_bytes: int) -> None:

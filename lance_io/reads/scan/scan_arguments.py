@@ -1,4 +1,4 @@
-"""The arguments of a scan: its keywords for type checkers, and their order. `LanceDataset.scanner` documents them."""
+"""Arguments of a scan: its keywords for type checkers, and their order. `LanceDataset.scanner` documents them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ScanKeywords(TypedDict, total=False):
-    """Everything a scan takes besides `columns`, `filter`, `limit` and `offset`."""
+    """All keywords of a scan except `columns`, `filter`, `limit` and `offset`."""
 
     nearest: Any
     batch_size: int | None
@@ -77,7 +77,7 @@ POSITIONAL: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def named(method: str, more: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords of a method, with those that were given by position. Raises `TypeError` as Python does."""
+    """Keywords of a method, merged with arguments by position. Raises `TypeError` as Python does."""
     names = POSITIONAL[method]
     shown = method.rpartition(".")[2]
     if len(more) > len(names):

@@ -1,6 +1,6 @@
-"""What a scan was asked to do: the keyword arguments of `scanner()` as one checked, immutable value.
+"""The keyword arguments of `scanner()` as one checked, immutable value.
 
-None means "not given" everywhere, so that a dataset's `default_scan_options` fill in what a scan of it leaves open.
+None means "not given" everywhere, so that a dataset's `default_scan_options` can fill in.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 BlobHandling: TypeAlias = Literal["all_binary", "blobs_descriptions", "all_descriptions"]
 BLOB_HANDLINGS: Final = ("all_binary", "all_descriptions", "blobs_descriptions")
 BATCH_ROWS_MAX: Final = (1 << 32) - 1
-LIMIT_END: Final = 1 << 63  # of a limit or an offset
+LIMIT_END: Final = 1 << 63  # for a limit or an offset
 
-# what belongs to indices, which this release does not read: refused when given, because leaving it out changes rows
+# Keywords for indices, which this release does not read. They are refused, because ignoring them would change rows.
 _LATER: Final = {
     "full_text_query": "full text search",
     "index_segments": "index segments",
     "row_addr_allowlist": "row address filters",
     "row_addr_blocklist": "row address filters",
 }
-# hints about indices and statistics, which do not change the rows of a scan, and what is for searches only
+# Hints about indices and statistics, which do not change the rows of a scan, and keywords for searches only.
 _HINTS: Final = ("prefilter", "use_stats", "fast_search", "use_scalar_index", "disable_scoring_autoprojection")
 _FLAGS: Final = (
     *_HINTS,
@@ -45,7 +45,7 @@ _FLAGS: Final = (
     "strict_batch_size",
 )
 
-# counts, of rows, bytes or batches
+# Counts of rows, bytes or batches.
 _COUNTS: Final = (
     "limit",
     "offset",
@@ -55,7 +55,7 @@ _COUNTS: Final = (
     "fragment_readahead",
     "io_buffer_size",
 )
-# what the environment may set for every scan, with the least value
+# Defaults that the environment may set for every scan, with the minimum value.
 _VARIABLES: Final = {
     "LANCE_DEFAULT_BATCH_SIZE": ("batch_size", 1),
     "LANCE_DEFAULT_FRAGMENT_READAHEAD": ("fragment_readahead", 1),
@@ -64,16 +64,17 @@ _VARIABLES: Final = {
 
 
 class UnknownOption(UsageError, TypeError):
-    """A keyword that scans do not have: to Python a wrong call, to pylance a wrong entry of `default_scan_options`."""
+    """An unknown scan keyword: to Python a wrong call, to pylance a wrong entry of `default_scan_options`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnOrdering:
     """One key of `order_by`.
 
-    column_name  name or dotted path
-    ascending    smallest first
-    nulls_first  where rows without a value go
+    Attributes:
+        column_name: Name or dotted path.
+        ascending: True sorts the smallest value first.
+        nulls_first: True sorts nulls before all values.
     """
 
     column_name: str
@@ -85,7 +86,7 @@ class ColumnOrdering:
 class ScanOptions:
     """The keywords of `scanner()`; see there.
 
-    starts_small  no keyword: its consumer may want no more than the first batch, as engines do that take a stream
+    starts_small  internal: the consumer may want only the first batch, as engines do that take a stream
     """
 
     columns: Any = None
@@ -114,40 +115,42 @@ class ScanOptions:
 
     @property
     def batch_rows(self) -> int:
-        """Rows that a batch has at most."""
+        """Maximum rows of a batch."""
         return BATCH_ROWS if self.batch_size is None else self.batch_size
 
     @property
     def cut_bytes(self) -> int | None:
-        """Bytes of values that a batch of several rows has at most; None where it was the rows that were asked for."""
+        """Maximum bytes of values of a batch of several rows; None if the caller requested a number of rows."""
         if self.batch_size_bytes is not None:
             return self.batch_size_bytes
         return None if self.batch_size is not None or self.strict_batch_size else BATCH_BYTES
 
     def with_defaults(self, defaults: Mapping[str, Any] | None) -> ScanOptions:
-        """These options, with what they leave open taken from `default_scan_options`, and then the environment.
+        """These options, filled in from `default_scan_options` and then from the environment.
 
-        defaults  None for scans that a dataset's defaults are not for: those of one fragment, and counts
+        defaults  None for scans without the dataset's defaults: those of one fragment, and counts
         """
-        told = {name: from_environment(key, None, least=least) for key, (name, least) in _VARIABLES.items()}
-        defaults = {**{name: value for name, value in told.items() if value is not None}, **(defaults or {})}
+        from_variables = {name: from_environment(key, None, least=least) for key, (name, least) in _VARIABLES.items()}
+        defaults = {**{name: value for name, value in from_variables.items() if value is not None}, **(defaults or {})}
         if not defaults:
             return self
-        given = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) is not None}
-        found = scan_options(**defaults)
-        given["hints"] = {**found.hints, **{name: hint for name, hint in self.hints.items() if hint is not None}}
-        return replace(found, **given)
+        given = {
+            option.name: getattr(self, option.name) for option in fields(self) if getattr(self, option.name) is not None
+        }
+        filled = scan_options(**defaults)
+        given["hints"] = {**filled.hints, **{name: hint for name, hint in self.hints.items() if hint is not None}}
+        return replace(filled, **given)
 
 
-_NAMES: Final = frozenset(one.name for one in fields(ScanOptions)) - {"hints", "starts_small"}
+_NAMES: Final = frozenset(option.name for option in fields(ScanOptions)) - {"hints", "starts_small"}
 
 
 def scan_options(**given: Any) -> ScanOptions:
     """Check the keywords of a scan.
 
-    Raises `UnsupportedError` for what needs an index, `UnknownOption` for an unknown name, `ValueError` for a value
-    out of range, `OverflowError` for a negative batch size and `TypeError` for a value of the wrong type, as pylance
-    does.
+    Raises `UnsupportedError` for a keyword that needs an index, `UnknownOption` for an unknown name, `ValueError` for a
+    value out of range, `OverflowError` for a negative batch size and `TypeError` for a value of the wrong type, as
+    pylance does.
     """
     known: dict[str, Any] = {}
     hints: dict[str, Any] = {}
@@ -178,14 +181,14 @@ def scan_options(**given: Any) -> ScanOptions:
 
 
 def _vector_query(given: Any) -> VectorQuery:
-    """`nearest` as it is checked, a mapping of the keywords of `ScannerBuilder.nearest`."""
+    """Check `nearest`, a mapping of the keywords of `ScannerBuilder.nearest`."""
     from lance_io.reads.scan.vector_query import VectorQuery, vector_query  # for searches only
 
     return given if isinstance(given, VectorQuery) else vector_query(**given)
 
 
 def _count(name: str, value: Any) -> int:
-    """A whole number; `TypeError` for anything else, `OverflowError` for one that is too large for pylance."""
+    """A whole number. Raises `TypeError` for other values, `OverflowError` for one that is too large for pylance."""
     if not hasattr(value, "__index__"):
         raise TypeError(f"{name}: {type(value).__name__!r} object cannot be interpreted as an integer, found {value!r}")
     number = operator.index(value)
@@ -198,7 +201,7 @@ def _count(name: str, value: Any) -> int:
 
 
 def limit_rows(options: ScanOptions, num_rows: int) -> ScanOptions:
-    """The same scan, of at most `num_rows` rows. Raises `ValueError` for a negative number."""
+    """The same scan with at most `num_rows` rows. Raises `ValueError` for a negative number."""
     num_rows = _count("limit", num_rows)
     if num_rows < 0:
         raise UsageError("Limit must be non-negative")
@@ -206,17 +209,17 @@ def limit_rows(options: ScanOptions, num_rows: int) -> ScanOptions:
 
 
 def orderings(given: Any) -> tuple[ColumnOrdering, ...] | None:
-    """`order_by` as a tuple; a name stands for an ascending ordering. None when empty."""
+    """`order_by` as a tuple; a name means an ascending ordering. None when empty."""
     if isinstance(given, (str, ColumnOrdering)):
         given = [given]
     result: list[ColumnOrdering] = []
-    for one in given:
-        if isinstance(one, str):
-            result.append(ColumnOrdering(one))
-        elif hasattr(one, "column_name"):
-            result.append(ColumnOrdering(one.column_name, bool(one.ascending), bool(one.nulls_first)))
+    for ordering in given:
+        if isinstance(ordering, str):
+            result.append(ColumnOrdering(ordering))
+        elif hasattr(ordering, "column_name"):
+            result.append(ColumnOrdering(ordering.column_name, bool(ordering.ascending), bool(ordering.nulls_first)))
         else:
-            raise TypeError(f"order_by takes names or ColumnOrdering, got {type(one)}")
+            raise TypeError(f"order_by takes names or ColumnOrdering, got {type(ordering)}")
     return tuple(result) or None
 
 

@@ -1,7 +1,7 @@
-"""Planning a scan: which rows of which fragments, which columns first, which later.
+"""Planning a scan: rows of fragments, early columns, late columns.
 
-Without a filter, `limit` and `offset` select row ranges by arithmetic and nothing is read in vain. With a filter,
-its columns are read first and the others either with them or, when they are wide, only for the rows that pass.
+Without a filter, `limit` and `offset` select row ranges by arithmetic, and nothing is read in vain. With a filter, its
+columns are read first. The others are read with them or, if they are wide, only for the rows that pass.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io.errors import UsageError
 from lance_io.file.open.leaf_projection import Projection as FileProjection
+from lance_io.gil import MANY, yielding
 from lance_io.plans.plan import Import
 from lance_io.reads.checks.validation import check_unread
 from lance_io.reads.rows.deletions_and_ids import load_live, load_live_counts, load_row_columns
@@ -21,7 +22,6 @@ from lance_io.reads.scan.pipeline import ScanPlan, Span
 from lance_io.reads.version.column_lists import COMPILER, columns_key, project
 from lance_io.reads.version.system_columns import SYSTEM_COLUMNS
 from lance_io.redaction import hide_secrets
-from lance_io.turns import MANY, in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,37 +40,37 @@ def scan_projection(state: DatasetState, options: ScanOptions) -> Projection:
 
         return nearest_projection(state, options)
     key = ("scan", columns_key(options.columns), options.with_row_id, options.with_row_address, options.blob_handling)
-    found: Projection | None = state.prepared.get(key)
-    if found is None:
+    projection: Projection | None = state.prepared.get(key)
+    if projection is None:
         plain = project(
             state.schema,
             options.columns,
             with_row_id=bool(options.with_row_id),
             with_row_address=bool(options.with_row_address),
         )
-        found = state.shown(plain, options.blob_handling)
-        state.prepared.put(key, found)
-    return found
+        projection = state.shown(plain, options.blob_handling)
+        state.prepared.put(key, projection)
+    return projection
 
 
 def plan_scan(state: DatasetState, options: ScanOptions, projection: Projection | None = None) -> Plan[ScanPlan]:
-    """Everything that is decided before the first row is read; loads deletion vectors and row ids as needed.
+    """Plan a scan up to its first row; loads deletion vectors and row ids as needed.
 
-    projection  output columns, where they are not those of the options
+    projection  output columns, if they differ from those of the options
     """
     if options.include_deleted_rows and not options.with_row_id:
         raise UsageError("include_deleted_rows is set but with_row_id is false")
     if options.filter is not None and not (state.is_local and options.timeout is None):  # it may run on a loop
         yield Import(COMPILER)
     columns = plan_columns(state, options, projection or scan_projection(state, options))
-    places = state.scanned_places(options.fragments)
+    fragment_indexes = state.scanned_fragment_indexes(options.fragments)
     first, last = (0, None) if columns.predicate is not None else _row_window(options)
-    spans, live = yield from _spans(state, places, first, last, keep_deleted=columns.keep_deleted)
+    spans, live = yield from _spans(state, fragment_indexes, first, last, keep_deleted=columns.keep_deleted)
     return (yield from plan_rows(state, (yield from pruned(state, columns, spans, options)), live))
 
 
 def plan_columns(state: DatasetState, options: ScanOptions, projection: Projection) -> ScanPlan:
-    """What a scan does with every row, of whatever fragments: the plan before it has rows.
+    """The plan of a scan before it has rows, valid for any fragment.
 
     projection  output columns
     """
@@ -99,24 +99,24 @@ def plan_columns(state: DatasetState, options: ScanOptions, projection: Projecti
 
 
 def _reads(state: DatasetState, paths: set[tuple[str, ...]]) -> tuple[tuple[str, ...], FileProjection | None]:
-    """The top-level columns of these paths, and what is read of them: what scans find out about files stays with it."""
+    """The top-level columns of these paths, and their stored columns, which cache file lookups of scans."""
     if not paths:
         return (), None
     key = "read", frozenset(paths)
-    found: FileProjection | None = state.prepared.get(key)
-    if found is None:
+    projection: FileProjection | None = state.prepared.get(key)
+    if projection is None:
         fields = state.pruned_fields(paths)
         if not fields:
             return (), None
-        found = FileProjection(fields)
-        state.prepared.put(key, found)
-    return tuple(each.name for each in found.fields), found.again()
+        projection = FileProjection(fields)
+        state.prepared.put(key, projection)
+    return tuple(each.name for each in projection.fields), projection.again()
 
 
 def pruned(state: DatasetState, columns: ScanPlan, spans: tuple[Span, ...], options: ScanOptions) -> Plan[ScanPlan]:
-    """The plan with these rows, but for those that statistics of their files exclude.
+    """The plan with these rows, without those that file statistics exclude.
 
-    columns  as `plan_columns` gives it
+    columns  from `plan_columns`
     """
     plan = replace(columns, spans=spans)
     if plan.predicate is None or not state.has_batches or options.hints.get("use_stats") is False:
@@ -127,10 +127,10 @@ def pruned(state: DatasetState, columns: ScanPlan, spans: tuple[Span, ...], opti
 
 
 def plan_rows(state: DatasetState, columns: ScanPlan, live: dict[int, LiveRows]) -> Plan[ScanPlan]:
-    """The plan of a scan, complete; loads row ids as needed.
+    """The complete plan of a scan; loads row ids as needed.
 
-    columns  as `pruned` gives it
-    live     which rows are left, by place, for every fragment that it reads
+    columns  from `pruned`
+    live     live rows, by fragment index, for every fragment that it reads
     """
     predicate = columns.predicate
     system = {*columns.projection.system_names, *(() if predicate is None else predicate.columns)} & {*SYSTEM_COLUMNS}
@@ -141,37 +141,37 @@ def plan_rows(state: DatasetState, columns: ScanPlan, live: dict[int, LiveRows])
 
 
 def bind_filter(state: DatasetState, filter: Any) -> Predicate:
-    """The filter against the schema; texts are remembered from one scan to the next."""
+    """Bind the filter to the schema; compiled texts are cached."""
     if hasattr(filter, "mask"):
         from lance_io.reads.scan.mask_filter import MaskPredicate
 
         return MaskPredicate(filter, None if filter.within is None else bind_filter(state, filter.within))
     key = ("filter", filter if isinstance(filter, str) else None)
-    found: Predicate | None = state.prepared.get(key)
-    if found is None:
+    predicate: Predicate | None = state.prepared.get(key)
+    if predicate is None:
         from lance_io.filters import compile_filter  # loads the parser: only for filters
 
-        found = compile_filter(filter, state.stored_schema)
+        predicate = compile_filter(filter, state.stored_schema)
         if isinstance(filter, str):
-            state.prepared.put(key, found)
-    return found
+            state.prepared.put(key, predicate)
+    return predicate
 
 
 def plan_count(state: DatasetState, options: ScanOptions) -> Plan[int | ScanPlan]:
-    """The number of rows a scan gives when arithmetic tells it, else the scan whose rows are to be counted.
+    """The number of rows of a scan if arithmetic gives it, else the scan whose rows to count.
 
-    Raises what the scan raises for its columns, `UsageError` for a scan with a limit or an offset.
+    Raises the scan's errors for its columns, and `UsageError` for a scan with a limit or an offset.
     """
-    if options.columns is not None:  # none are read, yet a wrong name stays a mistake
+    if options.columns is not None:  # reads none, but reports unknown names
         scan_projection(state, options)
     if options.limit is not None or options.offset is not None:
         raise UsageError("Cannot use limit/offset with aggregate. Apply limit to the result instead.")
     if options.filter is not None:
         return (yield from plan_scan(state, replace(options, columns=[], order_by=None, blob_handling=None)))
-    places = state.scanned_places(options.fragments)
+    fragment_indexes = state.scanned_fragment_indexes(options.fragments)
     if options.include_deleted_rows:
-        return int(state.physical_rows[places].sum())
-    counts = yield from load_live_counts(state, places)
+        return int(state.physical_rows[fragment_indexes].sum())
+    counts = yield from load_live_counts(state, fragment_indexes)
     return sum(counts)
 
 
@@ -181,28 +181,30 @@ def _row_window(options: ScanOptions) -> tuple[int, int | None]:
 
 
 def _spans(
-    state: DatasetState, places: Sequence[int], first: int, last: int | None, *, keep_deleted: bool
+    state: DatasetState, fragment_indexes: Sequence[int], first: int, last: int | None, *, keep_deleted: bool
 ) -> Plan[tuple[tuple[Span, ...], dict[int, LiveRows]]]:
     """Physical ranges of rows `first .. last` of the fragments in the order given."""
     counts: list[int]
     if keep_deleted:
-        counts = state.physical_rows[list(places)].tolist()
+        counts = state.physical_rows[list(fragment_indexes)].tolist()
     else:
-        counts = yield from load_live_counts(state, places)
+        counts = yield from load_live_counts(state, fragment_indexes)
     starts = live_starts(counts)
     total = int(starts[-1])
     end = total if last is None else min(last, total)
-    turns = iter if len(places) < MANY else in_turns
+    turns = iter if len(fragment_indexes) < MANY else yielding
     touched = [
-        (place, max(first, before) - before, min(end, after) - before)
-        for place, before, after in turns(zip(places, starts[:-1].tolist(), starts[1:].tolist(), strict=True))
+        (fragment_index, max(first, before) - before, min(end, after) - before)
+        for fragment_index, before, after in turns(
+            zip(fragment_indexes, starts[:-1].tolist(), starts[1:].tolist(), strict=True)
+        )
         if max(first, before) < min(end, after)
     ]
-    live = yield from load_live(state, list(dict.fromkeys(place for place, _, _ in touched)))
+    live = yield from load_live(state, list(dict.fromkeys(fragment_index for fragment_index, _, _ in touched)))
     spans = []
-    for place, begin, stop in turns(touched):
-        start, finish = (begin, stop) if keep_deleted else live[place].span(begin, stop)
-        spans.append(Span(place, start, finish))
+    for fragment_index, begin, stop in turns(touched):
+        start, finish = (begin, stop) if keep_deleted else live[fragment_index].span(begin, stop)
+        spans.append(Span(fragment_index, start, finish))
     return tuple(spans), live
 
 
@@ -210,7 +212,9 @@ def explain(state: DatasetState, plan: ScanPlan, options: ScanOptions) -> str:
     """The plan as text, outermost step first."""
     lines: list[str] = []
     if options.order_by:
-        keys = ", ".join(f"{one.column_name} {'asc' if one.ascending else 'desc'}" for one in options.order_by)
+        keys = ", ".join(
+            f"{ordering.column_name} {'asc' if ordering.ascending else 'desc'}" for ordering in options.order_by
+        )
         lines.append(f"Sort: [{keys}]")
     if plan.late:
         lines.append(f"ReadLate: projection=[{', '.join(plan.late)}]")

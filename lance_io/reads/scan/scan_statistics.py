@@ -1,4 +1,4 @@
-"""What reading cost: of one scan, reported when it is over, and of a dataset since it was opened."""
+"""Costs of reading: of one scan, reported at its end, and of a dataset since it was opened."""
 
 from __future__ import annotations
 
@@ -36,16 +36,18 @@ _OF_INDICES: Final = (
 
 @dataclass(frozen=True)
 class ScanStatistics:
-    """Counts of one scan, whatever else reads from the store at the same time.
-
-    iops, requests  reads that went to the store
-    bytes_read      payload bytes they brought
-    retries         how many of them the store had to make again
-    all_counts      "fragments_scanned", "ranges_scanned" (row ranges of fragments), "rows_scanned" (those left, before
-                    the filter); where statistics of batches are used, "batches_examined" and of these "batches_skipped"
-    all_times       "elapsed", in nanoseconds from the first row asked for to the last one given
+    """Counts of one scan, excluding concurrent reads of the same store.
 
     The other numbers concern indices, which this release does not read.
+
+    Attributes:
+        iops: Reads that went to the store.
+        requests: The same as `iops`.
+        bytes_read: Payload bytes of these reads.
+        retries: Reads that were retried.
+        all_counts: "fragments_scanned", "ranges_scanned" (row ranges of fragments) and "rows_scanned" (live rows before
+            the filter). With statistics of batches also "batches_examined" and "batches_skipped".
+        all_times: "elapsed": nanoseconds from the request for the first row to the delivery of the last one.
     """
 
     iops: int
@@ -76,30 +78,30 @@ class ScanWatch:
         with io_stats() as self._seen:
             yield
 
-    def planned(self, plan: ScanPlan) -> None:
-        """What the scan is about to read."""
-        self._counts["fragments_scanned"] += len({span.place for span in plan.spans})
+    def record_plan(self, plan: ScanPlan) -> None:
+        """Record the plan of the scan."""
+        self._counts["fragments_scanned"] += len({span.fragment_index for span in plan.spans})
         self._counts["ranges_scanned"] += len(plan.spans)
         if plan.num_batches:
             self._counts["batches_examined"] = plan.num_batches
             self._counts["batches_skipped"] = plan.num_batches_skipped
 
-    def read(self, num_rows: int) -> None:
-        """So many rows that are left have come from the file room."""
+    def record_rows(self, num_rows: int) -> None:
+        """Record live rows that were read."""
         self._counts["rows_scanned"] += num_rows
 
-    def gave(self, num_rows: int) -> None:
-        """All of the result has been given, and it has so many rows."""
+    def record_output(self, num_rows: int) -> None:
+        """Record that the whole result, with this number of rows, was delivered."""
         self._num_rows = num_rows
 
-    def tell(self, *, failed: bool) -> None:
-        """Tell those who watch calls, and of a scan that came to its end those who listen."""
+    def report(self, *, failed: bool) -> None:
+        """Report the scan to metrics watchers, and a completed scan to trace listeners."""
         if trace_events.listeners and self._num_rows is not None:
             counts = self._seen.snapshot()
             numbers = {"iops": counts.num_reads, "requests": counts.num_reads, "bytes_read": counts.bytes_read}
             done = {"type": "plan_run", "plan_summary": "LanceRead", "output_rows": self._num_rows}
-            trace_events.tell(trace_events.EXECUTION, {**done, **numbers, **dict.fromkeys(_OF_INDICES, 0)})
-        call_metrics.tell("scan", (time.perf_counter_ns() - self._started_ns) / 1e9, self._seen, failed=failed)
+            trace_events.emit(trace_events.EXECUTION, {**done, **numbers, **dict.fromkeys(_OF_INDICES, 0)})
+        call_metrics.report("scan", (time.perf_counter_ns() - self._started_ns) / 1e9, self._seen, failed=failed)
 
     def statistics(self) -> ScanStatistics:
         """The counts so far."""
@@ -116,15 +118,16 @@ class ScanWatch:
 
 
 def is_watched(callback: Callable[[ScanStatistics], Any] | None) -> bool:
-    """Whether anybody is to be told what a scan cost."""
+    """Whether a callback, metrics watcher or trace listener wants the cost of a scan."""
     return callback is not None or bool(call_metrics.watchers) or bool(trace_events.listeners)
 
 
 @contextmanager
 def watch_scan(callback: Callable[[ScanStatistics], Any] | None) -> Iterator[ScanWatch | None]:
-    """Tell `callback`, and who watches calls, what the scan inside the block cost, also when it ends early.
+    """Report the cost of the scan inside the block to `callback`, metrics watchers and trace listeners, also if it ends
+    early.
 
-    Where nobody is to be told there is no watch.
+    Yields None if there is no listener.
     """
     if not is_watched(callback):
         yield None
@@ -136,19 +139,19 @@ def watch_scan(callback: Callable[[ScanStatistics], Any] | None) -> Iterator[Sca
         failed = True
         raise
     finally:
-        watch.tell(failed=failed)
+        watch.report(failed=failed)
         if callback is not None:
             callback(watch.statistics())
 
 
 def counting(watch: ScanWatch | None) -> AbstractContextManager[None]:
-    """Count the reads made inside the block, if there is a watch. For the thread or task that reads."""
+    """Count the reads made inside the block, if there is a watch. Use it in the thread or task that reads."""
     return nullcontext() if watch is None else watch.counting()
 
 
 def count_items(watch: ScanWatch, items: Generator[T, None, None]) -> Generator[T, None, None]:
-    """The items, counting what is read while they are made, and not what their consumer reads in between."""
-    context = contextvars.copy_context()  # a generator has none of its own
+    """The items, counting the reads made while producing them, and not the consumer's reads in between."""
+    context = contextvars.copy_context()  # generators have no context of their own
     block = watch.counting()
     context.run(block.__enter__)
     try:
@@ -160,13 +163,13 @@ def count_items(watch: ScanWatch, items: Generator[T, None, None]) -> Generator[
 
 
 def counted(watch: ScanWatch, batches: Any) -> Iterator[pa.RecordBatch]:
-    """The batches of a scan; at their end the watch is told how many rows these were."""
+    """The batches of a scan; records their number of rows at the end."""
     num_rows = 0
     try:
         for batch in batches:
             num_rows += batch.num_rows
             yield batch
-        watch.gave(num_rows)
+        watch.record_output(num_rows)
     finally:
         batches.close()
 
@@ -176,7 +179,14 @@ def counted(watch: ScanWatch, batches: Any) -> Iterator[pa.RecordBatch]:
 
 @dataclass(frozen=True)
 class IOStats:
-    """Requests and bytes of a dataset's store since the dataset was opened, or since they were last asked for."""
+    """Requests and bytes of a dataset's store since the dataset was opened, or since the last `io_stats_incremental`.
+
+    Attributes:
+        read_iops: Read requests.
+        read_bytes: Bytes read.
+        write_iops: Write requests.
+        write_bytes: Bytes written.
+    """
 
     read_iops: int
     read_bytes: int
@@ -187,8 +197,8 @@ class IOStats:
 class IoMeter:
     """Counts a store from one moment on. Datasets that share a store (by a session) are counted together.
 
-    store   where the dataset is
-    before  the counters before it was opened; those of now if not given
+    store   the dataset's store
+    before  the counters before it was opened; None for the current ones
     """
 
     def __init__(self, store: ObjectStore, before: StatsSnapshot | None = None) -> None:
@@ -197,12 +207,12 @@ class IoMeter:
         self._lock = threading.Lock()
 
     def snapshot(self) -> IOStats:
-        """Requests and bytes since this began, or since `incremental` was last asked."""
+        """Requests and bytes since the start, or since the last `incremental`."""
         return _pylance_counts(self._store.stats.snapshot() - self._before)
 
     def incremental(self) -> IOStats:
-        """The same; starts counting anew."""
-        with self._lock:  # of several callers each gets what the ones before it did not
+        """Requests and bytes since the last call; restarts the count."""
+        with self._lock:  # each concurrent caller gets a disjoint count
             now = self._store.stats.snapshot()
             spent, self._before = now - self._before, now
         return _pylance_counts(spent)

@@ -1,10 +1,10 @@
-"""The columns of what a search finds: those of the table, `_distance`, and `query_index` where several are asked for.
+"""Output columns of a search: those of the table, `_distance`, and `query_index` for several queries.
 
     _distance    float32 between the row and the query
-    query_index  int32, the place of the query among those that were given
+    query_index  int32, index of the query
 
-Both stand behind the table's columns for whoever names columns or filters what was found. What is shown is as in
-pylance: `query_index` first, and `_distance` behind the columns that are named, whether it is among them or not.
+In column lists and filters, both come after the table's columns. The output is as in pylance: `query_index` first, and
+`_distance` after the named columns, whether or not it is among them.
 """
 
 from __future__ import annotations
@@ -36,33 +36,33 @@ DISTANCE: Final = "_distance"
 QUERY_INDEX: Final = "query_index"
 
 
-def found_names(query: VectorQuery, column_is_multi: bool) -> tuple[str, ...]:
+def search_column_names(query: VectorQuery, column_is_multi: bool) -> tuple[str, ...]:
     """The columns that a search adds to those of a table."""
     return (DISTANCE, QUERY_INDEX) if query.is_batch and not column_is_multi else (DISTANCE,)
 
 
-def found_schema(schema: Schema, names: tuple[str, ...]) -> Schema:
-    """The table's schema with what a search adds. Raises `UsageError` where the table has such a column."""
+def search_schema(schema: Schema, names: tuple[str, ...]) -> Schema:
+    """The table's schema plus the columns of a search. Raises `UsageError` if the table has such a column."""
     for name in names:
         if schema.top(name) is not None:
             raise UsageError(
-                f"a nearest neighbor search cannot be used on datasets with column '{name}', which is what it adds"
+                f"a nearest neighbor search cannot be used on datasets with column '{name}', because the search adds it"
             )
     first = schema.max_field_id + 1
     added = (Field(first, DISTANCE, "float"), Field(first + 1, QUERY_INDEX, "int32", nullable=False))
-    return Schema((*schema.fields, *(one for one in added if one.name in names)), schema.metadata)
+    return Schema((*schema.fields, *(field for field in added if field.name in names)), schema.metadata)
 
 
 def nearest_projection(state: DatasetState, options: ScanOptions) -> Projection:
-    """The output columns of a search. Raises what `vector_column` raises, and as `project`."""
+    """The output columns of a search. Raises the errors of `vector_column` and `project`."""
     query = query_of(options)
     column = vector_column(state.schema, query)
     column.metric(query.metric)
-    return _search_projection(state, options, found_names(query, column.is_multi))
+    return _search_projection(state, options, search_column_names(query, column.is_multi))
 
 
 def query_of(options: ScanOptions) -> VectorQuery:
-    """The search that a scan is asked for; there is one."""
+    """The search of a scan that has one."""
     query: VectorQuery | None = options.nearest
     assert query is not None, "asked for where there is one"
     return query
@@ -72,44 +72,44 @@ def _search_projection(state: DatasetState, options: ScanOptions, names: tuple[s
     shows_more = not options.hints.get("disable_scoring_autoprojection")
     asked = columns_key(options.columns), options.with_row_id, options.with_row_address, options.blob_handling
     key = ("search", names, shows_more, *asked)
-    found: Projection | None = state.prepared.get(key)
-    if found is None:
-        found = _made_projection(state, options, names, shows_more)
-        state.prepared.put(key, found)
-    return found
+    projection: Projection | None = state.prepared.get(key)
+    if projection is None:
+        projection = _made_projection(state, options, names, shows_more)
+        state.prepared.put(key, projection)
+    return projection
 
 
 def _made_projection(state: DatasetState, options: ScanOptions, names: tuple[str, ...], shows_more: bool) -> Projection:
-    schema = found_schema(state.schema, names)
+    schema = search_schema(state.schema, names)
     plain = project(schema, options.columns)
-    outputs = [one for one in plain.outputs if one.path != (QUERY_INDEX,) or QUERY_INDEX not in names]
+    outputs = [output for output in plain.outputs if output.path != (QUERY_INDEX,) or QUERY_INDEX not in names]
     if options.columns is None and not shows_more:
-        outputs = [one for one in outputs if one.path != (DISTANCE,)]
-    if shows_more and not any(one.name == DISTANCE for one in outputs):
+        outputs = [output for output in outputs if output.path != (DISTANCE,)]
+    if shows_more and not any(output.name == DISTANCE for output in outputs):
         outputs.append(OutputColumn(DISTANCE, (DISTANCE,), schema.field(DISTANCE).to_arrow()))
     if QUERY_INDEX in names:
         outputs.insert(0, OutputColumn(QUERY_INDEX, (QUERY_INDEX,), schema.field(QUERY_INDEX).to_arrow()))
     wanted = ((ROW_ID, options.with_row_id), (ROW_ADDRESS, options.with_row_address))
     all_outputs = replace(plain, outputs=tuple(outputs)).with_system(*(name for name, is_wanted in wanted if is_wanted))
-    stored = replace(all_outputs, outputs=tuple(one for one in all_outputs.outputs if not _names(one, names)))
+    stored = replace(all_outputs, outputs=tuple(output for output in all_outputs.outputs if not _names(output, names)))
     shown = iter(state.shown(stored, options.blob_handling).outputs)
     return replace(
-        all_outputs, outputs=tuple(one if _names(one, names) else next(shown) for one in all_outputs.outputs)
+        all_outputs, outputs=tuple(output if _names(output, names) else next(shown) for output in all_outputs.outputs)
     )
 
 
 def _names(output: OutputColumn, names: tuple[str, ...]) -> bool:
-    """Whether it is made of what a search adds."""
+    """Whether an output depends on columns that a search adds."""
     return any(path[0] in names for path in output.sources)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchColumns:
-    """How the columns of a result are made of rows that are taken, and of what the search knows about them.
+    """How output columns are built from taken rows and from the columns of the search.
 
     projection  the result
-    taken       columns to take: those of the result that the table has, in order, then what others are made of
-    predicate   filter of what was found, or None
+    taken       columns to take: those of the result that the table has, in order, then sources of computed ones
+    predicate   filter of the matches, or None
     names       columns that the search adds
     """
 
@@ -123,46 +123,47 @@ class SearchColumns:
         cls, state: DatasetState, projection: Projection, predicate: Predicate | None, names: tuple[str, ...]
     ) -> SearchColumns:
         """The columns to take for a result."""
-        own = [one for one in projection.outputs if not _names(one, names)]
-        made = [one for one in projection.outputs if _names(one, names)]
-        paths = [path for one in made for path in one.sources]
+        own = [output for output in projection.outputs if not _names(output, names)]
+        computed = [output for output in projection.outputs if _names(output, names)]
+        paths = [path for output in computed for path in output.sources]
         paths += [] if predicate is None else predicate.paths
         sources = _sources(state, [path for path in dict.fromkeys(paths) if path[0] not in names])
         return cls(projection, Projection((*own, *sources), projection.metadata), predicate, names)
 
-    def mask(self, rows: pa.RecordBatch, found: Mapping[str, pa.Array]) -> pa.BooleanArray:
+    def mask(self, rows: pa.RecordBatch, added: Mapping[str, pa.Array]) -> pa.BooleanArray:
         """Which rows pass the filter; parameters as for `batch`."""
         assert self.predicate is not None, "asked for where there is one"
-        columns = self._columns(rows, found)
+        columns = self._columns(rows, added)
         names = list(dict.fromkeys(path[0] for path in self.predicate.paths))
         arrays = [columns[name] for name in names] or [pa.nulls(rows.num_rows)]
         return self.predicate.mask(pa.RecordBatch.from_arrays(arrays, names or [""]))
 
-    def batch(self, rows: pa.RecordBatch, found: Mapping[str, pa.Array]) -> pa.RecordBatch:
-        """The result of rows that were taken, without those that the filter drops.
+    def batch(self, rows: pa.RecordBatch, added: Mapping[str, pa.Array]) -> pa.RecordBatch:
+        """The result of taken rows, without those that the filter drops.
 
         rows   with the columns of `taken`
-        found  what the search adds, by name
+        added  columns of the search, by name
         """
         num_rows = rows.num_rows
         if self.predicate is not None:
-            kept = numbers(true_positions(self.mask(rows, found)))
+            kept = numbers(true_positions(self.mask(rows, added)))
             num_rows = len(kept)
             rows = rows.take(kept) if rows.num_columns else rows
-            found = {name: one.take(kept) for name, one in found.items()}
-        columns, plain = self._columns(rows, found), iter(rows.columns)
+            added = {name: column.take(kept) for name, column in added.items()}
+        columns, plain = self._columns(rows, added), iter(rows.columns)
         arrays = [
-            one.values(columns, num_rows) if _names(one, self.names) else next(plain) for one in self.projection.outputs
+            output.values(columns, num_rows) if _names(output, self.names) else next(plain)
+            for output in self.projection.outputs
         ]
         if not arrays:
             return empty_columns(num_rows, self.projection.arrow_schema)
         return pa.RecordBatch.from_arrays(arrays, schema=self.projection.arrow_schema)
 
-    def _columns(self, rows: pa.RecordBatch, found: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-        """What the filter and computed columns are made of, by name."""
-        first = sum(not _names(one, self.names) for one in self.projection.outputs)
+    def _columns(self, rows: pa.RecordBatch, added: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+        """Sources of the filter and of computed columns, by name."""
+        first = sum(not _names(output, self.names) for output in self.projection.outputs)
         sources = enumerate(self.taken.outputs[first:], first)
-        return {**{one.path[0]: rows.column(place) for place, one in sources}, **found}
+        return {**{output.path[0]: rows.column(column_index) for column_index, output in sources}, **added}
 
 
 def _sources(state: DatasetState, paths: Iterable[tuple[str, ...]]) -> list[OutputColumn]:
@@ -183,10 +184,10 @@ def _sources(state: DatasetState, paths: Iterable[tuple[str, ...]]) -> list[Outp
     return outputs
 
 
-def found_arrays(queries: np.ndarray[Any, Any], distances: np.ndarray[Any, Any]) -> dict[str, pa.Array]:
-    """What a search adds to rows, by name.
+def search_arrays(queries: np.ndarray[Any, Any], distances: np.ndarray[Any, Any]) -> dict[str, pa.Array]:
+    """Columns that a search adds to rows, by name.
 
-    queries    i32[n], the query that each row was found for
+    queries    i32[n], the query of each match
     distances  f32[n]
     """
     arrays = ((QUERY_INDEX, pa.int32(), queries), (DISTANCE, pa.float32(), distances))

@@ -1,4 +1,4 @@
-"""Rows of a scan on their way to its batches: of one span, of all of several spans, of some of several spans."""
+"""Rows of a scan before they become batches: of one span, of all of several spans, of some of several spans."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
     from lance_io.spans import IntArray
 
-DENSE_MIN = 0.85  # of so many rows that pass, filtering by mask is faster than taking by position
+DENSE_MIN = 0.85  # above this share of rows that pass, filtering by mask is faster than taking by position
 
 
 @dataclass(slots=True, eq=False)
 class Rows:
-    """Rows of one span on their way: which they are, and the columns known so far, by name.
+    """Rows of one span: their offsets, and their columns so far, by name.
 
     first    offset of the first row
-    end      offset after the last row that was looked at, wanted or not
+    end      offset after the last row that was examined, whether or not it is kept
     chosen   i64[num_rows] offsets once rows were left out; None while they are `first .. first + num_rows`
-    left     which of these are left, by position or as a mask, until somebody asks for their offsets
+    left     which of these remain, by position or as a mask; applied when offsets are requested
     """
 
     span: int
@@ -56,12 +56,12 @@ class Rows:
 
     @property
     def parts(self) -> list[tuple[int, IntArray]]:
-        """The span, and the offsets of the rows in it."""
+        """The span, and the offsets of its rows."""
         return [(self.span, self.offsets)]
 
     @property
     def counts(self) -> list[tuple[int, int]]:
-        """The span, and how many rows it has."""
+        """The span, and its number of rows."""
         return [(self.span, self.num_rows)]
 
     @property
@@ -72,15 +72,15 @@ class Rows:
     def slice(self, start: int, end: int) -> Rows:
         if start == 0 and end == self.num_rows:
             return self
-        sliced = {name: one.slice(start, end - start) for name, one in self.columns.items()}
+        sliced = {name: column.slice(start, end - start) for name, column in self.columns.items()}
         if self.is_run:
             return Rows(self.span, self.first + start, end - start, None, sliced)
         return Rows(self.span, self.first, end - start, self.offsets[start:end], sliced, end=self.end)
 
     def runs(self, gap_rows: int, runs_max: int) -> list[Rows]:
-        """The rows from the first wanted one to the last, in parts between which more rows than that are not wanted.
+        """The rows in parts, split where more than `gap_rows` unwanted rows lie between two of them.
 
-        runs_max  no parts where there would be more
+        runs_max  a single part if there would be more
         """
         if self.is_run or not self.num_rows:
             return [self]
@@ -93,7 +93,7 @@ class Rows:
     def _run(self, start: int, end: int) -> Rows:
         first, last = int(self.offsets[start]), int(self.offsets[end - 1])
         chosen = None if last - first + 1 == end - start else self.offsets[start:end]
-        columns = {name: one.slice(start, end - start) for name, one in self.columns.items()}
+        columns = {name: column.slice(start, end - start) for name, column in self.columns.items()}
         return Rows(self.span, first, end - start, chosen, columns, end=last + 1)
 
     def row_at(self, number: int) -> int:
@@ -101,7 +101,7 @@ class Rows:
         return self.first + number if self.is_run else int(self.offsets[number])
 
     def num_before(self, row: int) -> int:
-        """How many of the rows are before an offset."""
+        """Number of rows before an offset."""
         if self.is_run:
             return max(0, min(self.num_rows, row - self.first))
         return int(self.offsets.searchsorted(row))
@@ -112,15 +112,15 @@ class Rows:
         if num_rows == self.num_rows:
             return self
         if num_rows == 0:
-            none = {name: one.slice(0, 0) for name, one in self.columns.items()}
+            none = {name: column.slice(0, 0) for name, column in self.columns.items()}
             return Rows(self.span, self.first, 0, np.empty(0, dtype=np.int64), none, end=self.end)
         chosen = None if self.is_run else self.offsets
         if num_rows > self.num_rows * DENSE_MIN:
-            columns = {name: compact(one).filter(mask) for name, one in self.columns.items()}
+            columns = {name: compact(column).filter(mask) for name, column in self.columns.items()}
             return Rows(self.span, self.first, num_rows, chosen, columns, mask, self.end)
         kept = true_positions(mask)
         indices = numbers(kept)
-        columns = {name: pc.take(compact(one), indices, boundscheck=False) for name, one in self.columns.items()}
+        columns = {name: pc.take(compact(column), indices, boundscheck=False) for name, column in self.columns.items()}
         return Rows(self.span, self.first, num_rows, chosen, columns, kept, self.end)
 
 
@@ -145,7 +145,7 @@ class Spans:
 
     @property
     def counts(self) -> list[tuple[int, int]]:
-        """The spans, and how many rows each has."""
+        """The spans, and their number of rows."""
         return list(enumerate(self.row_counts, self.span))
 
 
@@ -154,22 +154,22 @@ class Joined:
 
     columns  known so far, by name
     parts    spans in order, each with the offsets of its rows
-    looked   runs of rows that were looked at: span, first offset, end, and how many of them passed; () for a part
+    examined  examined runs of rows: span, first offset, end, and how many of them passed; () for a part
     """
 
-    __slots__ = ("columns", "looked", "num_rows", "parts")
+    __slots__ = ("columns", "examined", "num_rows", "parts")
 
     def __init__(
         self,
         columns: dict[str, pa.Array],
         parts: list[tuple[int, IntArray]],
         num_rows: int,
-        looked: Sequence[tuple[int, int, int, int]] = (),
+        examined: Sequence[tuple[int, int, int, int]] = (),
     ) -> None:
         self.columns = columns
         self.parts = parts
         self.num_rows = num_rows
-        self.looked = looked
+        self.examined = examined
 
     @classmethod
     def of(cls, sources: list[Rows | Spans], mask: pa.BooleanArray, names: Iterable[str]) -> Joined:
@@ -181,42 +181,42 @@ class Joined:
         parts = []
         for at in np.flatnonzero(bounds[1:] > bounds[:-1]).tolist():
             rows, span, _ = spans[at]
-            places = passing[bounds[at] : bounds[at + 1]] - borders[at]
+            offsets = passing[bounds[at] : bounds[at + 1]] - borders[at]
             if isinstance(rows, Rows):
-                places = places + rows.first if rows.is_run else rows.offsets[places]
-            parts.append((span, places))
+                offsets = offsets + rows.first if rows.is_run else rows.offsets[offsets]
+            parts.append((span, offsets))
         columns = _taken(sources, passing, names) if parts else {}
-        firsts = [(one.first, one.end) if isinstance(one, Rows) else (0, num_rows) for one, _, num_rows in spans]
+        firsts = [(rows.first, rows.end) if isinstance(rows, Rows) else (0, num_rows) for rows, _, num_rows in spans]
         counts = np.diff(bounds).tolist()
-        looked = [(span, *ends, count) for (_, span, _), ends, count in zip(spans, firsts, counts, strict=True)]
-        return cls(columns, parts, len(passing), looked)
+        examined = [(span, *ends, count) for (_, span, _), ends, count in zip(spans, firsts, counts, strict=True)]
+        return cls(columns, parts, len(passing), examined)
 
     @property
-    def num_looked(self) -> int:
-        """Of how many rows these are those that passed."""
-        return sum([end - first for _, first, end, _ in self.looked])
+    def num_examined(self) -> int:
+        """Number of examined rows."""
+        return sum([end - first for _, first, end, _ in self.examined])
 
     def positions(self) -> IntArray:
-        """Where these are among all rows that were looked at."""
-        found, before, parts = [], 0, iter(self.parts)
-        for _, first, end, count in self.looked:
+        """Positions of these among all examined rows."""
+        positions, before, parts = [], 0, iter(self.parts)
+        for _, first, end, count in self.examined:
             if count:
-                found.append(next(parts)[1] + (before - first))
+                positions.append(next(parts)[1] + (before - first))
             before += end - first
-        return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+        return np.concatenate(positions) if positions else np.empty(0, dtype=np.int64)
 
     def by_span(self) -> Iterator[Rows]:
-        """The rows of each run by themselves."""
+        """The rows of each run separately."""
         before, parts = 0, iter(self.parts)
-        for span, first, end, count in self.looked:
+        for span, first, end, count in self.examined:
             offsets = next(parts)[1] if count else np.empty(0, dtype=np.int64)
-            columns = {name: one.slice(before, count) for name, one in self.columns.items()}
+            columns = {name: column.slice(before, count) for name, column in self.columns.items()}
             before += count
             yield Rows(span, first, count, None if count == end - first else offsets, columns, end=end)
 
     @property
     def counts(self) -> list[tuple[int, int]]:
-        """The spans, and how many rows each has."""
+        """The spans, and their number of rows."""
         return [(span, len(offsets)) for span, offsets in self.parts]
 
     def slice(self, start: int, end: int) -> Joined:
@@ -229,15 +229,15 @@ class Joined:
             before += len(offsets)
             if len(kept):
                 parts.append((span, kept))
-        columns = {name: one.slice(start, end - start) for name, one in self.columns.items()}
+        columns = {name: column.slice(start, end - start) for name, column in self.columns.items()}
         return Joined(columns, parts, end - start)
 
 
 def _taken(sources: Sequence[Rows | Spans], passing: IntArray, names: Iterable[str]) -> dict[str, pa.Array]:
-    """Columns of the rows at these places of all sources, without copying those of which no row is wanted."""
+    """Columns of the rows at these positions of all sources, without copying sources that contribute no row."""
     bounds = np.searchsorted(passing, np.cumsum([0, *[rows.num_rows for rows in sources]]))
     kept: list[Rows | Spans] = []
-    indices: list[IntArray] = []  # of the rows that are wanted among all rows of `kept`
+    indices: list[IntArray] = []  # of the kept rows among all rows of `kept`
     num_left_out = 0
     for rows, start, end in zip(sources, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         if start == end:
@@ -252,26 +252,26 @@ def _taken(sources: Sequence[Rows | Spans], passing: IntArray, names: Iterable[s
     return {name: pc.take(compact(column), taken, boundscheck=False) for name, column in joined.items()}
 
 
-def picked(arrays: Sequence[pa.Array], rows: Rows, start: int, num_rows: int) -> list[pa.Array]:
-    """Of these columns the rows that are wanted: slices, where these follow one another.
+def kept_rows(arrays: Sequence[pa.Array], rows: Rows, start: int, num_rows: int) -> list[pa.Array]:
+    """The kept rows of these columns: slices if they are contiguous.
 
-    start, num_rows  of the columns: the first row, and how many
+    start, num_rows  of the columns: the first row, and their number
     """
     first, last = rows.row_at(0) - start, rows.row_at(rows.num_rows - 1) - start
     if last - first + 1 == rows.num_rows:
-        return [one.slice(first, rows.num_rows) for one in arrays]
+        return [array.slice(first, rows.num_rows) for array in arrays]
     offsets = rows.offsets - start
     if rows.num_rows > num_rows * DENSE_MIN:
         mask = np.zeros(num_rows, dtype=np.bool_)
         mask[offsets] = True
         chosen = booleans(mask)
-        return [compact(one).filter(chosen) for one in arrays]
+        return [compact(array).filter(chosen) for array in arrays]
     indices = numbers(offsets)
-    return [pc.take(compact(one), indices, boundscheck=False) for one in arrays]
+    return [pc.take(compact(array), indices, boundscheck=False) for array in arrays]
 
 
 def halves_of_rows(waiting: list[Rows | Joined]) -> tuple[list[Rows | Joined], list[Rows | Joined]] | None:
-    """Some rows in two parts; None for a single row."""
+    """The rows in two parts; None for a single row."""
     if len(waiting) > 1:
         half = len(waiting) // 2
         return waiting[:half], waiting[half:]

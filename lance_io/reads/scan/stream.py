@@ -1,8 +1,8 @@
-"""Running a scan: batches from the file room through a `Pipeline` to batches, as a stream (`plans/streams.py`).
+"""Running a scan: batches of data files through a `Pipeline` to batches, as a stream (`plans/streams.py`).
 
     batches, in order -> `prepare` (deleted rows, filter), a few at once on the CPU pool -> in order -> `push` -> cut
 
-At most the reader's own readahead and the batches being prepared are in memory.
+Only the reader's own readahead and the batches being prepared are in memory.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ if TYPE_CHECKING:
     Batch = ScanBatch | JoinedBatch
 
 LATE_ROWS: Final = 64 * 1024  # rows collected for one late read when the result is a table
-POOL_ROWS_MIN: Final = 16_384  # a filter over fewer rows takes about as long as handing it to another thread
+POOL_ROWS_MIN: Final = 16_384  # for fewer rows, handing a filter to another thread takes as long as running it
 JOINED_ROWS_MAX: Final = 4096  # batches of fewer rows are filtered together
-JOINED_BYTES_MAX: Final = 4 * MIB  # of such batches
+JOINED_BYTES_MAX: Final = 4 * MIB  # of these batches together
 
 
 class ScanRun:
     """One run of a planned scan.
 
-    batch_rows  rows per batch, and per late read; None for batches as large as they are decoded
-    watch       counts its rows, where somebody wants to know
-    apart       whether no batch may have rows of several fragments, where there is no filter
+    batch_rows  rows per batch, and per late read; None for batches as they are decoded
+    watch       counts its rows, if statistics are requested
+    apart       whether no batch may have rows of several fragments, if there is no filter
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class ScanRun:
             try:
                 while (rows := (yield from prepared.next())) is not None:
                     yield from pipeline.push(rows, cut)
-                    rows = None  # not held while the next are read
+                    rows = None  # not held while the next ones are read
                     if pipeline.done():
                         break
             finally:
@@ -103,19 +103,19 @@ class ScanRun:
         return Open(self._reader.read_sync, self._reader.read)
 
 
-def _cut(found: list[tuple[int, pa.RecordBatch]], cutter: Rebatcher | None) -> Iterable[Any]:
-    """What was found, as it is or in batches of the wanted size."""
+def _cut(items: list[tuple[int, pa.RecordBatch]], cutter: Rebatcher | None) -> Iterable[Any]:
+    """The items unchanged, or as batches of the requested size."""
     if cutter is None:
-        return found
-    if len(found) == 1:
-        return cutter.push(found[0][1], found[0][0])
-    return chain.from_iterable(cutter.push(batch, span) for span, batch in found)
+        return items
+    if len(items) == 1:
+        return cutter.push(items[0][1], items[0][0])
+    return chain.from_iterable(cutter.push(batch, span) for span, batch in items)
 
 
 class _Prepared:
-    """What `work` makes of batches, in order, a few at once; small ones are joined where that makes no difference.
+    """Results of `work` on batches, in order, a few at once; small batches are joined where the result is the same.
 
-    scanned  what was opened
+    scanned  the open stream of batches
     """
 
     def __init__(
@@ -126,13 +126,13 @@ class _Prepared:
         self._watch = watch
         self._count_left = pipeline.count_left
         self._under_way: deque[Any] = deque()
-        self._next: Callable[[], Any] | None = None  # work on a small batch, which waits for what is under way
+        self._next: Callable[[], Any] | None = None  # work on a small batch, which waits for the work under way
         self._joins = pipeline.joins
         self._is_limited = pipeline.is_filtered and pipeline.is_limited
-        # With a limit no more is looked at than has to be.
+        # With a limit, only the necessary rows are examined.
         self._at_once = cpu_count() if pipeline.is_filtered and not pipeline.is_limited else 1
-        self._ahead: Batch | None = None  # came, and did not go with those before it
-        self._num_rows = 0  # that were looked at
+        self._ahead: Batch | None = None  # read, but not joined with the previous ones
+        self._num_rows = 0  # examined so far
         self._is_over = False
 
     def next(self) -> Plan[Any]:
@@ -154,8 +154,8 @@ class _Prepared:
         return None if work_left is None else work_left()
 
     def _some(self) -> Plan[list[Batch]]:
-        """The next batch, or small ones that may be prepared together; none at the end."""
-        found: list[Batch] = []
+        """The next batch, or small ones that may be prepared together; empty at the end."""
+        batches: list[Batch] = []
         num_rows = num_bytes = 0
         while num_rows < POOL_ROWS_MIN and num_bytes < JOINED_BYTES_MAX and not self._is_over:
             batch, self._ahead = self._ahead, None
@@ -165,22 +165,22 @@ class _Prepared:
                     self._is_over = True
                     break
                 if self._watch is not None:
-                    self._watch.read(self._count_left(batch))
-            if self._is_limited and isinstance(batch, JoinedBatch):  # at most twice as much as has to be is looked at
+                    self._watch.record_rows(self._count_left(batch))
+            if self._is_limited and isinstance(batch, JoinedBatch):  # examines at most twice the necessary rows
                 batch, self._ahead = batch.cut(self._num_rows)
             self._num_rows += batch.num_rows
             is_small = self._joins and batch.num_rows < JOINED_ROWS_MAX
-            if found and not is_small:
+            if batches and not is_small:
                 self._ahead = batch
                 break
-            found.append(batch)
+            batches.append(batch)
             if not is_small:
                 break
             num_rows += batch.num_rows
             num_bytes += sum(map(memory_bytes, batch.arrays))
-        return found
+        return batches
 
     def cancel(self) -> None:
-        """Nobody wants what is under way."""
+        """Cancel the work under way."""
         for job in self._under_way:
             job.cancel()

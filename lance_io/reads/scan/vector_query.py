@@ -1,4 +1,4 @@
-"""`nearest`: what a vector search is asked for, checked by itself and then against a table's schema."""
+"""`nearest`: the keywords of a vector search, checked by themselves and then against a table's schema."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from lance_io.format.schema import Field, Schema
 
-K: Final = 10  # rows that are found where nothing says how many
+K: Final = 10  # default number of rows
 _COUNT_BITS: Final = 64
-_METRICS: Final = {**{one.value: one for one in Metric}, "euclidean": Metric.L2}
+_METRICS: Final = {**{metric.value: metric for metric in Metric}, "euclidean": Metric.L2}
 _APPROX_MODES: Final = ("fast", "normal", "accurate")
 _BFLOAT16: Final = "lance.bfloat16"
 _FLOATS: Final = (pa.float16(), pa.float32(), pa.float64())
@@ -33,17 +33,17 @@ _NAMES: Final = {pa.float16(): "Float16", pa.float32(): "Float32", pa.float64():
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorQuery:
-    """A vector search as it was asked for.
+    """The parameters of a vector search.
 
     column       name or dotted path of the vectors
-    queries      [m, dim] of float64 (of uint8 where they were given so)
-    is_batch     they were given as several, even if it is one
+    queries      [m, dim] of float64 (of uint8 if given so)
+    is_batch     whether the caller gave several, even if there is only one
     k            rows for each query; None for the limit of the scan, or 10
     metric       None for that of the index, or of the type
     use_index    whether an index may answer
-    lower, upper  float32 values: distances at or above the first and below the second count; None for no bound
-    hints        what matters to indices only, by name: "nprobes", "minimum_nprobes", "maximum_nprobes",
-                 "refine_factor", "ef", "query_parallelism", "approx_mode", "search_effort"; left out where not given
+    lower, upper  float32 values: keeps distances at or above the first and below the second; None for no bound
+    hints        parameters for indices only, by name: "nprobes", "minimum_nprobes", "maximum_nprobes",
+                 "refine_factor", "ef", "query_parallelism", "approx_mode", "search_effort"; left out if not given
     """
 
     column: str
@@ -59,11 +59,11 @@ class VectorQuery:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorColumn:
-    """The column that a search looks at.
+    """The column of a search.
 
     path      names from the top-level column down
     field     its field
-    dtype     what its arrays are stored as: fixed-size lists, or lists of such
+    dtype     stored type of its arrays: fixed-size lists, or lists of such
     item      type of the values: a float, uint8, or bfloat16 as fixed-size binary
     is_multi  whether a row holds several vectors
     """
@@ -77,11 +77,11 @@ class VectorColumn:
 
     @property
     def is_bytes(self) -> bool:
-        """Whether it holds bits, which are compared by the Hamming distance alone."""
+        """Whether it holds bits, which only the Hamming distance compares."""
         return bool(self.item == pa.uint8())
 
     def metric(self, wanted: Metric | None) -> Metric:
-        """The metric of a search. Raises `UsageError` for one that the type has not."""
+        """The metric of a search. Raises `UsageError` for one that the type does not support."""
         if wanted is None:
             return Metric.HAMMING if self.is_bytes else Metric.L2
         if self.is_bytes != (wanted is Metric.HAMMING):
@@ -92,7 +92,7 @@ class VectorColumn:
     def queries(self, query: VectorQuery) -> npt.NDArray[Any]:
         """The queries as values of the column's type, bfloat16 as float32.
 
-        Raises `UsageError` for a number that bytes do not hold.
+        Raises `UsageError` for a number outside of the range of bytes.
         """
         given = query.queries
         with np.errstate(all="ignore"):
@@ -127,9 +127,9 @@ def vector_query(
     distance_range: tuple[float | None, float | None] | None = None,
     search_effort: float | None = None,
 ) -> VectorQuery:
-    """The search that these keywords of `nearest` ask for; see `ScannerBuilder.nearest`.
+    """The search of these keywords of `nearest`; see `ScannerBuilder.nearest`.
 
-    Raises `TypeError` for values of the wrong type, `ValueError` for those out of range, as pylance does.
+    Raises `TypeError` for values of the wrong type, `ValueError` for values out of range, as pylance does.
     """
     if not isinstance(column, str):
         raise TypeError(f"nearest: column must be a str, got {type(column)}")
@@ -141,9 +141,9 @@ def vector_query(
         "minimum_nprobes": ("minimum_nprobes must be >= 1, got {}", minimum_nprobes),
         "maximum_nprobes": ("maximum_nprobes must be >= 1, got {}", maximum_nprobes),
     }
-    if search_effort is None:  # which stands above it
+    if search_effort is None:  # `search_effort` takes precedence
         rules["nprobes"] = ("Nprobes must be > 0 but got {}", nprobes)
-    hints: dict[str, Any] = {name: _whole(name, *one) for name, one in rules.items() if one[1] is not None}
+    hints: dict[str, Any] = {name: _whole(name, *rule) for name, rule in rules.items() if rule[1] is not None}
     if minimum_nprobes is not None and maximum_nprobes is not None and minimum_nprobes > maximum_nprobes:
         raise UsageError("minimum_nprobes must be <= maximum_nprobes")
     if query_parallelism is not None:
@@ -202,7 +202,7 @@ def _range(given: Any) -> tuple[float | None, float | None]:
     if len(given) != 2:
         raise UsageError("distance_range must be a tuple of (lower_bound, upper_bound)")
     with np.errstate(over="ignore"):
-        bounds = [None if one is None else float(np.float32(_real("distance_range", one))) for one in given]
+        bounds = [None if bound is None else float(np.float32(_real("distance_range", bound))) for bound in given]
     lower, upper = bounds
     return lower, None if upper is not None and isnan(upper) else upper
 
@@ -210,19 +210,19 @@ def _range(given: Any) -> tuple[float | None, float | None]:
 def _metric(given: Any) -> Metric | None:
     if given is None:
         return None
-    found = _METRICS.get(str(given).lower())
-    if found is None:
+    metric = _METRICS.get(str(given).lower())
+    if metric is None:
         raise UsageError(f"Metric type '{given}' is not supported, expected one of: {', '.join(_METRICS)}")
-    return found
+    return metric
 
 
 # -- queries ---------------------------------------------------------------------------------------------------------
 
 
 def read_queries(given: Any) -> tuple[npt.NDArray[Any], bool]:
-    """Query vectors as a matrix, and whether they were given as several.
+    """Query vectors as a matrix, and whether the caller gave several.
 
-    given  numbers in a list, tuple or array (numpy, Arrow, or what converts to these), a vector of a table (an Arrow
+    given  numbers in a list, tuple or array (numpy, Arrow, or convertible to these), a vector of a table (an Arrow
            scalar), or several vectors: a matrix, or a list or Arrow array of vectors
     Raises `TypeError` for anything else, `UsageError` for none, and for vectors of different sizes.
     """
@@ -236,12 +236,12 @@ def read_queries(given: Any) -> tuple[npt.NDArray[Any], bool]:
     if isinstance(given, (pa.Array, pa.Scalar)):
         return _arrow_queries(given)
     if isinstance(given, (list, tuple)) and given and isinstance(given[0], (list, tuple, np.ndarray, pa.Array)):
-        vectors = [read_queries(one)[0] for one in given]
+        vectors = [read_queries(vector)[0] for vector in given]
         dim = vectors[0].shape[1]
-        other = next((one.shape[1] for one in vectors if one.shape[1] != dim), None)
+        other = next((vector.shape[1] for vector in vectors if vector.shape[1] != dim), None)
         if other is not None:
             raise UsageError(f"All query vectors must have the same length, but got {dim} and {other}")
-        if any(len(one) != 1 for one in vectors):
+        if any(len(vector) != 1 for vector in vectors):
             raise UsageError("q must be a vector or a list of vectors; each of them is one")
         return np.concatenate(vectors), True
     if not isinstance(given, (list, tuple)) and not hasattr(given, "__array__"):
@@ -300,9 +300,8 @@ def _as_queries(vectors: pa.FixedSizeListArray) -> npt.NDArray[Any]:
 def vector_column(schema: Schema, query: VectorQuery) -> VectorColumn:
     """The column of a search in a table's schema.
 
-    Raises `ValueError` for one that is not there, or of a type of values that has no distance, `TypeError` for one
-    that holds no vectors; `ValueError` where the queries have another size, and for several queries of several
-    vectors each.
+    Raises `ValueError` for an unknown column, a value type without a distance, queries of another size, or several
+    queries of several vectors each; `TypeError` for a column without vectors.
     """
     is_quoted = "`" in query.column and schema.top(query.column) is not None
     path = (query.column,) if is_quoted else tuple(split_path(query.column))
@@ -318,7 +317,7 @@ def vector_column(schema: Schema, query: VectorQuery) -> VectorColumn:
     if not pa.types.is_fixed_size_list(vector):
         raise TypeError(f"Query column {query.column} must be a vector. Got {field.to_arrow().type}.")
     item, dim = vector.value_type, vector.list_size
-    is_bfloat16 = item == pa.binary(2) and any(_BFLOAT16 in one.logical_type for one in field.walk())
+    is_bfloat16 = item == pa.binary(2) and any(_BFLOAT16 in node.logical_type for node in field.walk())
     if not is_bfloat16 and item not in _NAMES:
         raise UsageError(
             f"Column {query.column} has element type {item}: vector element is not expected type "

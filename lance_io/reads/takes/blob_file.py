@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray
 
 BUFFER_BYTES = 512 * 1024
-ROWS_NAMED = 10  # in a message
+ROWS_NAMED = 10  # in an error message
 
 
-_num_forks = 0  # on the way to this process
+_num_forks = 0  # forks from the first process to this one
 
 
 def _count_fork() -> None:
@@ -50,9 +50,9 @@ os.register_at_fork(after_in_child=_count_fork)
 
 
 class _Claim(NamedTuple):
-    """Bytes that one read is going to give: the position has moved behind them.
+    """Bytes reserved for one read; the position has moved beyond them.
 
-    number  of the moves until then
+    number  count of moves at that time
     """
 
     start: int
@@ -61,29 +61,36 @@ class _Claim(NamedTuple):
 
 
 class BlobFile(io.BufferedIOBase):
-    """One blob as a read-only binary file; bytes are read when they are asked for.
+    """One blob as a read-only binary file that reads on demand. `LanceDataset.take_blobs` creates it.
 
-    Made by `take_blobs`. Small sequential reads fetch `buffer_size` bytes at once.
+    Small sequential reads prefetch `buffer_size` bytes.
 
-    Threads may share it. A read moves the position before it waits, so that no other read gives the same bytes; reads
-    of less than `buffer_size` and lines come one after the other. A read that fails moves the position back, unless
-    another call has moved it since: then a note of the error says which bytes are missing.
+    Threads may share the file. A read moves the position before it waits, so no other read returns the same bytes;
+    reads of less than `buffer_size`, and lines, run one after the other. A failed read moves the position back, unless
+    another call has moved it since; then a note on the error names the missing bytes.
+
+    Args:
+        state: State of the dataset.
+        stored_object: Object that holds the blob.
+        start: Position of the blob in the object.
+        size: Bytes of the blob.
+        buffer_size: Bytes to prefetch for small sequential reads.
     """
 
     def __init__(
-        self, state: DatasetState, place: StoredObject, start: int, size: int, buffer_size: int = BUFFER_BYTES
+        self, state: DatasetState, stored_object: StoredObject, start: int, size: int, buffer_size: int = BUFFER_BYTES
     ) -> None:
         self._state = state
-        self._object = place
+        self._object = stored_object
         self._start = start
         self._size = size
         self._buffer_size = buffer_size
         self._position = 0
-        self._moves = 0  # of the position
-        self._ahead = b""  # bytes read ahead,
-        self._ahead_at = 0  # and where they begin
-        self._lock = threading.RLock()  # of the four; held while bytes are read ahead
-        self._num_forks = _num_forks  # until the lock was made
+        self._moves = 0  # number of moves of the position
+        self._ahead = b""  # prefetched bytes,
+        self._ahead_at = 0  # and their position
+        self._lock = threading.RLock()  # guards the four; held during prefetches
+        self._num_forks = _num_forks  # number of forks when the lock was created
 
     def size(self) -> int:
         """Length in bytes."""
@@ -98,12 +105,27 @@ class BlobFile(io.BufferedIOBase):
         return True
 
     def tell(self) -> int:
-        """The position of the next read."""
+        """The position of the next read.
+
+        Raises:
+            ValueError: The file is closed.
+        """
         self._check_open("tell of closed file")
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move; behind the end is allowed and reads nothing there."""
+        """Move the position; positions beyond the end are allowed.
+
+        Args:
+            offset: Bytes, relative to `whence`.
+            whence: `io.SEEK_SET`, `io.SEEK_CUR` or `io.SEEK_END`.
+
+        Returns:
+            The new position.
+
+        Raises:
+            ValueError: The position is negative, `whence` is invalid, or the file is closed.
+        """
         self._check_open("seek of closed file")
         with self._locked():
             base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}.get(whence)
@@ -114,7 +136,17 @@ class BlobFile(io.BufferedIOBase):
             return self._move(base + offset)
 
     def read(self, size: int | None = -1) -> bytes:
-        """The next `size` bytes, fewer at the end; all that is left without a size."""
+        """Read and move the position.
+
+        Args:
+            size: Maximum number of bytes; None or -1 for all.
+
+        Returns:
+            The bytes; fewer than `size` at the end.
+
+        Raises:
+            ValueError: The file is closed.
+        """
         with self._locked():
             claim = self._claim(size)
             if not claim.length:
@@ -124,15 +156,29 @@ class BlobFile(io.BufferedIOBase):
         return self._read(claim, self.read_range)
 
     def read1(self, size: int = -1) -> bytes:
-        """As `read`."""
+        """The same as `read`.
+
+        Args:
+            size: See `BlobFile.read`.
+        """
         return self.read(size)
 
     def readall(self) -> bytes:
-        """All that is left."""
+        """Read up to the end."""
         return self.read()
 
     def readinto(self, b: Any) -> int:
-        """Fill a writable buffer; gives how many bytes there were."""
+        """Read into a writable buffer and move the position.
+
+        Args:
+            b: The buffer.
+
+        Returns:
+            Number of bytes read.
+
+        Raises:
+            TypeError: The buffer is read-only.
+        """
         view = memoryview(b).cast("B")
         if view.readonly:
             raise TypeError(f"readinto() needs a writable buffer, found {type(b).__name__}")
@@ -141,7 +187,11 @@ class BlobFile(io.BufferedIOBase):
         return len(data)
 
     def readline(self, size: int | None = -1, /) -> bytes:
-        """The next line with its end, at most `size` bytes of it. Iteration gives all that are left."""
+        """Read a line with its end. Iteration returns all lines.
+
+        Args:
+            size: Maximum number of bytes; None or -1 for no bound.
+        """
         with self._locked():
             position = self._position
             try:
@@ -151,11 +201,28 @@ class BlobFile(io.BufferedIOBase):
                 raise
 
     def read_range(self, offset: int, length: int) -> bytes:
-        """Bytes `offset .. offset + length`, without moving. Raises `ValueError` beyond the end."""
+        """Read a range of bytes without moving the position.
+
+        Args:
+            offset: Position of the first byte.
+            length: Number of bytes.
+
+        Raises:
+            ValueError: The range ends beyond the blob, or the file is closed.
+            OverflowError: A number is negative.
+        """
         return self.read_ranges([(offset, length)])[0]
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Several `(offset, length)` ranges at once, without moving."""
+        """Read several ranges of bytes at once without moving the position.
+
+        Args:
+            ranges: `(offset, length)` of each range.
+
+        Raises:
+            ValueError: A range ends beyond the blob, or the file is closed.
+            OverflowError: A number is negative.
+        """
         return run(self._state, self._reading(ranges))
 
     def _reading(self, ranges: Sequence[tuple[int, int]]) -> Plan[list[bytes]]:
@@ -170,7 +237,7 @@ class BlobFile(io.BufferedIOBase):
     # -- the position ------------------------------------------------------------------------------------------------
 
     def _locked(self) -> AbstractContextManager[Any]:
-        """The lock; a new one in a child that was forked while a thread held it."""
+        """The lock; a new one in a child forked while a thread held it."""
         if self._num_forks != _num_forks:
             self._num_forks, self._lock = _num_forks, threading.RLock()
         return self._lock
@@ -181,7 +248,7 @@ class BlobFile(io.BufferedIOBase):
         return position
 
     def _claim(self, size: int | None) -> _Claim:
-        """The bytes that a read of this size gives, from now on no other one; with the lock."""
+        """Reserve the bytes of a read. The caller holds the lock."""
         self._check_open("read of closed file")
         start = self._position
         left = max(0, self._size - start)
@@ -191,15 +258,15 @@ class BlobFile(io.BufferedIOBase):
         return _Claim(start, length, self._moves)
 
     def _give_back(self, claim: _Claim, error: BaseException) -> None:
-        """Move back to where a read that failed began, unless others have moved since."""
+        """Move back to the start of a failed read, unless other calls have moved since."""
         with self._locked():
             if self._moves == claim.number:
                 self._position = claim.start
-                self._moves -= 1  # a read before it that fails, too, moves back as well
+                self._moves -= 1  # so that an earlier read that fails, too, moves back as well
                 return
         error.add_note(
-            f"bytes {claim.start} to {claim.start + claim.length} of the blob were not read, and others have moved "
-            f"its position since: read_range({claim.start}, {claim.length}) reads them"
+            f"bytes {claim.start} to {claim.start + claim.length} of the blob were not read, and another call moved "
+            f"the position since: read_range({claim.start}, {claim.length}) reads them"
         )
 
     def _read(self, claim: _Claim, read: Callable[[int, int], bytes]) -> bytes:
@@ -210,11 +277,11 @@ class BlobFile(io.BufferedIOBase):
             raise
 
     def _is_ahead(self, position: int, length: int) -> bool:
-        """Whether bytes have been read ahead."""
+        """Whether the buffer holds these bytes."""
         return self._ahead_at <= position <= position + length <= self._ahead_at + len(self._ahead)
 
     def _read_ahead(self, position: int, length: int) -> bytes:
-        """Bytes that were read ahead, or now are."""
+        """Bytes from the buffer, which is filled if necessary."""
         if not self._is_ahead(position, length):
             self._ahead = self.read_range(position, min(self._size - position, self._buffer_size))
             self._ahead_at = position
@@ -230,10 +297,13 @@ class BlobFile(io.BufferedIOBase):
 
 
 class AsyncBlobFile:
-    """One blob; positions as in `BlobFile`, reads are coroutines. Leaving an `async with` block closes it.
+    """One blob as an awaitable file; positions work as in `BlobFile`. Leaving an `async with` block closes it.
 
-    Gathered reads give one piece after the other, in the order of their calls. One that is cancelled or fails moves the
-    position back, unless another call has moved it since.
+    Gathered reads return consecutive pieces, in the order of their calls. A cancelled or failed read moves the position
+    back, unless another call has moved it since.
+
+    Args:
+        blob: The blob.
     """
 
     def __init__(self, blob: BlobFile) -> None:
@@ -244,15 +314,15 @@ class AsyncBlobFile:
         return self._blob.size()
 
     def tell(self) -> int:
-        """The position of the next read."""
+        """The position of the next read. See `BlobFile.tell`."""
         return self._blob.tell()
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move; behind the end is allowed and reads nothing there."""
+        """Move the position. See `BlobFile.seek`."""
         return self._blob.seek(offset, whence)
 
     async def read(self, size: int = -1) -> bytes:
-        """The next `size` bytes, fewer at the end; all that is left without a size."""
+        """Read and move the position. See `BlobFile.read`."""
         with self._blob._locked():
             claim = self._blob._claim(size)
         if not claim.length:
@@ -264,15 +334,15 @@ class AsyncBlobFile:
             raise
 
     async def read_range(self, offset: int, length: int) -> bytes:
-        """Bytes `offset .. offset + length`, without moving. Raises `ValueError` beyond the end."""
+        """Read a range of bytes. See `BlobFile.read_range`."""
         return (await self.read_ranges([(offset, length)]))[0]
 
     async def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Several `(offset, length)` ranges at once, without moving."""
+        """Read several ranges of bytes at once. See `BlobFile.read_ranges`."""
         return await run_awaited(self._blob._state, self._blob._reading(ranges))
 
     async def aclose(self) -> None:
-        """Close; nothing can be read any more."""
+        """Close the file."""
         self._blob.close()
 
     async def __aenter__(self) -> AsyncBlobFile:
@@ -293,9 +363,9 @@ def check_range(offset: int, length: int, size: int) -> None:
         raise UsageError(f"Blob range end {offset + length} exceeds blob size {size}")
 
 
-def read_object(state: DatasetState, place: StoredObject, ranges: Ranges) -> Plan[Any]:
+def read_object(state: DatasetState, stored_object: StoredObject, ranges: Ranges) -> Plan[Any]:
     """Byte ranges of one object, as `Fetched`."""
-    return (yield from read_bytes(state.context_of(place.store), place.key, ranges))
+    return (yield from read_bytes(state.context_of(stored_object.store), stored_object.key, ranges))
 
 
 # -- selecting -------------------------------------------------------------------------------------------------------
@@ -304,24 +374,24 @@ def read_object(state: DatasetState, place: StoredObject, ranges: Ranges) -> Pla
 def _select(state: DatasetState, ids: Any, addresses_: Any, indices: Any) -> Plan[Grouped]:
     """The rows that exactly one of the three selectors names.
 
-    Raises `ValueError` for rows that do not exist: results line up with what was asked for, so none is left out.
+    Raises `ValueError` for rows that do not exist, because results line up with the request.
     """
-    if sum(one is not None for one in (ids, addresses_, indices)) != 1:
+    if sum(selector is not None for selector in (ids, addresses_, indices)) != 1:
         raise UsageError("Exactly one of ids, indices, or addresses must be specified")
     if indices is not None:
         return (yield from group_positions(state, row_numbers(indices)))
     numbers = row_numbers(ids if addresses_ is None else addresses_)
     locate = locate_row_ids if addresses_ is None else locate_addresses
-    places, offsets = yield from locate(state, numbers)
-    missing = np.flatnonzero(places < 0)
+    fragment_indexes, offsets = yield from locate(state, numbers)
+    missing = np.flatnonzero(fragment_indexes < 0)
     if len(missing):
         is_by_id = addresses_ is None and state.has_stable_row_ids
         raise _not_found(state, numbers, missing, is_by_id=is_by_id)
-    return group_rows(places, offsets)
+    return group_rows(fragment_indexes, offsets)
 
 
 def _not_found(state: DatasetState, asked: IntArray, missing: IntArray, *, is_by_id: bool) -> RowNotFound:
-    """The error for rows that were deleted or never were: which they are, as far as a message has room."""
+    """The error for rows that do not exist, naming some of them."""
     rows = list(dict.fromkeys(asked[missing].tolist()))
     named = ", ".join(map(str, rows[:ROWS_NAMED])) + (", ..." if len(rows) > ROWS_NAMED else "")
     num_left, left = len(asked) - len(missing), f"Ask only for rows that are left, without {named}"
@@ -341,19 +411,19 @@ def _not_found(state: DatasetState, asked: IntArray, missing: IntArray, *, is_by
 def _descriptions(
     state: DatasetState, steps: tuple[Field, ...], grouped: Grouped
 ) -> Plan[list[tuple[int, IntArray, pa.StructArray]]]:
-    """`(place, offsets, descriptions)` of the distinct rows."""
+    """`(fragment index, offsets, descriptions)` of the distinct rows."""
     path = tuple(field.name for field in steps)
     if not grouped.groups:
         return []
     reader = RowReader(state, Projection(state.pruned_fields([path])))
     (column,) = yield from reader.read(grouped.groups)
     column = extract(column, path[1:])
-    found = []
+    parts = []
     start = 0
-    for place, offsets in grouped.groups:
-        found.append((place, offsets, column.slice(start, len(offsets))))
+    for fragment_index, offsets in grouped.groups:
+        parts.append((fragment_index, offsets, column.slice(start, len(offsets))))
         start += len(offsets)
-    return found
+    return parts
 
 
 def _in_order(items: list[Any], grouped: Grouped) -> list[Any]:
@@ -363,20 +433,21 @@ def _in_order(items: list[Any], grouped: Grouped) -> list[Any]:
 def take_blobs(
     state: DatasetState, name: str, ids: Any, addresses_: Any, indices: Any, buffer_size: int
 ) -> Plan[list[BlobFile | None]]:
-    """Blobs as files, None where the blob is null; see `LanceDataset.take_blobs`."""
+    """Blobs as files, None for nulls; see `LanceDataset.take_blobs`."""
     steps = blob_steps(state, name)
     grouped = yield from _select(state, ids, addresses_, indices)
     files: list[BlobFile | None] = []
-    for place, _, descriptions in (yield from _descriptions(state, steps, grouped)):
-        located = yield from locate_blobs(state, place, steps[-1].id, descriptions)
+    for fragment_index, _, descriptions in (yield from _descriptions(state, steps, grouped)):
+        located = yield from locate_blobs(state, fragment_index, steps[-1].id, descriptions)
         rows = zip(located.keys.tolist(), located.starts.tolist(), located.sizes.tolist(), located.valid, strict=True)
         for key, start, size, valid in rows:
             files.append(BlobFile(state, located.objects[key], start, size, buffer_size) if valid else None)
     if grouped.restore is None:
         return files
-    # a row that was asked for twice gives two files, each with a position of its own
+    # a row requested twice gives two files, each with its own position
     return [
-        one and BlobFile(state, one._object, one._start, one._size, buffer_size) for one in _in_order(files, grouped)
+        blob and BlobFile(state, blob._object, blob._start, blob._size, buffer_size)
+        for blob in _in_order(files, grouped)
     ]
 
 
@@ -387,13 +458,13 @@ def read_blobs(
     steps = blob_steps(state, name)
     grouped = yield from _select(state, ids, addresses_, indices)
     rows: list[tuple[int, bytes | None]] = []
-    for place, offsets, descriptions in (yield from _descriptions(state, steps, grouped)):
-        located = yield from locate_blobs(state, place, steps[-1].id, descriptions)
-        numbers = addresses(state.fragment_ids[place], offsets).tolist()
+    for fragment_index, offsets, descriptions in (yield from _descriptions(state, steps, grouped)):
+        located = yield from locate_blobs(state, fragment_index, steps[-1].id, descriptions)
+        numbers = addresses(state.fragment_ids[fragment_index], offsets).tolist()
         for start, end in cut_by_size(located.sizes, PART_BYTES):
             column = yield from read_located(state, located.slice(start, end))
             rows.extend(zip(numbers[start:end], column.to_pylist(), strict=True))
-            del column  # before there is more
+            del column  # freed before the next one is read
     return _in_order(rows, grouped)
 
 
@@ -408,9 +479,9 @@ def read_blob_ranges(
     chosen = {"ids": None, "addresses": None, "indices": None, selector: rows}
     grouped = yield from _select(state, chosen["ids"], chosen["addresses"], chosen["indices"])
     blobs: list[tuple[int, StoredObject, int, int, bool]] = []
-    for place, offsets, descriptions in (yield from _descriptions(state, steps, grouped)):
-        located = yield from locate_blobs(state, place, steps[-1].id, descriptions)
-        numbers = addresses(state.fragment_ids[place], offsets).tolist()
+    for fragment_index, offsets, descriptions in (yield from _descriptions(state, steps, grouped)):
+        located = yield from locate_blobs(state, fragment_index, steps[-1].id, descriptions)
+        numbers = addresses(state.fragment_ids[fragment_index], offsets).tolist()
         keys = [located.objects[key] for key in located.keys.tolist()]
         blobs.extend(zip(numbers, keys, located.starts.tolist(), located.sizes.tolist(), located.valid, strict=True))
     return (yield from _read_requests(state, _in_order(blobs, grouped), requests))
@@ -429,13 +500,13 @@ def _read_requests(
             except UsageError as error:
                 raise UsageError(f"Blob range request {number} for row address {address} is invalid: {error}") from None
             by_object.setdefault(key, []).append(number)
-    for place, numbers in by_object.items():
+    for stored_object, numbers in by_object.items():
         starts = np.array([blobs[n][2] + requests[n][1] for n in numbers], dtype=np.int64)
         ends = starts + np.array([requests[n][2] for n in numbers], dtype=np.int64)
         for low, high in cut_by_size(ends - starts, PART_BYTES):
             ranges = Ranges(starts[low:high], ends[low:high])
-            fetched = yield from read_object(state, place, ranges)
+            fetched = yield from read_object(state, stored_object, ranges)
             for number, data in zip(numbers[low:high], bytes_of(fetched, ranges), strict=True):
                 results[number] = (number, blobs[number][0], data)
-            del fetched, data  # before there is more
+            del fetched, data  # freed before the next one is read
     return results

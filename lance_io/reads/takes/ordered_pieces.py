@@ -1,10 +1,10 @@
-"""Rows that come in pieces, in the order of the table, put into the order in which they were asked for.
+"""Pieces of rows, in the order of the table, reordered as requested.
 
-    piece --its rows, as often as they were asked for--> parts of the result that they belong to; the piece is gone
-    part after part: its rows in their order, as batches of `CHUNK_BYTES` at most (or of one row); the part is gone
+    piece --its rows, once for each request--> parts of the result that they belong to; the piece is freed
+    part after part: its rows in their order, as batches of at most `CHUNK_BYTES` (or of one row); the part is freed
 
-So what is held is the result, a piece, and a part of the result twice. A row of many bytes is a batch of the result by
-itself: it stays where it was decoded.
+So memory holds the result, a piece, and a part of the result twice. A very large row is a batch of the result by
+itself: it stays in the buffer it was decoded to.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
 
     from lance_io.spans import IntArray
 
-CHUNK_BYTES: Final = 16 * MIB  # of a result that is many batches
-PART_BYTES_MAX: Final = 20 * MIB  # of the result that is one batch: a part may turn out a little larger than a chunk
-LARGE_ROWS_MAX: Final = 64  # of a chunk, are joined one by one: Arrow's `take` allocates more than they are
+CHUNK_BYTES: Final = 16 * MIB  # of a result with many batches
+PART_BYTES_MAX: Final = 20 * MIB  # of a result with one batch: a part may exceed a chunk slightly
+LARGE_ROWS_MAX: Final = 64  # of a chunk, joined one by one: Arrow's `take` allocates more than their size
 MAPPINGS_MAX: Final = 1 << 14  # a process may have four times as many
-OWN_BATCH_BYTES: Final = CHUNK_BYTES  # rows from here on are not joined with others
+OWN_BATCH_BYTES: Final = CHUNK_BYTES  # larger rows are not joined with others
 
 
 def reordered(batch: pa.RecordBatch, rows: IntArray) -> list[pa.RecordBatch]:
-    """The rows of a batch, which is no slice, in another order and as often as they are named; one batch where few."""
-    times = len(rows) if len(rows) > batch.num_rows else 1  # that the largest row may be named
+    """The rows of a batch, which is no slice, in another order with repetitions; one batch if they are few."""
+    times = len(rows) if len(rows) > batch.num_rows else 1  # the largest row may be repeated
     if batch.get_total_buffer_size() * times <= WHOLE_BYTES:
         return [batch.take(numbers(rows))]
     return [part for _, part in _taken(batch, rows)]
 
 
 def _taken(batch: pa.RecordBatch, rows: IntArray, *, slices: bool = False) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Chosen rows as batches of at most a chunk's bytes, or of one row; and which of `rows` each begins with.
+    """Chosen rows as batches of at most a chunk's bytes, or of one row, each with its first index in `rows`.
 
-    slices  rows that lie side by side need no copy
+    slices  contiguous rows need no copy
     """
     for start, end in cut_by_size(row_sizes(batch.columns, batch.num_rows)[rows], CHUNK_BYTES):
         first = int(rows[start])
@@ -54,25 +54,27 @@ def _taken(batch: pa.RecordBatch, rows: IntArray, *, slices: bool = False) -> It
 
 
 class OrderedPieces:
-    """Collects pieces. restore: for each row of the result its place among the rows that come.
+    """Collects pieces.
 
-    Parts lie in memory of the system's own, to which it returns at once: Arrow's allocators keep about half of what is
-    freed piecemeal.
+    restore  for each row of the result, its index among the incoming rows
+
+    Parts lie in memory mappings, which return to the system at once: Arrow's allocators keep about half of memory that
+    is freed piecemeal.
     """
 
     def __init__(self, restore: IntArray) -> None:
         self._restore = restore
         self._order = np.argsort(restore, kind="stable")
-        self._places = restore[self._order]
+        self._sorted_restore = restore[self._order]
         self._edges: IntArray | None = None  # of the parts, in rows of the result
         self._parts: list[list[tuple[IntArray, mmap | pa.RecordBatch]]] = []
         self._num_rows = 0
         self._schema: pa.Schema
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """The next rows; no slice."""
+        """Add the next rows; no slice."""
         first, self._num_rows = self._num_rows, self._num_rows + batch.num_rows
-        low, high = np.searchsorted(self._places, [first, self._num_rows]).tolist()
+        low, high = np.searchsorted(self._sorted_restore, [first, self._num_rows]).tolist()
         results = np.sort(self._order[low:high])
         rows = self._restore[results] - first
         self._schema = batch.schema
@@ -85,7 +87,7 @@ class OrderedPieces:
                 self._parts[part].append((results[start + here : start + here + taken.num_rows], kept))
 
     def _part_edges(self, batch: pa.RecordBatch, rows: IntArray) -> IntArray:
-        """Where parts of the result begin and end, so that each has about a chunk's bytes, as the first piece says."""
+        """Boundaries of parts of the result, each of about a chunk's bytes, estimated from the first piece."""
         if self._edges is None:
             sizes = row_sizes(batch.columns, batch.num_rows)[rows]
             num_bytes = float(sizes.mean()) * len(self._restore) if len(sizes) else 0.0
@@ -96,9 +98,9 @@ class OrderedPieces:
         return self._edges
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The result; what was collected is given away."""
+        """The result; frees the collected parts."""
         while self._parts:
-            parts = [(results, _unpacked(one, self._schema)) for results, one in self._parts.pop(0)]
+            parts = [(results, _unpacked(stored, self._schema)) for results, stored in self._parts.pop(0)]
             if not parts:
                 continue
             first = min(int(results[0]) for results, _ in parts)
@@ -113,7 +115,7 @@ class OrderedPieces:
 
 
 def _packed(batch: pa.RecordBatch) -> mmap:
-    sink = pa.MockOutputStream()  # says how much it is
+    sink = pa.MockOutputStream()  # counts bytes
     _write(batch, sink)
     memory = mmap(-1, sink.size())
     _write(batch, pa.FixedSizeBufferWriter(pa.py_buffer(memory)))
@@ -137,19 +139,19 @@ def _unpacked(memory: mmap | pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatc
 
 
 def _in_order(parts: list[tuple[IntArray, pa.RecordBatch]], start: int, end: int) -> pa.RecordBatch:
-    """The rows `start` to `end` of the result, out of parts that have the results that they are, ascending."""
-    found, places = [], []
+    """The rows `start` to `end` of the result, from parts with their ascending result indexes."""
+    batches, result_rows = [], []
     for results, batch in parts:
         low, high = np.searchsorted(results, [start, end]).tolist()
         if low < high:
-            found.append(batch.slice(low, high - low))
-            places.append(results[low:high])
-    if len(places) == 1:
-        return _joined(found)
-    order = np.argsort(np.concatenate(places))
+            batches.append(batch.slice(low, high - low))
+            result_rows.append(results[low:high])
+    if len(result_rows) == 1:
+        return _joined(batches)
+    order = np.argsort(np.concatenate(result_rows))
     if len(order) > LARGE_ROWS_MAX:
-        return _joined(found).take(numbers(order))
-    rows = [batch.slice(row, 1) for batch in found for row in range(batch.num_rows)]
+        return _joined(batches).take(numbers(order))
+    rows = [batch.slice(row, 1) for batch in batches for row in range(batch.num_rows)]
     return _joined([rows[at] for at in order.tolist()])
 
 

@@ -1,8 +1,8 @@
-"""Single items of lists: `rows[50][17]`, without reading the lists where their pages allow it.
+"""Single items of lists: `rows[50][17]`, without reading the lists if their pages allow it.
 
-    (row, item) pairs -> each once, ascending -> rows of fragments -> one read, as of any take -> the order asked for
+    (row, item) pairs -> distinct and ascending -> rows of fragments -> one read, as of any take -> the requested order
 
-Each pair is a row of the take that is made of it, whose list holds that one item.
+Each pair is a row of the underlying take, whose list holds that one item.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ def take_items(state: DatasetState, column: str, items: Any) -> Plan[pa.ChunkedA
     of_rows = distinct(wanted[0])
     grouped = yield from group_positions(state, of_rows)
     counts = np.bincount(of_rows.searchsorted(wanted[0]), minlength=len(of_rows))
-    if is_vector:  # all of a row lies together, and a page is asked for once
+    if is_vector:  # all of a row lies together, so each page is requested once
         restore = np.arange(len(of_rows), dtype=np.int64).repeat(counts)[order]
         table = yield from take_grouped(state, replace(grouped, restore=restore), take)
-        return _picked(table, path, wanted[1][order])
+        return _pick_items(table, path, wanted[1][order])
     assert take.columns.reads is not None, "a stored column"
     groups, by_group, row, pair = [], [], 0, 0
-    for place, offsets in grouped.groups:
+    for fragment_index, offsets in grouped.groups:
         repeated = offsets.repeat(counts[row : row + len(offsets)])
-        groups.append((place, repeated))
+        groups.append((fragment_index, repeated))
         by_group.append(dict.fromkeys(take.columns.reads.leaves, wanted[1][pair : pair + len(repeated)].reshape(-1, 1)))
         row, pair = row + len(offsets), pair + len(repeated)
     is_ordered = bool((order == np.arange(len(order))).all())
     table = yield from take_grouped(state, Grouped(tuple(groups), None if is_ordered else order), take, by_group)
-    return _picked(table, path, np.zeros(table.num_rows, dtype=np.int64))
+    return _pick_items(table, path, np.zeros(table.num_rows, dtype=np.int64))
 
 
 def item_pairs(items: Any) -> tuple[IntArray, IntArray]:
     """Rows and items of pairs, i64[n] each.
 
-    Raises `TypeError` for what is no sequence of pairs of integers, and `OverflowError` for a negative number.
+    Raises `TypeError` unless `items` are pairs of integers, and `OverflowError` for a negative number.
     """
     if isinstance(items, np.ndarray):
         if items.ndim != 2 or items.shape[1] != 2:
@@ -76,7 +76,7 @@ def item_pairs(items: Any) -> tuple[IntArray, IntArray]:
 
 
 def _distinct_pairs(rows: IntArray, items: IntArray) -> tuple[tuple[IntArray, IntArray], IntArray]:
-    """The pairs ascending and each once, and where those given are among them."""
+    """The distinct pairs, ascending, and the index of each requested pair among them."""
     by_pair = np.lexsort((items, rows))
     rows, items = rows[by_pair], items[by_pair]
     is_first = np.ones(len(rows), dtype=np.bool_)
@@ -86,7 +86,7 @@ def _distinct_pairs(rows: IntArray, items: IntArray) -> tuple[tuple[IntArray, In
     return (rows[is_first], items[is_first]), order
 
 
-def _picked(table: pa.Table, path: tuple[str, ...], items: IntArray) -> pa.ChunkedArray:
+def _pick_items(table: pa.Table, path: tuple[str, ...], items: IntArray) -> pa.ChunkedArray:
     """One item of each row's list."""
     chunks, start = [], 0
     for batch in table.to_batches():

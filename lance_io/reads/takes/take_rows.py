@@ -1,9 +1,9 @@
-"""Random access: chosen rows by position, row id or address, in the order asked, repetitions included.
+"""Random access: chosen rows by position, row id or address, in the requested order with repetitions.
 
-    rows asked for -> (place of the fragment, offset) -> each fragment's rows once and ascending -> one read of all
-    columns and fragments -> one permutation per column, if the order asks for it
+    requested rows -> (fragment index, offset) -> distinct ascending rows of each fragment -> one read of all columns
+    and fragments -> one permutation per column, if the order needs it
 
-Everything is an array; no Python object exists per row.
+All steps work on arrays; no Python object exists per row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lance_io.file.open.leaf_projection import Projection as FileProjection
 from lance_io.file.row_indices import row_numbers
 from lance_io.file.take.take_pieces import PIECE_BYTES
 from lance_io.format.per_schema import PerSchema
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.levels.arrays import numbers
 from lance_io.levels.join import TooManyValues
 from lance_io.levels.layout import BatchLayout
@@ -41,7 +41,7 @@ from lance_io.reads.rows.row_arithmetic import (
 from lance_io.reads.takes.ordered_pieces import OrderedPieces, reordered
 from lance_io.reads.version.column_lists import (
     COMPILER,
-    Prepared,
+    PreparedCache,
     Projection,
     Selection,
     as_list,
@@ -65,22 +65,22 @@ if TYPE_CHECKING:
 
     Groups = tuple[tuple[int, IntArray], ...]
 else:
-    blob_values = later("lance_io.reads.blobs.blob_values")
+    blob_values = lazy_module("lance_io.reads.blobs.blob_values")
 
 
-_SHARED: Final[PerSchema[Prepared]] = PerSchema("takes of its columns")
+_SHARED: Final[PerSchema[PreparedCache]] = PerSchema("takes of its columns")
 
 
 class RowNotFound(StoreError, UsageError):
-    """A row was asked for that the table does not have."""
+    """A requested row that the table does not have."""
 
 
 class RowDeleted(RowNotFound, NotImplementedError):
-    """A row was asked for by an address where one was deleted; pylance says that it does not support that."""
+    """A deleted row requested by address, which pylance reports as not supported."""
 
 
 def take_positions(state: DatasetState, indices: Any, columns: Selection) -> Plan[pa.Table]:
-    """Rows by their position among the rows that are left.
+    """Rows by position among live rows.
 
     indices  numbers in any order, repetitions allowed
     Raises `OverflowError` for a negative number and `OSError` for one that is too large.
@@ -91,14 +91,16 @@ def take_positions(state: DatasetState, indices: Any, columns: Selection) -> Pla
 
 
 def warm(state: DatasetState, columns: Selection) -> Plan[None]:
-    """Load what takes of these columns need besides their rows, as far as the search cache goes."""
+    """Load everything but rows that takes of these columns need, as far as the search cache allows."""
     prepared = yield from prepare_columns(state, columns)
     yield from load_live_starts(state)
-    yield from load_live(state, [place for place in state.all_places if state.has_deletions[place]])
+    yield from load_live(
+        state, [fragment_index for fragment_index in state.all_fragment_indexes if state.has_deletions[fragment_index]]
+    )
     if state.has_stable_row_ids:
         yield from load_row_id_index(state)
     if prepared.reader is not None:
-        yield from prepared.reader.warm(state.all_places)
+        yield from prepared.reader.warm(state.all_fragment_indexes)
 
 
 def take_row_ids(state: DatasetState, row_ids: Any, columns: Selection) -> Plan[pa.Table]:
@@ -107,19 +109,19 @@ def take_row_ids(state: DatasetState, row_ids: Any, columns: Selection) -> Plan[
     Raises `OSError` for an address outside of every fragment (in a table without stable row ids).
     """
     numbers = row_numbers(row_ids)
-    places, offsets = yield from locate_row_ids(state, numbers)
-    found = places >= 0
-    if not found.all():
-        places, offsets = places[found], offsets[found]
+    fragment_indexes, offsets = yield from locate_row_ids(state, numbers)
+    exists = fragment_indexes >= 0
+    if not exists.all():
+        fragment_indexes, offsets = fragment_indexes[exists], offsets[exists]
     prepared = yield from prepare_columns(state, columns)
-    return (yield from take_grouped(state, group_rows(places, offsets), prepared))
+    return (yield from take_grouped(state, group_rows(fragment_indexes, offsets), prepared))
 
 
 def take_row_addresses(state: DatasetState, addresses: IntArray, columns: Selection) -> Plan[pa.Table]:
     """Rows that are left, by address. Raises `OSError` for an address outside of every fragment."""
-    places, offsets = yield from locate_addresses(state, addresses)
+    fragment_indexes, offsets = yield from locate_addresses(state, addresses)
     prepared = yield from prepare_columns(state, columns)
-    return (yield from take_grouped(state, group_rows(places, offsets), prepared))
+    return (yield from take_grouped(state, group_rows(fragment_indexes, offsets), prepared))
 
 
 def group_positions(state: DatasetState, positions: IntArray) -> Plan[Grouped]:
@@ -128,8 +130,8 @@ def group_positions(state: DatasetState, positions: IntArray) -> Plan[Grouped]:
     grouped = group_by_fragment(positions, starts)
     if grouped is None:
         last, num_rows = int(positions.max()), int(starts[-1])
-        raise RowNotFound(f"row {last} was asked for, the table has {num_rows} rows", path=state.location.uri)
-    touched = [place for place, _ in grouped.groups if state.has_deletions[place]]
+        raise RowNotFound(f"row {last} does not exist, the table has {num_rows} rows", path=state.location.uri)
+    touched = [fragment_index for fragment_index, _ in grouped.groups if state.has_deletions[fragment_index]]
     if not touched:
         return grouped
     live = yield from load_live(state, touched)  # positions and offsets of a fragment have the same order
@@ -138,55 +140,58 @@ def group_positions(state: DatasetState, positions: IntArray) -> Plan[Grouped]:
 
 
 def locate_addresses(state: DatasetState, addresses: IntArray) -> Plan[tuple[IntArray, IntArray]]:
-    """`(places, offsets)` of rows given by address; both -1 for a deleted row."""
+    """`(fragment indexes, offsets)` of rows given by address; both -1 for a deleted row."""
     fragment_ids, offsets = addresses >> OFFSET_BITS, addresses & OFFSET_MASK
-    places = state.places_of(fragment_ids)
-    if len(places) and (places < 0).any():
-        bad = int(np.flatnonzero(places < 0)[0])
+    fragment_indexes = state.find_fragment_indexes(fragment_ids)
+    if len(fragment_indexes) and (fragment_indexes < 0).any():
+        bad = int(np.flatnonzero(fragment_indexes < 0)[0])
         raise RowNotFound(
             f"row address {int(addresses[bad])} belongs to non-existent fragment: {int(fragment_ids[bad])}",
             path=state.location.uri,
         )
-    sizes = state.physical_rows[places]
+    sizes = state.physical_rows[fragment_indexes]
     if (offsets >= sizes).any():
         bad = int(np.flatnonzero(offsets >= sizes)[0])
         raise RowNotFound(
             f"row address {int(addresses[bad])}: fragment {int(fragment_ids[bad])} has {int(sizes[bad])} rows",
             path=state.location.uri,
         )
-    touched = [place for place in distinct(places).tolist() if state.has_deletions[place]]
+    touched = [
+        fragment_index for fragment_index in distinct(fragment_indexes).tolist() if state.has_deletions[fragment_index]
+    ]
     live = yield from load_live(state, touched)
-    gone = np.zeros(len(places), dtype=np.bool_)
-    for place in touched:
-        here = places == place
-        gone[here] = live[place].is_deleted(offsets[here])
-    return np.where(gone, -1, places), np.where(gone, -1, offsets)
+    gone = np.zeros(len(fragment_indexes), dtype=np.bool_)
+    for fragment_index in touched:
+        here = fragment_indexes == fragment_index
+        gone[here] = live[fragment_index].is_deleted(offsets[here])
+    return np.where(gone, -1, fragment_indexes), np.where(gone, -1, offsets)
 
 
 def locate_row_ids(state: DatasetState, row_ids: IntArray) -> Plan[tuple[IntArray, IntArray]]:
-    """`(places, offsets)` of rows given by row id; both -1 for an id that no row has (any more)."""
+    """`(fragment indexes, offsets)` of rows given by row id; both -1 for an unknown id."""
     if not state.has_stable_row_ids:
         return (yield from locate_addresses(state, row_ids))
     index = yield from load_row_id_index(state)
-    unsigned, found = index.lookup(row_ids.astype(np.uint64))
-    addresses = unsigned.astype(np.int64)  # a fragment id above 31 bits gives a negative one, which is refused below
-    places = np.full(len(row_ids), -1, dtype=np.int64)
+    unsigned, exists = index.lookup(row_ids.astype(np.uint64))
+    # fragment ids above 31 bits lead to negative addresses, which are refused below
+    addresses = unsigned.astype(np.int64)
+    fragment_indexes = np.full(len(row_ids), -1, dtype=np.int64)
     offsets = np.full(len(row_ids), -1, dtype=np.int64)
-    places[found], offsets[found] = yield from locate_addresses(state, addresses[found])
-    return places, offsets
+    fragment_indexes[exists], offsets[exists] = yield from locate_addresses(state, addresses[exists])
+    return fragment_indexes, offsets
 
 
 @dataclass(frozen=True, slots=True)
 class TakeColumns:
-    """What follows for takes from a table's schema and the columns that are wanted.
+    """The consequences of a column list for takes.
 
     projection      output columns
     schema          their Arrow schema
     names           top-level columns read, in the order of the reader's arrays
-    reads           their leaves; None when only system columns are wanted
-    has_binaries    blob columns are wanted as binary
-    layout          of a batch of the columns read, where that is the result as it stands
-    items           of which leaves only some items of each list are read: `split_items`
+    reads           their leaves; None if only system columns are read
+    has_binaries    blob columns come as binary
+    layout          of a batch of the columns read, if that is the result as it stands
+    items           leaves of which only some items of each list are read: `split_items`
     """
 
     projection: Projection
@@ -199,24 +204,24 @@ class TakeColumns:
 
     @classmethod
     def of(cls, state: DatasetState, projection: Projection) -> TakeColumns:
-        """What follows for these output columns."""
+        """The consequences of these output columns."""
         projection, items = split_items(state.schema, projection)
         fields = state.pruned_fields(projection.data_paths)
         schema = projection.arrow_schema
-        names = tuple(one.name for one in fields)
+        names = tuple(field.name for field in fields)
         reads = FileProjection(fields) if fields else None
         has_binaries = _binaries(state, projection) is not None
         is_as_read = projection.plain_names == list(names) and not (has_binaries or projection.is_retyped)
-        is_as_read = is_as_read and reads is not None and schema.types == [one.arrow_type for one in reads.fields]
+        is_as_read = is_as_read and reads is not None and schema.types == [field.arrow_type for field in reads.fields]
         layout = BatchLayout.of(schema) if is_as_read else None
         return cls(projection, schema, names, reads, has_binaries, layout, items)
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedTake:
-    """What every take of the same columns of a version shares.
+    """Shared by all takes of the same columns of a version.
 
-    reader  reads the columns; None when only system columns are wanted
+    reader  reads the columns; None if only system columns are read
     """
 
     columns: TakeColumns
@@ -224,7 +229,7 @@ class PreparedTake:
 
 
 def prepare(state: DatasetState, projection: Projection) -> PreparedTake:
-    """What takes of these columns share."""
+    """Prepare takes of these columns."""
     return _with_reader(state, TakeColumns.of(state, projection))
 
 
@@ -233,43 +238,44 @@ def _with_reader(state: DatasetState, columns: TakeColumns) -> PreparedTake:
 
 
 def prepare_columns(state: DatasetState, columns: Any, blob_handling: str | None = None) -> Plan[PreparedTake]:
-    """The same for a column list, remembered from one take to the next."""
+    """Prepare takes of a column list; the result is cached."""
     columns = as_list(columns)
     key = ("take", blob_handling, columns_key(columns))
-    found: PreparedTake | None = state.prepared.get(key)
-    if found is None:
+    prepared: PreparedTake | None = state.prepared.get(key)
+    if prepared is None:
         if isinstance(columns, dict):
             yield Import(COMPILER)
-        found = _with_reader(state, _columns(state, key, columns, blob_handling))
-        state.prepared.put(key, found)
-    return found
+        prepared = _with_reader(state, _columns(state, key, columns, blob_handling))
+        state.prepared.put(key, prepared)
+    return prepared
 
 
 def _columns(state: DatasetState, key: Any, columns: Any, blob_handling: str | None) -> TakeColumns:
-    """What a column list means in the version's schema, remembered with that: most versions share one."""
-    shared = _SHARED.get(state.schema) or _SHARED.keep(state.schema, Prepared())
-    found: TakeColumns | None = shared.get(key)
-    if found is None:
-        found = TakeColumns.of(state, state.shown(project_taken(state.schema, columns), blob_handling))
-        shared.put(key, found)
-    return found
+    """The meaning of a column list in the version's schema, cached with the schema, which most versions share."""
+    shared = _SHARED.get(state.schema) or _SHARED.keep(state.schema, PreparedCache())
+    take_columns: TakeColumns | None = shared.get(key)
+    if take_columns is None:
+        take_columns = TakeColumns.of(state, state.shown(project_taken(state.schema, columns), blob_handling))
+        shared.put(key, take_columns)
+    return take_columns
 
 
 def take_grouped(
     state: DatasetState, grouped: Grouped, take: PreparedTake, items: Sequence[Mapping[int, IntArray]] | None = None
 ) -> Plan[pa.Table]:
-    """The rows of `grouped`, in the order in which they were asked for.
+    """The rows of `grouped`, in the requested order.
 
-    Several batches where they are many bytes, or where a dictionary column has more values than indices tell apart.
+    Returns several batches if they are many bytes, or if a dictionary column has more values than its indices can tell
+    apart.
 
-    items  of each group, where the lists are to hold single items of the rows: `TableReader.pieces`
+    items  of each group, if lists hold only single items of the rows: `TableReader.pieces`
     """
     try:
         return (yield from _take_at_once(state, grouped, take, items))
     except TooManyValues:
         if grouped.num_asked < 2 or items is not None:
             raise
-    first, second = halves_of(grouped)  # are read by themselves: their values are fewer
+    first, second = halves_of(grouped)  # each half has fewer dictionary values
     taken = yield from take_grouped(state, first, take)
     return pa.concat_tables([taken, (yield from take_grouped(state, second, take))])
 
@@ -292,11 +298,11 @@ def _take_at_once(
         batch = yield from _as_batch(state, prepared, grouped.groups, taken)
         if grouped.restore is None:
             return pa.Table.from_batches([batch], schema=schema)
-        found: list[pa.RecordBatch] = yield Compute(
+        batches: list[pa.RecordBatch] = yield Compute(
             partial(reordered, batch, grouped.restore), batch.get_total_buffer_size
         )
-        return pa.Table.from_batches(found, schema=schema)
-    first, taken = [(num_rows, taken)], []  # the frame of this call holds no piece
+        return pa.Table.from_batches(batches, schema=schema)
+    first, taken = [(num_rows, taken)], []  # this frame must not hold the piece
     return pa.Table.from_batches((yield from _take_rest(state, grouped, take, pieces, first)), schema=schema)
 
 
@@ -307,9 +313,9 @@ def _take_rest(
     pieces: PiecewiseTake,
     first: list[tuple[int, Taken]],
 ) -> Plan[list[pa.RecordBatch]]:
-    """The same from the first piece on.
+    """The rows from the first piece on.
 
-    first  its number of rows, and them; emptied, so that the piece is freed as soon as it is used
+    first  its number of rows, and them; emptied, so that the piece is freed right after use
     """
     assert take.reader is not None
     ordered = None if grouped.restore is None else OrderedPieces(grouped.restore)
@@ -323,7 +329,7 @@ def _take_rest(
             batches.append(batch)
         else:
             yield Compute(partial(ordered.add, batch), batch.get_total_buffer_size)
-        del taken, batch  # before there is more
+        del taken, batch  # freed before the next piece is read
         num_rows, taken = (0, []) if start == grouped.num_rows else (yield from take.reader.read_piece(pieces))
     if ordered is None:
         return batches
@@ -333,13 +339,13 @@ def _take_rest(
 
 def _some_rows(groups: Groups, start: int, end: int) -> Groups:
     """The rows `start` to `end` of all groups."""
-    found, before = [], 0
-    for place, offsets in groups:
+    parts, before = [], 0
+    for fragment_index, offsets in groups:
         part = offsets[max(0, start - before) : max(0, end - before)]
         before += len(offsets)
         if len(part):
-            found.append((place, part))
-    return tuple(found)
+            parts.append((fragment_index, part))
+    return tuple(parts)
 
 
 def _as_batch(state: DatasetState, prepared: TakeColumns, groups: Groups, taken: Taken) -> Plan[pa.RecordBatch]:
@@ -351,18 +357,18 @@ def _as_batch(state: DatasetState, prepared: TakeColumns, groups: Groups, taken:
 def _output_batch(
     state: DatasetState, prepared: TakeColumns, groups: Groups, arrays: Sequence[pa.Array], num_asked: int
 ) -> Plan[pa.RecordBatch]:
-    """The output columns of what was read; where there are none, as many rows as were asked for."""
+    """The output columns of arrays that were read; without columns, a batch of `num_asked` rows."""
     columns = dict(zip(prepared.names, arrays, strict=True))
     binaries = _binaries(state, prepared.projection) if prepared.has_binaries else None
     if binaries is not None:
-        yield from binaries.replace(columns, [(place, len(offsets)) for place, offsets in groups])
+        yield from binaries.replace(columns, [(fragment_index, len(offsets)) for fragment_index, offsets in groups])
     yield from _add_system(state, prepared.projection, groups, columns)
     if not prepared.projection.outputs:
         return empty_columns(num_asked, prepared.schema)
     names = prepared.projection.plain_names
     if names is None:
         num_rows = sum(len(offsets) for _, offsets in groups)
-        chosen = [one.values(columns, num_rows) for one in prepared.projection.outputs]
+        chosen = [output.values(columns, num_rows) for output in prepared.projection.outputs]
     else:
         chosen = [columns[name] for name in names]
     return batch_as(chosen, prepared.schema, retype=prepared.projection.is_retyped)
@@ -374,9 +380,9 @@ def _add_system(
     names = projection.system_names
     if not names:
         return
-    row_columns = yield from load_row_columns(state, [place for place, _ in groups], names)
+    row_columns = yield from load_row_columns(state, [fragment_index for fragment_index, _ in groups], names)
     for name in names:
-        columns[name] = concat([row_columns.make(name, place, offsets) for place, offsets in groups])
+        columns[name] = concat([row_columns.make(name, fragment_index, offsets) for fragment_index, offsets in groups])
 
 
 def sample(state: DatasetState, num_rows: int, columns: Selection, *, randomize_order: bool) -> Plan[pa.Table]:
@@ -388,7 +394,7 @@ def sample(state: DatasetState, num_rows: int, columns: Selection, *, randomize_
 
 
 def sample_positions(num_rows: int, population: int, *, randomize_order: bool) -> Sequence[int]:
-    """Positions of a random sample without repetitions. Raises `ValueError` when it is larger than the table."""
+    """Positions of a random sample without repetitions. Raises `ValueError` if it is larger than the table."""
     import random
 
     chosen = random.sample(range(population), num_rows)
@@ -396,30 +402,33 @@ def sample_positions(num_rows: int, population: int, *, randomize_order: bool) -
 
 
 def _binaries(state: DatasetState, projection: Projection) -> BlobBinaries | None:
-    """What reads the blobs that are to come as bytes, if there are any."""
+    """Reader of the blobs that come as bytes; None if there are none."""
     if not state.schema.has_blobs:
         return None
 
     return blob_values.wanted_binaries(state, projection)
 
 
-def take_fragment_positions(state: DatasetState, place: int, positions: IntArray, columns: Selection) -> Plan[pa.Table]:
-    """Rows of one fragment by position among its rows that are left.
+def take_fragment_positions(
+    state: DatasetState, fragment_index: int, positions: IntArray, columns: Selection
+) -> Plan[pa.Table]:
+    """Rows of one fragment by position among its live rows.
 
-    Blobs of the first kind come as bytes, as from the reader of a file, and as in pylance; others as descriptions.
+    Blobs of version 1 come as bytes, like from a file reader and as in pylance; others as descriptions.
 
     positions  ascending, repetitions allowed
-    Raises `OSError` when they do not ascend or lie outside of the fragment.
+    Raises `OSError` if they do not ascend or lie outside of the fragment.
     """
     if len(positions) > 1 and (positions[1:] < positions[:-1]).any():
         raise RowNotFound("Requested row indices are not strictly increasing", path=state.location.uri)
-    live = (yield from load_live(state, [place]))[place]
+    live = (yield from load_live(state, [fragment_index]))[fragment_index]
     if len(positions) and int(positions[-1]) >= live.num_live:
         raise RowNotFound(
-            f"row {int(positions[-1])} was asked for, fragment {state.fragment_ids[place]} has {live.num_live} rows",
+            f"row {int(positions[-1])} does not exist, fragment {state.fragment_ids[fragment_index]} has "
+            f"{live.num_live} rows",
             path=state.location.uri,
         )
-    places = np.full(len(positions), place, dtype=np.int64)
+    fragment_indexes = np.full(len(positions), fragment_index, dtype=np.int64)
     has_first_kind = state.schema.has_blobs and any(field.is_blob for field in state.schema.walk())
     prepared = yield from prepare_columns(state, columns, "all_binary" if has_first_kind else None)
-    return (yield from take_grouped(state, group_rows(places, live.offsets(positions)), prepared))
+    return (yield from take_grouped(state, group_rows(fragment_indexes, live.offsets(positions)), prepared))

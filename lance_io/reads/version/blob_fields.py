@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def with_binaries(field: Field, *, marked: bool = False) -> Field:
-    """A field with every blob shown as bytes, but for those in fixed-size lists, which neither library writes.
+    """A field with every blob as bytes, except those in fixed-size lists, which neither library writes.
 
-    marked  the bytes say that they are blobs, so that they can be written as such
+    marked  metadata marks the bytes as blobs, so that they can be written as such
     """
     if field.holds_blobs:
         metadata = {key: value for key, value in field.metadata.items() if key.encode() != EXTENSION_NAME}

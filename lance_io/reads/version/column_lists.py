@@ -1,14 +1,14 @@
 """Column lists: what to read and what to call it. Pure.
 
-A projection is made from what the caller names (`columns=`), and says three things: which top-level fields to read,
-pruned to the members that are needed; which system columns to make; and how the output columns come out of both.
-Names are case-sensitive, as in pylance; a part of a path may be quoted with backticks.
+A projection translates the caller's columns (`columns=`) into three things: the top-level fields to read, pruned to the
+required members; the system columns to build; and the output columns. Names are case-sensitive, as in pylance;
+backticks may quote a part of a path.
 
-A blob column is its description here, a struct whose members can be named like any others. Whether it comes out as
-bytes instead is said later (`DatasetState.shown`).
+A blob column is its description here, a struct with ordinary members. `DatasetState.shown` decides later whether it
+becomes bytes.
 
-In a dict of columns, new names stand for SQL expressions in the language of text filters. One that is just a column
-is read as such; any other is computed from the columns it names, after them.
+In a dict of columns, new names stand for SQL expressions in the language of text filters. An expression that is just a
+column is read as such; any other is computed after the columns that it names.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lance_io import compute as pc
 from lance_io.errors import BindError
 from lance_io.format.logical_types import LISTS
 from lance_io.format.schema import first_member, split_path
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.levels.retype import narrowed, needs_retyping
 from lance_io.reads.version.system_columns import ROW_ADDRESS, ROW_ID, ROW_OFFSET, SYSTEM_COLUMNS, system_field
 from lance_io.records import dataclass
@@ -38,32 +38,32 @@ if TYPE_CHECKING:
     from lance_io.filters import ComputedColumn
     from lance_io.format.schema import Field, Schema
 else:
-    filters = later("lance_io.filters")
+    filters = lazy_module("lance_io.filters")
 
 Columns: TypeAlias = "list[str] | dict[str, str] | None"
 Selection: TypeAlias = "Sequence[str] | dict[str, str] | None"  # for takes: any sequence of names, as in pylance
 
-# What compiles filters and expressions: 0.2 s to import.
+# Modules that compile filters and expressions: 0.2 s to import.
 COMPILER: Final = tuple(f"lance_io.filters.{name}" for name in ("compiled", "binding.sql_binder", "syntax.sql_text"))
 _LISTS: Final = LISTS | {"map"}
-PREPARED_MAX: Final = 64  # column lists whose preparation is remembered
+PREPARED_MAX: Final = 64  # cached column lists
 
 _PLAIN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")  # a name or dotted path that needs no parser
-_MOMENT = re.compile(r"\b(now|today|current_\w+)\b", re.IGNORECASE)  # functions whose value is that of the call
+_MOMENT = re.compile(r"\b(now|today|current_\w+)\b", re.IGNORECASE)  # functions that return the current time
 
 
-class Prepared:
-    """The most recently used of what was prepared for a column list; safe from any thread."""
+class PreparedCache:
+    """A bounded cache of prepared column lists (least recently stored out first); safe from any thread."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[Any, Any] = OrderedDict()
 
     def get(self, key: Any) -> Any:
-        """What was put there, or None."""
+        """The entry, or None."""
         return self._entries.get(key)
 
     def put(self, key: Any, value: Any) -> None:
-        """Remember, and forget the oldest beyond the bound."""
+        """Store an entry, and drop the oldest beyond the bound."""
         self._entries[key] = value
         while len(self._entries) > PREPARED_MAX:
             self._entries.popitem(last=False)
@@ -73,12 +73,12 @@ class Prepared:
 class OutputColumn:
     """One column of the result.
 
-    name      what it is called
+    name      name in the result
     path      names from the top-level column down; `("_rowid",)` for a system column, empty for a computed one
     field     its Arrow field, called `name`
-    computed  how it is made of other columns; None for one that is read
-    parts     paths of what is left of it where members were pruned; empty where it is whole
-    narrows   what is read has members that are not shown: those of packed structs are stored together
+    computed  how it is computed from other columns; None for one that is read
+    parts     paths of its remaining members if some were pruned; empty if it is whole
+    narrows   the stored column has members that are not shown: those of packed structs are stored together
     """
 
     name: str
@@ -90,22 +90,22 @@ class OutputColumn:
 
     @property
     def is_system(self) -> bool:
-        """True for the columns of `system`."""
+        """True for the columns of `system_columns`."""
         return _is_system(self.path)
 
     @property
     def sources(self) -> tuple[tuple[str, ...], ...]:
-        """Paths of the columns that it is made of, system columns among them."""
+        """Paths of its source columns, including system columns."""
         return self.parts or (self.path,) if self.computed is None else self.computed.paths
 
     def values(self, columns: Mapping[str, pa.Array], num_rows: int) -> pa.Array:
         """The column, from top-level and system columns by name.
 
-        Raises `EvaluationError` where a row cannot be computed.
+        Raises `EvaluationError` if a row cannot be computed.
         """
         if self.computed is None:
-            found = extract(columns[self.path[0]], self.path[1:])
-            return narrowed(found, self.field.type) if self.narrows else found
+            column = extract(columns[self.path[0]], self.path[1:])
+            return narrowed(column, self.field.type) if self.narrows else column
         return self.computed.values(columns, num_rows)
 
 
@@ -127,38 +127,38 @@ class Projection:
 
     @cached_property
     def plain_names(self) -> list[str] | None:
-        """What the outputs are called among the columns that are read; None unless each is one of these, as it is."""
-        if any(one.computed is not None or len(one.path) != 1 or one.narrows for one in self.outputs):
+        """Names of the outputs among the columns read; None unless each output is one of these, unchanged."""
+        if any(output.computed is not None or len(output.path) != 1 or output.narrows for output in self.outputs):
             return None
         return [output.path[0] for output in self.outputs]
 
     @cached_property
     def is_retyped(self) -> bool:
-        """What `needs_retyping` says about the schema of the result."""
+        """`needs_retyping` of the schema of the result."""
         return needs_retyping(self.arrow_schema)
 
     @cached_property
     def sources(self) -> tuple[tuple[str, ...], ...]:
-        """Paths of all columns that the result is made of, each once."""
+        """Distinct paths of all source columns."""
         return tuple(dict.fromkeys(path for output in self.outputs for path in output.sources))
 
     @cached_property
     def source_names(self) -> frozenset[str]:
-        """Top-level and system columns that the result is made of."""
+        """Top-level and system columns among the sources."""
         return frozenset(path[0] for path in self.sources)
 
     @cached_property
     def system_names(self) -> tuple[str, ...]:
-        """System columns that the result is made of."""
+        """System columns among the sources."""
         return tuple(path[0] for path in self.sources if _is_system(path))
 
     @cached_property
     def data_paths(self) -> list[tuple[str, ...]]:
-        """Paths of the stored columns that the result is made of."""
+        """Paths of the stored columns among the sources."""
         return [path for path in self.sources if not _is_system(path)]
 
     def with_system(self, *names: str) -> Projection:
-        """This projection with system columns at its end; they move there when they are listed already."""
+        """This projection with system columns at its end; they move there if they are listed already."""
         if not names:
             return self
         others = tuple(output for output in self.outputs if output.name not in names)
@@ -174,19 +174,19 @@ def project(
 ) -> Projection:
     """The projection for `columns`: a list of names or dotted paths, a dict of expressions, or None for all columns.
 
-    `*` among names or expressions stands for all columns, unless one is called so.
+    `*` among names or expressions stands for all columns, unless a column has that name.
 
-    Raises `TypeError` for another container, `BindError` for a name that is unknown or occurs twice and an expression
-    that does not fit the schema, `BindError` for text that is no expression.
+    Raises `TypeError` for another container; `BindError` for an unknown or repeated name, for an expression that does
+    not fit the schema, and for text that is no expression.
     """
     if columns is None:
         outputs = _whole(schema)
     elif isinstance(columns, dict):
-        found = (_all(schema, text) or [_computed_output(schema, name, text)] for name, text in columns.items())
-        outputs = [output for each in found for output in each]
+        groups = (_all(schema, text) or [_computed_output(schema, name, text)] for name, text in columns.items())
+        outputs = [output for each in groups for output in each]
     elif isinstance(columns, list):
-        found = (_all(schema, name) or [_output(schema, name, column_path(schema, name))] for name in columns)
-        outputs = [output for each in found for output in each]
+        groups = (_all(schema, name) or [_output(schema, name, column_path(schema, name))] for name in columns)
+        outputs = [output for each in groups for output in each]
     else:
         raise TypeError(f"columns must be a list or dict[name, expression], got {type(columns)}")
     _refuse_duplicates(output.name for output in outputs)
@@ -200,14 +200,14 @@ def _whole(schema: Schema) -> list[OutputColumn]:
 
 
 def _all(schema: Schema, name: Any) -> list[OutputColumn]:
-    """The columns that `*` stands for; none for another name, and where a column is called so."""
+    """The columns that `*` stands for; empty for another name, or if a column has that name."""
     return _whole(schema) if name == "*" and schema.top(name) is None else []
 
 
 def columns_key(columns: Any) -> Any:
-    """A hashable value that tells column lists apart.
+    """A hashable value that identifies a column list.
 
-    Columns that show the time, and what `project` refuses, are never the same twice.
+    Column lists that show the current time, and those that `project` refuses, are never equal.
     """
     if isinstance(columns, list):
         return ("names", *columns)
@@ -218,22 +218,24 @@ def columns_key(columns: Any) -> Any:
 
 
 def project_taken(schema: Schema, columns: Selection) -> Projection:
-    """The projection that `take` makes of columns: names are a selection of the schema, not a list of results.
+    """The projection of a `take`: names select from the schema, they do not list results.
 
-    A column comes once and under its own name, however often and however quoted it is named; a nested name, which may
-    lead through lists, gives its top-level column with only that member. System columns come as often as they are
-    named. The position among the rows is never null, as in pylance. Raises as `project`.
+    A column appears once and under its own name, however often and however quoted it is named. A nested name, which may
+    lead through lists, gives its top-level column with only that member. System columns appear as often as they are
+    named. The row position is never null, as in pylance. Raises as `project`.
     """
     listed = as_list(columns)
     if isinstance(listed, list):
-        found = Projection(tuple(_select(schema, listed)), _metadata(schema))
+        projection = Projection(tuple(_select(schema, listed)), _metadata(schema))
     else:
-        found = project(schema, listed)
-    return replace(found, outputs=tuple(_with_sure_offset(output) for output in found.outputs))
+        projection = project(schema, listed)
+    return replace(projection, outputs=tuple(_with_sure_offset(output) for output in projection.outputs))
 
 
 def as_list(columns: Any) -> Columns:
-    """A selection with its names as a list. Arrays and columns of a frame are sequences; `TypeError` for a text."""
+    """A selection with its names as a list. Arrays and columns of a frame are sequences; raises `TypeError` for a
+    string.
+    """
     if columns is None or isinstance(columns, (list, dict)):
         return columns
     if isinstance(columns, (str, bytes)) or not (isinstance(columns, Sequence) or hasattr(columns, "__array__")):
@@ -280,16 +282,16 @@ def _refuse_duplicates(names: Iterable[str]) -> None:
 
 
 def column_path(schema: Schema, name: str) -> tuple[str, ...]:
-    """The names that a column is asked for by, from the top-level one down. Raises `TypeError` for what is no text."""
+    """The names of a column's path, from the top-level one down. Raises `TypeError` for a non-string."""
     if not isinstance(name, str):
         raise TypeError(f"column names must be strings, got {type(name)}")
     if "`" in name and schema.top(name) is not None:
-        return (name,)  # as it is called: the backticks are its own
+        return (name,)  # the name itself contains backticks
     return tuple(split_path(name))
 
 
 def _computed_output(schema: Schema, name: str, text: str) -> OutputColumn:
-    """The output column that an expression describes: a column as it is read where it is just that."""
+    """The output column of an expression; a plain column if it is just that."""
     if not isinstance(name, str) or not isinstance(text, str):
         raise TypeError(f"columns must be a list or dict[name, expression], got the value {type(text)} for {name!r}")
     if schema.top(text) is not None:
@@ -297,10 +299,10 @@ def _computed_output(schema: Schema, name: str, text: str) -> OutputColumn:
     if _PLAIN.fullmatch(text) and _exists(schema, tuple(text.split("."))):
         return _output(schema, name, tuple(text.split(".")))
 
-    found = filters.compile_column(text, schema.described.to_arrow())
-    if isinstance(found, tuple):
-        return _output(schema, name, found)
-    return OutputColumn(name, (), pa.field(name, found.type, nullable=found.nullable), found)
+    computed = filters.compile_column(text, schema.described.to_arrow())
+    if isinstance(computed, tuple):
+        return _output(schema, name, computed)
+    return OutputColumn(name, (), pa.field(name, computed.type, nullable=computed.nullable), computed)
 
 
 def _exists(schema: Schema, path: tuple[str, ...]) -> bool:
@@ -321,29 +323,29 @@ def _output(schema: Schema, name: str, path: tuple[str, ...]) -> OutputColumn:
 
 
 def fields_along(schema: Schema, path: tuple[str, ...], *, through_lists: bool = False) -> list[Field]:
-    """The fields from the top-level one down to the one that `path` names. Raises `BindError` when there is none.
+    """The fields from the top-level one down to the one that `path` names. Raises `BindError` if it does not exist.
 
     through_lists  the path may lead through lists and maps, whose children have names, too
     """
     level: Sequence[Field] = ()
-    found: list[Field] = []
+    fields: list[Field] = []
     for depth, part in enumerate(path):
         match = schema.top(part) if not depth else next((field for field in level if field.name == part), None)
         if match is None:
-            raise _unknown(schema, path, found)
-        found.append(match)
+            raise _unknown(schema, path, fields)
+        fields.append(match)
         level = match.children if through_lists and _is_list(match) else match.members
-    return found
+    return fields
 
 
 def _is_list(field: Field) -> bool:
     return field.logical_type in _LISTS or field.logical_type.startswith("fixed_size_list:struct:")
 
 
-def _unknown(schema: Schema, path: tuple[str, ...], found: Sequence[Field]) -> BindError:
+def _unknown(schema: Schema, path: tuple[str, ...], resolved: Sequence[Field]) -> BindError:
     name = ".".join(path)
-    if found and found[-1].holds_blobs:
-        members = ", ".join(field.name for field in found[-1].members)
+    if resolved and resolved[-1].holds_blobs:
+        members = ", ".join(field.name for field in resolved[-1].members)
         return BindError(f"No field named {name}. The description of a blob in this table has {members}.")
     names = ", ".join(field.name for field in schema.fields)
     folded = next((field.name for field in schema.fields if field.name.lower() == path[0].lower()), None)
@@ -354,7 +356,7 @@ def _unknown(schema: Schema, path: tuple[str, ...], found: Sequence[Field]) -> B
 def prune(schema: Schema, paths: Iterable[tuple[str, ...]], *, as_stored: bool = True) -> list[Field]:
     """The top-level fields that hold `paths`, in schema order, without the struct members that no path needs.
 
-    Members of the items of lists count as well; a map stays whole, as it needs both its keys and its values.
+    Members of the items of lists count as well; a map stays whole, because it needs both its keys and its values.
 
     paths      names from the top-level column down, as `OutputColumn.path`; each must exist
     as_stored  keep packed structs whole, whose members share one column; False leaves out members of these too

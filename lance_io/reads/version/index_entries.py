@@ -1,4 +1,4 @@
-"""The entries of a version's index section, which lie in its manifest file behind what opening a table reads."""
+"""Entries of a version's index section, which follows the part of its manifest file that opening a table reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def load_indices(state: DatasetState) -> Plan[list[IndexMetadata]]:
-    """The index segments of the open version; no request where it has none. Raises `FormatError`."""
+    """The index segments of the open version; no request if there are none. Raises `FormatError`."""
     if not state.has_index:
         return []
     section = state.manifest.index_section

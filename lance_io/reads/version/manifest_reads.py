@@ -1,4 +1,4 @@
-"""Manifests of many versions, or their ends, side by side."""
+"""Manifests of many versions, or their ends, read concurrently."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-PORTION_BYTES: Final = 8 * MIB  # of whole files that are read at once where that is one call
+PORTION_BYTES: Final = 8 * MIB  # of whole files, read at once if that is one call
 
 
 class Decode(Protocol[T_co]):
-    """What is made of a manifest file, of which `data` is the end from `data_start` on."""
+    """Decoder of a manifest file; `data` is its end from `data_start` on."""
 
     def __call__(self, data: Buffer, *, data_start: int = 0) -> T_co | None:
-        """None where more of the file is needed."""
+        """None if more of the file is needed."""
 
 
 def read_each(
@@ -43,21 +43,21 @@ def read_each(
     decode: Decode[T],
     end_bytes: int | None = None,
 ) -> Plan[list[T]]:
-    """What is made of each of some manifest files, in their order; one round.
+    """The decoded values of some manifest files, in their order; one round.
 
-    end_bytes  of each file that are read first, None for all of it; the whole of those where these are not enough comes
-               in a second round
+    end_bytes  of each file, read first; None for the whole file. If the end of a file does not suffice, a second
+               round reads it whole
 
-    A file that is not as it was listed, as it was renamed since, is looked for by its newer name. Raises `NotFound`
-    for one that is not there, and what decoding raises.
+    A file that was renamed after the listing is found by its newer name. Raises `NotFound` for a missing file, and
+    decoding errors.
     """
     context = ReadContext(location.store, session.cache, shared=session.io_scheduler)
     answers_sync = offers_sync_reads(location.store)
     try:
-        found: list[T] = []
+        decoded: list[T] = []
         for portion in _portions(files, PORTION_BYTES if answers_sync and end_bytes is None else None):
-            found += yield ReadFiles(context, _side_by_side(portion, decode, end_bytes, answers_sync=answers_sync))
-        return found
+            decoded += yield ReadFiles(context, _side_by_side(portion, decode, end_bytes, answers_sync=answers_sync))
+        return decoded
     except (NotFound, FormatError):
         pass
     whole: list[T] = yield Together([_read_whole(location, file, decode) for file in files])
@@ -65,7 +65,7 @@ def read_each(
 
 
 def _portions(files: Sequence[VersionFile], bytes_max: int | None) -> Iterator[Sequence[VersionFile]]:
-    """Files that are read at once: of so many bytes, one at least."""
+    """Files to read at once: up to `bytes_max`, at least one."""
     first, num_bytes = 0, 0
     for at, file in enumerate(files):
         num_bytes += file.size_bytes
@@ -79,15 +79,15 @@ def _portions(files: Sequence[VersionFile], bytes_max: int | None) -> Iterator[S
 def _side_by_side(
     files: Sequence[VersionFile], decode: Decode[T], end_bytes: int | None, *, answers_sync: bool
 ) -> FilesSteps[list[T]]:
-    found: list[T] = yield Independent(
+    decoded: list[T] = yield Independent(
         [(file, _steps(file, decode, end_bytes, answers_sync=answers_sync)) for file in files]
     )
-    return found
+    return decoded
 
 
 def _steps(file: VersionFile, decode: Decode[T], end_bytes: int | None, *, answers_sync: bool) -> FileSteps[T]:
     size_bytes = file.size_bytes
-    if end_bytes is not None and answers_sync:  # one call for all files that are asked for as much
+    if end_bytes is not None and answers_sync:  # one call for all files with the same `end_bytes`
         end = yield Suffix(end_bytes)
         decoded = _decode(file.key, decode, end.buffer, end.file_bytes - len(end.buffer))
         if decoded is not None:

@@ -1,7 +1,7 @@
-"""How many rows fragments have, where the manifest does not say so (spec: legacy 0.1, section 9; table, section 2.4).
+"""Row counts of fragments whose manifest entry lacks them (spec: legacy 0.1, section 9; table, section 2.4).
 
-Releases before 0.8 left it out, and what those before 0.9 say is not believed (`manifest.py`). The data files know.
-What is committed on top of such a version says it then.
+Releases before 0.8 left the counts out, and the counts of releases before 0.9 are not trusted (`manifest.py`). The data
+files have the counts. Commits on top of such a version record them.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ if TYPE_CHECKING:
 
 
 def with_row_counts(state: DatasetState) -> Plan[DatasetState]:
-    """The same version, all of whose fragments say how many rows they have: data files are opened for that, if need be.
+    """The same version with complete row counts; opens data files if necessary.
 
-    Where a data file is not there, the version can be looked at, and whoever needs its rows is told (`missing_file`).
-    Raises what opening a data file does otherwise.
+    If a data file is missing, the version still opens, and reads of its rows raise the error (`missing_file`). Raises
+    other errors of opening a data file.
     """
-    if state.missing_file is not None:  # of another version
+    if state.missing_file is not None:  # it belongs to another version
         state = replace(state, missing_file=None)
     manifest = state.manifest
-    unknown = [place for place, rows in enumerate(manifest.fragments.physical_rows) if not rows]
-    unknown = [place for place in unknown if manifest.stored.fragments[place].files]
+    unknown = [fragment_index for fragment_index, rows in enumerate(manifest.fragments.physical_rows) if not rows]
+    unknown = [fragment_index for fragment_index in unknown if manifest.stored.fragments[fragment_index].files]
     if not unknown:
         return state
-    refs = [file_refs(state.places, place)[0] for place in unknown]
+    refs = [file_refs(state.object_keys, fragment_index)[0] for fragment_index in unknown]
     try:
         counts: list[int] = yield Together([_count(state.context, ref) for ref in refs])
     except NotFound as error:
         return replace(state, missing_file=error)
     message = table_pb2.Manifest()
     message.CopyFrom(manifest.message)
-    for place, num_rows in zip(unknown, counts, strict=True):
-        message.fragments[place].physical_rows = num_rows
-    found = from_message(message, VERSION_MAX, manifest.index_section)
-    return replace(state, manifest=found)
+    for fragment_index, num_rows in zip(unknown, counts, strict=True):
+        message.fragments[fragment_index].physical_rows = num_rows
+    completed = from_message(message, VERSION_MAX, manifest.index_section)
+    return replace(state, manifest=completed)
 
 
 def _count(context: ReadContext, ref: FileRef) -> Plan[int]:

@@ -1,4 +1,4 @@
-"""What datasets share: the search cache and open stores."""
+"""Shared by datasets: the search cache and open stores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.errors import UsageError
 from lance_io.io.cache import CacheStats, SearchCache
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.limits import DISK_CACHE_BYTES, METADATA_CACHE_BYTES, VALUE_BYTES_MAX, from_environment
 from lance_io.store.offers import offers_sync_reads
 from lance_io.store.provided_options import source_of
@@ -34,19 +34,20 @@ if TYPE_CHECKING:
     from lance_io.store.disk_cache.disk_cache import DiskCache
     from lance_io.store.url import Location
 else:
-    table_locations = later("lance_io.commit.table_location")
-    locks = later("lance_io.commit.lock")
-    cached_store = later("lance_io.store.disk_cache.cached_store")
-    disk_cache = later("lance_io.store.disk_cache.disk_cache")
+    table_locations = lazy_module("lance_io.commit.table_location")
+    locks = lazy_module("lance_io.commit.lock")
+    cached_store = lazy_module("lance_io.store.disk_cache.cached_store")
+    disk_cache = lazy_module("lance_io.store.disk_cache.disk_cache")
 
-PLACES_MAX: Final = 1000  # that a session remembers; their stores live as long as any of them or a dataset there
+LOCATIONS_MAX: Final = 1000  # cached locations; a store lives as long as one of them, or a dataset
 _DEFAULT: Final = PutAbsentHandler()
 
 
 def check_size(name: str, size: Any, default: int) -> int:
     """The size of a cache, `default` for None.
 
-    Raises `TypeError` for what is no whole number, `OverflowError` for one that is negative or has more than 64 bits.
+    Raises `TypeError` for a value that is no whole number, `OverflowError` for one that is negative or has more than 64
+    bits.
     """
     if size is None:
         return default
@@ -59,34 +60,38 @@ def check_size(name: str, size: Any, default: int) -> int:
 
 
 def check_decoded_bytes(num_bytes: Any) -> int:
-    """How many bytes a value may decode to, `limits.VALUE_BYTES_MAX` for None.
+    """Maximum bytes of a decoded value, `limits.VALUE_BYTES_MAX` for None.
 
-    Raises `TypeError` for what is no whole number, `UsageError` for one below 1.
+    Raises `TypeError` for a value that is no whole number, `UsageError` for one below 1.
     """
-    found = check_size("max_decoded_bytes", num_bytes, VALUE_BYTES_MAX)
-    if not found:
+    limit = check_size("max_decoded_bytes", num_bytes, VALUE_BYTES_MAX)
+    if not limit:
         raise UsageError("max_decoded_bytes must be at least 1, found 0")
-    return found
+    return limit
 
 
 class Session:
-    """Shared by the datasets that are opened with it: one search cache, and per bucket and set of options one store,
-    so that tables of one bucket share their connections.
+    """State that datasets share: one search cache, and one store for each bucket and set of options, so that tables of
+    one bucket share connections.
 
-    index_cache_size_bytes     kept for indices; this release reads none and keeps nothing there
-    metadata_cache_size_bytes  bound of the search cache: manifests, file metadata, page indices, deletion vectors;
-                               256 MiB by default
-    io_scheduler               bounds and numbers for what its datasets read together; None for the defaults, dataset
-                               by dataset
-    disk_cache                 a folder on local disk for copies of what never changes in stores far away, which
-                               processes share; None for that of LANCE_IO_DISK_CACHE, if it is set; "" for none
-    disk_cache_bytes           bound on what it takes on disk, its index included, at least 1 MiB; None for
-                               LANCE_IO_DISK_CACHE_BYTES, or 4 GiB
-    disk_cache_scans           whether scans look there, too, and have kept what they read
-    max_decoded_bytes          that one value may take once it is decoded, where the call that opens a table does not
-                               say: the guard against small files that become large; 2 GiB by default
+    Args:
+        index_cache_size_bytes: Accepted; this release caches no indices.
+        metadata_cache_size_bytes: Bound of the search cache (manifests, file metadata, page indexes, deletion vectors),
+            256 MiB by default.
+        io_scheduler: Bounds and settings for the concurrent reads of all its datasets; None for the defaults of each
+            dataset.
+        disk_cache: Folder on local disk for copies of immutable objects of remote stores; processes share it. None for
+            the one in LANCE_IO_DISK_CACHE, if set; "" for none.
+        disk_cache_bytes: Bound of the disk cache, including its index, at least 1 MiB; None for
+            LANCE_IO_DISK_CACHE_BYTES, or 4 GiB.
+        disk_cache_scans: Whether scans use the disk cache, too.
+        max_decoded_bytes: Maximum bytes of one decoded value, 2 GiB by default, unless opening the table sets another
+            limit. It guards against small files that decode to huge values.
 
-    Raises `UsageError` for a bound of the disk cache that cannot be.
+    Raises:
+        UsageError: `max_decoded_bytes` or a bound of the disk cache is invalid.
+        TypeError: A size is not an integer.
+        OverflowError: A size is negative or has more than 64 bits.
     """
 
     def __init__(
@@ -108,14 +113,26 @@ class Session:
         path = None if disk_cache is None else os.fspath(disk_cache)
         self._disk_settings = path, disk_cache_bytes, disk_cache_scans
         self._disk_cache = _disk_cache(*self._disk_settings[:2])
-        self._cached: WeakKeyDictionary[ObjectStore, ObjectStore] = WeakKeyDictionary()  # the same with a disk cache
+        self._cached: WeakKeyDictionary[ObjectStore, ObjectStore] = WeakKeyDictionary()  # stores behind the disk cache
         self._lock = threading.Lock()
-        self._locations: OrderedDict[Any, Location] = OrderedDict()  # the one used longest ago is first
-        self._stores: WeakSet[ObjectStore] = WeakSet()  # that places may share
-        self._handlers: WeakKeyDictionary[ObjectStore, CommitHandler] = WeakKeyDictionary()  # all but the default
+        self._locations: OrderedDict[Any, Location] = OrderedDict()  # least recently used first
+        self._stores: WeakSet[ObjectStore] = WeakSet()  # that locations may share
+        # except for the default handler
+        self._handlers: WeakKeyDictionary[ObjectStore, CommitHandler] = WeakKeyDictionary()
 
     def locate(self, uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None) -> Location:
-        """The store and path that `uri` names; datasets below one root share the store."""
+        """Find the store and path of a URI; tables below one root share the store.
+
+        Args:
+            uri: URI of a table.
+            storage_options: Credentials and settings of the store.
+
+        Returns:
+            The location.
+
+        Raises:
+            UsageError: The scheme is unknown.
+        """
         if self.io_scheduler is not None:
             given = options_of(storage_options)
             names = {name.lower() for name in given}
@@ -127,35 +144,35 @@ class Session:
         given_key = tuple(sorted((storage_options or {}).items()))
         key = (str(uri), None if on is None else id(on), given_key, None if provider is None else id(provider))
         with self._lock:
-            found = self._locations.get(key)
-            if found is None:
-                found, handler = table_locations.open_place(uri, storage_options)
-                if not isinstance(handler, PutAbsentHandler):  # a database decides
-                    found = replace(found, store=self._with_disk_cache(found.store, storage_options))
-                    self._handlers[found.store] = handler
+            location = self._locations.get(key)
+            if location is None:
+                location, handler = table_locations.open_location(uri, storage_options)
+                if not isinstance(handler, PutAbsentHandler):  # a database decides commits
+                    location = replace(location, store=self._with_disk_cache(location.store, storage_options))
+                    self._handlers[location.store] = handler
                 else:
-                    store = self._share(found.store)
-                    if on is None:  # what a filesystem object reads from has no name that other processes know
+                    store = self._share(location.store)
+                    if on is None:  # a filesystem object's store has no name that other processes know
                         store = self._with_disk_cache(store, storage_options)
-                    found = replace(found, store=store)
-                if on is None and str(uri).startswith("memory:"):  # each is private to its dataset
-                    return found
-                self._locations[key] = found
-                if len(self._locations) > PLACES_MAX:
+                    location = replace(location, store=store)
+                if on is None and str(uri).startswith("memory:"):  # each dataset has its own
+                    return location
+                self._locations[key] = location
+                if len(self._locations) > LOCATIONS_MAX:
                     self._locations.popitem(last=False)
             self._locations.move_to_end(key)
-            return found
+            return location
 
     def linger(self) -> None:
-        """When nobody holds this session any more, let its buckets stay connected for a moment."""
+        """Keep connections to its buckets open for a moment after the session is garbage collected."""
         for store in self._stores:
             linger = getattr(store, "linger", None)
             if linger is not None:
                 weakref.finalize(self, linger).atexit = False
 
     def _share(self, store: ObjectStore) -> ObjectStore:
-        """The store with the same connections that this session has already, else this one."""
-        origin = getattr(store, "origin", None)  # of stores that have connections
+        """An equivalent store of this session with open connections, else this store."""
+        origin = getattr(store, "origin", None)  # of stores with connections
         if origin is None:
             return store
         for known in self._stores:
@@ -165,22 +182,28 @@ class Session:
         return store
 
     def _with_disk_cache(self, store: ObjectStore, storage_options: Mapping[str, str] | None) -> ObjectStore:
-        """The store behind the disk cache, if there is one and the store is far away."""
+        """The store behind the disk cache, if there is one and the store is remote."""
         if self._disk_cache is None or offers_sync_reads(store):
             return store
-        found = self._cached.get(store)
-        if found is None:
+        cached = self._cached.get(store)
+        if cached is None:
             access = getattr(store, "access", None)
             if access is None:
                 access = repr(sorted((name.lower(), value) for name, value in (storage_options or {}).items()))
-            found = cached_store.CachedStore(store, self._disk_cache, access, keeps_scans=self._disk_settings[2])
-            self._cached[store] = found
-        return found
+            cached = cached_store.CachedStore(store, self._disk_cache, access, keeps_scans=self._disk_settings[2])
+            self._cached[store] = cached
+        return cached
 
     def handler(self, location: Location, commit_lock: CommitLock | None = None) -> CommitHandler:
-        """What makes versions visible at a place that was located here, or below it.
+        """The commit handler of a location of this session.
 
-        Raises `UsageError` for a lock where a database decides.
+        Args:
+            location: Location of a table, or below it.
+            commit_lock: Lock for commits; None for none.
+
+        Raises:
+            UsageError: There is a lock, but a database decides commits.
+            TypeError: The lock is not callable.
         """
         handler = self._handlers.get(location.store, _DEFAULT)
         if commit_lock is None:
@@ -193,15 +216,19 @@ class Session:
         return locks.LockHandler(commit_lock)
 
     def size_bytes(self) -> int:
-        """Memory held by the caches, in bytes."""
+        """Memory of the caches in bytes."""
         return self.cache.stats.bytes
 
     def index_cache_size_bytes(self) -> int:
-        """Memory held for indices, in bytes."""
+        """Memory for indices in bytes: 0."""
         return 0
 
     def is_same_as(self, other: Session) -> bool:
-        """Whether both share their caches."""
+        """Whether both sessions share their caches.
+
+        Args:
+            other: Another session.
+        """
         return self.cache is other.cache
 
     @property
@@ -211,15 +238,19 @@ class Session:
 
     @property
     def disk_cache_stats(self) -> DiskCacheStats | None:
-        """Hits, misses and bytes of the disk cache, as this process has used it; None without one."""
+        """Hits, misses and bytes of the disk cache in this process; None without one."""
         return None if self._disk_cache is None else self._disk_cache.stats
 
     def flush_disk_cache(self, timeout: float | None = None) -> bool:
-        """Wait until all that was read is in the disk cache, or was dropped.
+        """Wait until the disk cache has stored or dropped all data read so far.
 
-        The cache is written in the background, and at the end of the process as well; nobody has to call this.
+        A background thread writes the cache, also at the end of the process; you need not call this.
 
-        timeout  seconds to wait at most. Returns whether that was enough
+        Args:
+            timeout: Seconds to wait at most; None for no bound.
+
+        Returns:
+            Whether everything was written in time.
         """
         return self._disk_cache is None or self._disk_cache.flush(timeout)
 
@@ -238,7 +269,7 @@ def _session(
     disk_cache: str | None,
     disk_cache_bytes: int | None,
     disk_cache_scans: bool,
-    max_decoded_bytes: int,
+    max_decoded_bytes: int | None = None,  # which earlier releases did not pickle
 ) -> Session:
     return Session(
         index_bytes,
@@ -252,7 +283,7 @@ def _session(
 
 
 def _disk_cache(path: str | None, capacity_bytes: int | None) -> DiskCache | None:
-    """The disk cache that arguments and environment name; touches no file."""
+    """The disk cache of the arguments and the environment; touches no file."""
     if path is None:
         path = os.environ.get("LANCE_IO_DISK_CACHE", "")
     if not path:

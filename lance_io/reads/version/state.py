@@ -1,7 +1,7 @@
-"""One open table version: what the manifest says, in the forms that scans and takes need, computed once.
+"""One open table version: the manifest's data in the forms that scans and takes need, computed once.
 
-A state is immutable; checking out another version makes another state that shares the session. What is loaded on
-demand (deletion vectors, row ids) lives in the session's search cache, not here.
+A state is immutable; checking out another version creates another state that shares the session. Data loaded on demand
+(deletion vectors, row ids) lives in the session's search cache, not here.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from lance_io.file.open.file_source import ReadContext
 from lance_io.format.version import V0_1
 from lance_io.proto import table_pb2
 from lance_io.reads.version.blob_fields import with_binaries
-from lance_io.reads.version.column_lists import Prepared, fields_along, prune
-from lance_io.reads.version.object_keys import Places, Sources, branch_location, branch_uri
+from lance_io.reads.version.column_lists import PreparedCache, fields_along, prune
+from lance_io.reads.version.object_keys import ObjectKeys, Sources, branch_location, branch_uri
 from lance_io.records import dataclass
 from lance_io.store.offers import offers_sync_reads
 from lance_io.store.storage_options import options_of
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 
 class FragmentPlace(NamedTuple):
-    """A fragment that its id does not tell from others: its place among the fragments of a version."""
+    """A fragment whose id is not unique, named by its index in a version."""
 
     version: int
-    place: int
+    fragment_index: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,16 +57,16 @@ class DatasetState:
     root                  the table's folder, where tags and branches are listed
     manifest              the version
     session               shared caches and stores
-    given_uri             the URI as it was given
+    given_uri             the URI as given
     storage_options       as given
-    default_scan_options  scan keywords for scans of the dataset that leave them open
+    default_scan_options  defaults of scan keywords for scans of the dataset
     read_params           as given
     base_store_params     storage options of base paths, by their URI, as given
     commit_lock           the user's lock for commits, or None
-    memory_limit          bytes that a change of the table may hold where the call does not say; None for the default
-    max_decoded_bytes     that a value may decode to; None for what the session says
-    schedulers            those of the reads that end when an `AsyncDataset` is closed, or None
-    missing_file          the data file that would say how many rows a fragment has, if one is not there
+    memory_limit          bytes that a change of the table may hold unless its call says so; None for the default
+    max_decoded_bytes     maximum bytes of a decoded value; None for the session's limit
+    schedulers            of the reads that end when an `AsyncDataset` is closed, or None
+    missing_file          the error for a missing data file with the row count of a fragment, or None
     """
 
     location: Location
@@ -86,7 +86,7 @@ class DatasetState:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.root.store.scheme == "memory" and self.root.uri.startswith("memory:"):
-            raise UsageError("a table at memory:// is its dataset's own and cannot be pickled; write it to a folder")
+            raise UsageError("a table at memory:// belongs to one dataset and cannot be pickled; write it to a folder")
         names_branch = branch_uri(self.given_uri, self.location, self.root) == self.given_uri
         values = {
             "uri": uri_of(self.root),
@@ -107,16 +107,16 @@ class DatasetState:
 
     @property
     def answers_sync(self) -> bool:
-        """Whether the store answers in the caller's thread, and those of all base paths; how a call is to be run.
+        """Whether the store, and those of all base paths, answer in the caller's thread; decides the driver of a call.
 
-        Every call asks, whether it reads or changes. Raises `RuntimeError` once the `AsyncDataset` is closed.
+        Every call checks this. Raises `RuntimeError` once the `AsyncDataset` is closed.
         """
         self.check_open()
         return self.is_local
 
     @cached_property
     def is_local(self) -> bool:
-        """The same for a call that runs already: whether a read costs microseconds rather than a round trip."""
+        """The same during a call: whether a read costs microseconds rather than a round trip."""
         return offers_sync_reads(self.context.store)
 
     def check_open(self) -> None:
@@ -124,17 +124,17 @@ class DatasetState:
         if self.schedulers is not None:
             self.schedulers.check()
 
-    def check_decides(self) -> None:
-        """Raise `UnsupportedError` where nobody can decide a commit: nothing is to be written then."""
+    def check_commits(self) -> None:
+        """Raise `UnsupportedError` if the store cannot decide commits; nothing may be written then."""
         self.session.handler(self.location, self.commit_lock).check(self.location)
 
     @cached_property
     def context(self) -> ReadContext:
-        """What reads of this version share."""
+        """Read context that all reads of this version share."""
         checks_values = bool((self.read_params or {}).get("validate_on_decode"))
         shared = self.session.io_scheduler
-        found = ReadContext(
-            self.places.store(),
+        context = ReadContext(
+            self.object_keys.store(),
             self.session.cache,
             checks_values=checks_values,
             has_indexes_at_end=self.manifest.is_ours,
@@ -143,24 +143,24 @@ class DatasetState:
             value_bytes_max=self.max_decoded_bytes or self.session.max_decoded_bytes,
         )
         if shared is not None and shared.io_buffer_size is not None:
-            found.io_buffer_bytes = shared.io_buffer_size
-        return found
+            context.io_buffer_bytes = shared.io_buffer_size
+        return context
 
     def context_of(self, store: ObjectStore) -> ReadContext:
-        """The same for objects in one store, by their keys there."""
+        """The read context for objects in one store, by their keys there."""
         return self.context if store is self.context.store else replace(self.context, store=store)
 
     def scan_context(self, io_buffer_bytes: int | None) -> ReadContext:
-        """The same for one scan, with a budget of its own."""
+        """The read context for one scan, with a budget of its own."""
         return self.context if io_buffer_bytes is None else replace(self.context, io_buffer_bytes=io_buffer_bytes)
 
     def release(self) -> None:
-        """Forget what was prepared for column lists."""
+        """Drop prepared column lists."""
         self.__dict__.pop("prepared", None)
 
     @cached_property
     def identity(self) -> tuple[Hashable, ...]:
-        """Tells this version from all others, for cache keys; the transaction's name is random."""
+        """Identity of this version for cache keys; the transaction's name is random."""
         manifest = self.manifest
         return self.location.store.identity, self.location.path, manifest.version, manifest.transaction_file
 
@@ -178,15 +178,19 @@ class DatasetState:
 
     @cached_property
     def stored_schema(self) -> pa.Schema:
-        """Schema of the arrays that the file room gives; what filters are bound against."""
+        """Schema of the arrays that the file reader returns; filters are bound against it."""
         import pyarrow as pa
 
-        return pa.schema([pa.field(one.name, one.arrow_type, one.nullable) for one in self.schema.described.fields])
+        return pa.schema(
+            [pa.field(field.name, field.arrow_type, field.nullable) for field in self.schema.described.fields]
+        )
 
     @property
     def max_field_id(self) -> int:
         """The largest field id in use, in the schema or in a data file."""
-        stored = (one for fragment in self.manifest.fragments for file in fragment.files for one in file.fields)
+        stored = (
+            field_id for fragment in self.manifest.fragments for file in fragment.files for field_id in file.fields
+        )
         return max(max(stored, default=-1), self.schema.max_field_id)
 
     @property
@@ -200,15 +204,15 @@ class DatasetState:
         return self.manifest.index_offset is not None
 
     def shown(self, projection: Projection, blob_handling: str | None) -> Projection:
-        """A projection whose blobs come out as `blob_handling` says: as bytes for "all_binary", else described.
+        """A projection with blobs in the form of `blob_handling`: bytes for "all_binary", else descriptions.
 
-        Raises `BindError` for a member of a description where blobs are bytes, as these have none.
+        Raises `BindError` for a member of a description if blobs are bytes, which have no members.
         """
         if blob_handling != "all_binary" or self.schema.described is self.schema:
             return projection
         for path in projection.data_paths:
             self._refuse_members_of_bytes(path)
-        return replace(projection, outputs=tuple(self._with_bytes(one) for one in projection.outputs))
+        return replace(projection, outputs=tuple(self._with_bytes(output) for output in projection.outputs))
 
     def _refuse_members_of_bytes(self, path: tuple[str, ...]) -> None:
         if any(field.holds_blobs for field in fields_along(self.schema, path)[:-1]):
@@ -235,78 +239,78 @@ class DatasetState:
         return prune(self.schema, paths)
 
     @cached_property
-    def prepared(self) -> Prepared:
-        """What takes of the same columns share."""
-        return Prepared()
+    def prepared(self) -> PreparedCache:
+        """Cache of prepared takes and scans."""
+        return PreparedCache()
 
     # -- fragments ---------------------------------------------------------------------------------------------------
 
     @cached_property
-    def all_places(self) -> range:
-        """Places of all fragments, in the order of the manifest."""
+    def all_fragment_indexes(self) -> range:
+        """Indexes of all fragments, in the order of the manifest."""
         return range(len(self.manifest.fragments))
 
     @cached_property
     def fragment_ids(self) -> list[int]:
-        """Fragment ids by place."""
+        """Fragment ids by index."""
         return self.manifest.fragments.ids
 
     @cached_property
-    def place_by_id(self) -> dict[int, int]:
-        """Places by fragment id. Raises `FormatError` where an id is of two fragments."""
+    def fragment_index_by_id(self) -> dict[int, int]:
+        """Fragment indexes by id. Raises `FormatError` if two fragments share an id."""
         if self.shared_ids:
             raise self._shared_id_error(min(self.shared_ids))
-        return self._place_by_id
+        return self._index_by_id
 
     @cached_property
-    def _place_by_id(self) -> dict[int, int]:
-        return {fragment_id: place for place, fragment_id in enumerate(self.fragment_ids)}
+    def _index_by_id(self) -> dict[int, int]:
+        return {fragment_id: fragment_index for fragment_index, fragment_id in enumerate(self.fragment_ids)}
 
     @cached_property
     def shared_ids(self) -> frozenset[int]:
-        """Ids that two fragments have, as in tables of old releases: their rows can be scanned, not addressed."""
-        if len(self._place_by_id) == len(self.fragment_ids):
+        """Ids of several fragments, as in tables of old releases: their rows can be scanned, not addressed."""
+        if len(self._index_by_id) == len(self.fragment_ids):
             return frozenset()
-        return frozenset(one for one, count in Counter(self.fragment_ids).items() if count > 1)
+        return frozenset(fragment_id for fragment_id, count in Counter(self.fragment_ids).items() if count > 1)
 
     def _shared_id_error(self, fragment_id: int) -> FormatError:
         return FormatError(
-            f"two fragments have one id, {fragment_id}, so that ids and row addresses do not tell them apart. Release "
-            "0.16 and earlier ones made such tables: rows can be scanned, and written anew by an overwrite; versions "
-            "before may be whole",
+            f"two fragments have one id, {fragment_id}, so ids and row addresses are ambiguous. Release 0.16 and "
+            "earlier ones wrote such tables: you can scan the rows and rewrite them with an overwrite; earlier "
+            "versions may be whole",
             path=self.location.uri,
         )
 
-    def place_of(self, fragment_id: int) -> int | None:
-        """The place of a fragment, None where no fragment has this id.
+    def fragment_index_of(self, fragment_id: int) -> int | None:
+        """The index of a fragment; None if no fragment has this id.
 
-        Raises `TypeError` for what is no integer, `FormatError` for an id of two fragments.
+        Raises `TypeError` for a non-integer, `FormatError` for an id of two fragments.
         """
         number = operator.index(fragment_id)
         if number < 0:
             raise OverflowError("can't convert negative int to unsigned")
         if number in self.shared_ids:
             raise self._shared_id_error(number)
-        return self._place_by_id.get(number)
+        return self._index_by_id.get(number)
 
-    def scanned_places(self, fragments: Sequence[int | FragmentPlace] | None) -> Sequence[int]:
-        """Places of the fragments that a scan names, all of them for None. Raises as `places_by_id`."""
+    def scanned_fragment_indexes(self, fragments: Sequence[int | FragmentPlace] | None) -> Sequence[int]:
+        """Indexes of the fragments that a scan names, all of them for None. Raises as `fragment_indexes_of`."""
         if fragments is None:
-            return self.all_places
-        ids = [one for one in fragments if not isinstance(one, FragmentPlace)]
+            return self.all_fragment_indexes
+        ids = [item for item in fragments if not isinstance(item, FragmentPlace)]
         if len(ids) == len(fragments):
-            return self.places_by_id(ids)
+            return self.fragment_indexes_of(ids)
         version = self.manifest.version
-        if ids or any(one.version != version for one in fragments if isinstance(one, FragmentPlace)):
-            raise UsageError(f"expected fragments of version {version} alone, whose ids do not tell them apart")
-        return [one.place for one in fragments if isinstance(one, FragmentPlace)]
+        if ids or any(item.version != version for item in fragments if isinstance(item, FragmentPlace)):
+            raise UsageError(f"expected only fragments of version {version}, whose ids are not unique")
+        return [item.fragment_index for item in fragments if isinstance(item, FragmentPlace)]
 
-    def places_by_id(self, fragment_ids: Sequence[int]) -> list[int]:
-        """Places of fragments given by id, in that order. Raises `ValueError` for an id that is not there."""
-        missing = [one for one in fragment_ids if one not in self.place_by_id]
+    def fragment_indexes_of(self, fragment_ids: Sequence[int]) -> list[int]:
+        """Indexes of fragments given by id, in that order. Raises `ValueError` for an unknown id."""
+        missing = [fragment_id for fragment_id in fragment_ids if fragment_id not in self.fragment_index_by_id]
         if missing:
             raise UsageError(f"there is no fragment {missing[0]} in version {self.manifest.version}")
-        return [self.place_by_id[one] for one in fragment_ids]
+        return [self.fragment_index_by_id[fragment_id] for fragment_id in fragment_ids]
 
     @cached_property
     def _sorted_ids(self) -> tuple[IntArray, IntArray]:
@@ -314,8 +318,8 @@ class DatasetState:
         order = np.argsort(ids, kind="stable")
         return ids[order], order
 
-    def places_of(self, fragment_ids: IntArray) -> IntArray:
-        """Places of fragments given by id, -1 where there is none. Raises `FormatError` for an id of two fragments."""
+    def find_fragment_indexes(self, fragment_ids: IntArray) -> IntArray:
+        """Indexes of fragments given by id, -1 for an unknown id. Raises `FormatError` for an id of two fragments."""
         ids, order = self._sorted_ids
         shared = self.shared_ids.intersection(fragment_ids.tolist()) if self.shared_ids else ()
         if shared:
@@ -326,13 +330,13 @@ class DatasetState:
         return np.where(ids[at] == fragment_ids, order[at], -1)
 
     def check_files(self) -> None:
-        """Raise `NotFound` where a data file that would say how many rows there are is not there."""
+        """Raise `NotFound` if a data file with the row count of a fragment is missing."""
         if self.missing_file is not None:
             raise NotFound(self.missing_file.message, path=self.missing_file.path)
 
     @cached_property
     def physical_rows(self) -> IntArray:
-        """Rows of every fragment by place, deleted ones included."""
+        """Rows of every fragment by index, deleted ones included."""
         rows = np.array(self.manifest.fragments.physical_rows, dtype=np.int64)
         if not rows.all():
             self.check_files()
@@ -346,17 +350,17 @@ class DatasetState:
 
     @cached_property
     def num_rows(self) -> int | None:
-        """Rows that are not deleted, None when the manifest does not say."""
+        """Live rows; None if the manifest does not say."""
         return self.manifest.num_rows
 
     @cached_property
     def has_deletions(self) -> list[bool]:
-        """Whether a fragment has a deletion file, by place."""
-        return [place in self.manifest.fragments.deleted_rows for place in self.all_places]
+        """Whether a fragment has a deletion file, by index."""
+        return [fragment_index in self.manifest.fragments.deleted_rows for fragment_index in self.all_fragment_indexes]
 
     @cached_property
     def has_batches(self) -> bool:
-        """Whether data files may be of version 0.1, which consist of batches that have statistics."""
+        """Whether data files may be of version 0.1, which consist of batches with statistics."""
         return V0_1 in self.manifest.fragments.file_versions
 
     @property
@@ -366,18 +370,20 @@ class DatasetState:
 
     @property
     def has_spilled_lineage(self) -> bool:
-        """Whether data files, not the manifest, may say ids and versions of rows (feature flag 2048)."""
+        """Whether data files, not the manifest, may hold ids and versions of rows (feature flag 2048)."""
         return bool((self.manifest.reader_flags | self.manifest.writer_flags) & SPILLED_ROW_LINEAGE)
 
     @cached_property
     def sources(self) -> Sources:
-        """Where the rows of each fragment are, by place."""
-        return Sources(self.places, self.physical_rows)
+        """Data files and row counts of each fragment, by index."""
+        return Sources(self.object_keys, self.physical_rows)
 
     @cached_property
-    def places(self) -> Places:
+    def object_keys(self) -> ObjectKeys:
         """Keys of the version's objects."""
-        return Places(self.location, self.manifest, self.session, self.storage_options, self.base_store_params or {})
+        return ObjectKeys(
+            self.location, self.manifest, self.session, self.storage_options, self.base_store_params or {}
+        )
 
     def storage_options_copy(self) -> dict[str, str] | None:
         """Storage options as given."""
@@ -385,7 +391,7 @@ class DatasetState:
 
 
 def _unpickled(values: dict[str, Any]) -> DatasetState:
-    """The same version, in the session that came with it, whose cache is empty; no request."""
+    """The same version in the pickled session, whose cache is empty; no request."""
     message = table_pb2.Manifest()
     message.ParseFromString(values["manifest"])
     session: Session = values["session"]
@@ -395,11 +401,11 @@ def _unpickled(values: dict[str, Any]) -> DatasetState:
         root=root,
         manifest=from_message(message, VERSION_MAX),
         session=session,
-        given_uri=values["given_uri"],
+        given_uri=values.get("given_uri", values["uri"]),  # earlier releases pickled no more than `uri`
         storage_options=values["storage_options"],
         default_scan_options=values["default_scan_options"],
         read_params=values["read_params"],
         base_store_params=values["base_store_params"],
         memory_limit=values["memory_limit"],
-        max_decoded_bytes=values["max_decoded_bytes"],
+        max_decoded_bytes=values.get("max_decoded_bytes"),
     )

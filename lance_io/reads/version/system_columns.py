@@ -1,8 +1,8 @@
-"""The columns that every table has without storing them (specification: table, section 5).
+"""System columns, which every table has without storing them (specification: table, section 5).
 
 _rowid                          row address, or stable row id
 _rowaddr                        fragment id << 32 | offset
-_rowoffset                      position among the rows of the table that are left
+_rowoffset                      position among the live rows of the table
 _row_created_at_version         version that inserted the row (1 without stable row ids)
 _row_last_updated_at_version    version that last changed it (1 without stable row ids)
 """

@@ -1,4 +1,4 @@
-"""Points in time: what `asof` takes, and which version it means (specification: table, section 3)."""
+"""Points in time: values of `asof`, and the version of a time (specification: table, section 3)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _MOMENT_MAX: Final = datetime(9998, 1, 1, tzinfo=UTC)
 def moment(asof: Any) -> datetime:
     """A time with time zone from a `datetime`, a pandas `Timestamp` or ISO text; without a zone it is local time.
 
-    Text may name its zone behind a space, too: "2024-01-31 12:00:00 Europe/Berlin". Parts of a microsecond are cut off,
-    as they are from the times of versions.
+    Text may also end in a space and a zone: "2024-01-31 12:00:00 Europe/Berlin". Fractions of a microsecond are cut
+    off, as in the times of versions.
 
     Raises `ValueError` for text that is no time and `TypeError` for anything else.
     """
@@ -27,10 +27,10 @@ def moment(asof: Any) -> datetime:
     if isinstance(asof, str):
         asof = _parse_moment(asof)
     if not isinstance(asof, datetime):
-        raise TypeError(f"asof takes a datetime, a Timestamp or text, got {type(asof)}")
+        raise TypeError(f"asof takes a datetime, a Timestamp or a string, got {type(asof)}")
     if asof != asof:
         raise UsageError(f"asof takes a time, got {asof}")
-    if asof.year <= _MOMENT_MIN.year:  # whatever its zone, which would lead out of the calendar
+    if asof.year <= _MOMENT_MIN.year:  # in any zone: conversion could leave the calendar
         return _MOMENT_MIN
     if asof.year >= _MOMENT_MAX.year:
         return _MOMENT_MAX
@@ -51,13 +51,13 @@ def _parse_moment(text: str) -> datetime:
             from zoneinfo import ZoneInfo
 
             return time.replace(tzinfo=ZoneInfo(zone))
-    except (ValueError, OSError, KeyError):  # no time, or no zone of that name
+    except (ValueError, OSError, KeyError):  # no time, or an unknown zone
         pass
     raise UsageError(f"Failed to parse timestamp string {text}. Write it as 2024-01-31T12:00:00.") from problem
 
 
 def parse_time(text: str) -> datetime | None:
-    """An RFC 3339 time of any precision, cut to microseconds; None for text that is none."""
+    """An RFC 3339 time of any precision, cut to microseconds; None for other text."""
     head, dot, rest = text.partition(".")
     fraction = rest[: len(rest) - len(rest.lstrip("0123456789"))]
     zone = rest[len(fraction) :]
@@ -68,16 +68,17 @@ def parse_time(text: str) -> datetime | None:
 
 
 def local_time(time: datetime) -> datetime:
-    """The same moment as naive local time, which is how versions are listed.
+    """The same moment as naive local time, as in listings of versions.
 
-    In the hour that is there twice, at the end of summer time, `fold` says which one is meant: `moment` leads back.
+    In the hour that occurs twice, at the end of summer time, `fold` tells the two apart: `moment` inverts this
+    function.
     """
     naive = time.astimezone().replace(tzinfo=None)
     return naive if naive.astimezone(UTC) == time else naive.replace(fold=1)
 
 
 def latest_at(times: Mapping[int, datetime], asof: datetime) -> int | None:
-    """The newest version that was committed at or before a moment; None when there is none.
+    """The newest version committed at or before a moment; None if there is none.
 
     times  commit time by version, cut to microseconds
     """

@@ -1,1 +1,1 @@
-"""READING in Spark: partitions, what travels to tasks, and what a task does."""
+"""READING in Spark: partitions, their serialized form for tasks, and the tasks' batches."""

@@ -1,7 +1,7 @@
-"""Batches from what the table holds to what Spark carries (`types` says which goes with which).
+"""Casts batches from stored types to the types that Spark carries (see the table in `types`).
 
-`ReadCast` gives every batch exactly the schema that Spark expects. Where only the type's name differs (time zones,
-lists of other offsets, vectors) the values are shared with the batch that came in.
+`ReadCast` gives every batch exactly the schema that Spark expects. Casts that change only the type (time zones, list
+offsets, vectors) are zero-copy for the values.
 """
 
 from __future__ import annotations
@@ -28,16 +28,19 @@ class ReadCast:
 
     source        schema of the scan
     declared      Spark's schema; the same names in the same order
-    timestamp_ns  "truncate" cuts nanoseconds off, anything else refuses to
+    timestamp_ns  "truncate" cuts nanoseconds off; otherwise a loss raises
     """
 
     def __init__(self, source: pa.Schema, declared: StructType, *, timestamp_ns: str = "error_on_loss") -> None:
         self.schema = carried_schema(declared)
-        cut = timestamp_ns == "truncate"
-        self._converts = [_to_carried_type(one, into, cut) for one, into in zip(source, self.schema, strict=True)]
+        truncates_ns = timestamp_ns == "truncate"
+        self._converts = [
+            _to_carried_type(field, target_field, truncates_ns)
+            for field, target_field in zip(source, self.schema, strict=True)
+        ]
 
     def cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch in Spark's schema. Raises `pa.ArrowInvalid` where a value has no place there."""
+        """The batch in Spark's schema. Raises `pa.ArrowInvalid` for a value that does not fit."""
         if not self._converts:
             return batch.select([]).replace_schema_metadata(None)
         arrays = [
@@ -58,49 +61,52 @@ def _carry(convert: Convert, column: pa.Array, field: pa.Field[Any]) -> pa.Array
     return array
 
 
-def _to_carried(source: pa.Field[Any], into: pa.Field[Any], cut: bool) -> Convert:
-    """The conversion of what is in lists and maps: Spark does not look whether a null is where it expects none."""
-    convert = _to_carried_type(source, into, cut)
-    if into.nullable:
+def _to_carried(source: pa.Field[Any], target_field: pa.Field[Any], truncates_ns: bool) -> Convert:
+    """The conversion of list items, map keys or map values. It checks for nulls, because Spark does not."""
+    convert = _to_carried_type(source, target_field, truncates_ns)
+    if target_field.nullable:
         return convert
 
     def without_nulls(array: pa.Array) -> pa.Array:
         if array.null_count:
-            raise _null_in(into)
+            raise _null_in(target_field)
         return convert(array)
 
     return without_nulls
 
 
-def _null_in(into: pa.Field[Any]) -> pa.ArrowInvalid:
-    return pa.ArrowInvalid(f"its {into.name} is declared NOT NULL, and has a null")
+def _null_in(field: pa.Field[Any]) -> pa.ArrowInvalid:
+    return pa.ArrowInvalid(f"its {field.name} is declared NOT NULL, and has a null")
 
 
-def _to_carried_type(source: pa.Field[Any], into: pa.Field[Any], cut: bool) -> Convert:
-    """The conversion from one type of the left column of the table in `types` to the right one."""
-    dtype, target = source.type, into.type
+def _to_carried_type(source: pa.Field[Any], target_field: pa.Field[Any], truncates_ns: bool) -> Convert:
+    """The conversion from a type in the left column of the table in `types` to the right column."""
+    dtype, target = source.type, target_field.type
     if extension_name(source) == BFLOAT16:
         return _bfloat16_to_float
     if isinstance(dtype, pa.BaseExtensionType):
-        inner = _to_carried_type(pa.field(source.name, dtype.storage_type), into, cut)
+        inner = _to_carried_type(pa.field(source.name, dtype.storage_type), target_field, truncates_ns)
         return lambda array: inner(array.storage)
     if pa.types.is_dictionary(dtype):
-        inner = _to_carried_type(pa.field(source.name, dtype.value_type), into, cut)
+        inner = _to_carried_type(pa.field(source.name, dtype.value_type), target_field, truncates_ns)
         return lambda array: inner(array.dictionary_decode())
     if dtype == target:
         return lambda array: array
     if pa.types.is_list(target):
-        return list_convert(target, _to_carried(dtype.value_field, target.value_field, cut))
+        return list_convert(target, _to_carried(dtype.value_field, target.value_field, truncates_ns))
     if pa.types.is_struct(target):
-        members = [_to_carried_type(one, other, cut) for one, other in zip(dtype, target, strict=True)]
+        members = [
+            _to_carried_type(member, target_member, truncates_ns)
+            for member, target_member in zip(dtype, target, strict=True)
+        ]
         return lambda array: _rebuilt_struct(array, members, target)
     if pa.types.is_map(target):
-        keys = _to_carried(dtype.key_field, target.key_field, cut)
-        values = _to_carried(dtype.item_field, target.item_field, cut)
+        keys = _to_carried(dtype.key_field, target.key_field, truncates_ns)
+        values = _to_carried(dtype.item_field, target.item_field, truncates_ns)
         return lambda array: rebuilt_map(array, keys, values, target)
     if pa.types.is_timestamp(dtype) and pa.types.is_integer(target):
         return lambda array: array.view(pa.int64())
-    if cut and pa.types.is_timestamp(dtype) and dtype.unit == "ns":
+    if truncates_ns and pa.types.is_timestamp(dtype) and dtype.unit == "ns":
         return lambda array: _divide(array, 1000).view(target)
     if pa.types.is_date64(dtype):
         return lambda array: _divide(array, MS_PER_DAY).cast(pa.int32()).view(pa.date32())
@@ -108,7 +114,7 @@ def _to_carried_type(source: pa.Field[Any], into: pa.Field[Any], cut: bool) -> C
 
 
 def _divide(array: pa.Array, by: int) -> pa.Array:
-    """The numbers below a type of time, divided and rounded down, so that times before 1970 keep their order."""
+    """The integers of a time array, divided and rounded down, so that times before 1970 keep their order."""
     if not len(array):
         return pa.array([], pa.int64())
     numbers = np.frombuffer(array.buffers()[1], dtype="<i8", count=array.offset + len(array))[array.offset :]
@@ -130,8 +136,8 @@ def _rebuilt_struct(array: pa.Array, converts: list[Convert], target: pa.DataTyp
     members = []
     for number, convert in enumerate(converts):
         member = array.field(number)
-        is_required = not target.field(number).nullable and member.null_count
-        if is_required and member.filter(array.is_valid()).null_count:
+        is_suspect = not target.field(number).nullable and member.null_count  # nulls may be those of the struct
+        if is_suspect and member.filter(array.is_valid()).null_count:
             raise _null_in(target.field(number))
         members.append(convert(member))
     return pa.Array.from_buffers(target, len(array), [validity(array)], array.null_count, children=members)

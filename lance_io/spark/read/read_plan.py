@@ -1,6 +1,6 @@
-"""What a read gives, what Spark calls the types of its columns, and how it is cut into partitions.
+"""The scan of a read, its Spark schema, and its partitions.
 
-A task costs Spark around 100 ms before it reads anything, so partitions are as large as `split_bytes` allows.
+A Spark task has an overhead of around 100 ms, so partitions are as large as `split_bytes` allows.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 def read_scan(version: TableVersion, options: ReadOptions, names: Sequence[str] | None = None) -> TableScan:
-    """What a read scans.
+    """The scan of a read.
 
-    names  which of its columns, in this order; None for all
-    Raises as `TableVersion.scan`.
+    names  some of its columns, in this order; None for all
+    Raises like `TableVersion.scan`.
     """
     return version.scan(
         columns=options.columns,
@@ -45,23 +45,23 @@ def read_scan(version: TableVersion, options: ReadOptions, names: Sequence[str] 
 
 
 def shown_schema(version: TableVersion, scan: TableScan, options: ReadOptions) -> StructType:
-    """The Spark schema of a scan; row ids and addresses are plain int64 there. Raises as `arrow_to_spark`."""
+    """The Spark schema of a scan, with row ids and addresses as int64. Raises like `arrow_to_spark`."""
     schema = version.schema_of(scan)
     fields = [field.with_type(pa.int64()) if field.name in scan.system_columns else field for field in schema]
     return arrow_to_spark(pa.schema(fields), uint64=options.uint64, timestamp_ns=options.timestamp_ns)
 
 
 def read_schema(version: TableVersion, options: ReadOptions) -> StructType:
-    """The Spark schema of a read. Raises as `read_scan` and `shown_schema`."""
+    """The Spark schema of a read. Raises like `read_scan` and `shown_schema`."""
     return shown_schema(version, read_scan(version, options), options)
 
 
-def check_declared(declared: StructType, found: StructType) -> None:
-    """Raise `SchemaError` where the user's own schema gives a column another type than the table.
+def check_declared(declared: StructType, actual: StructType) -> None:
+    """Raise `SchemaError` if a column has another type in the user's own schema than in the table.
 
-    found  the schema of the same columns as the table has them
+    actual  the table's schema of the same columns
     """
-    for ours, theirs in zip(found.fields, declared.fields, strict=True):
+    for ours, theirs in zip(actual.fields, declared.fields, strict=True):
         if ours.dataType.simpleString() != theirs.dataType.simpleString():
             raise SchemaError(
                 f"column {ours.name} is {ours.dataType.simpleString()}, and the schema given to the read says "
@@ -74,13 +74,14 @@ def check_declared(declared: StructType, found: StructType) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PlannedPartition:
-    """What one task reads, as `ReadPlan` shows it.
+    """A partition of a `ReadPlan`: the rows that one task reads.
 
-    number   its place among the partitions
-    version  of the table
-    ranges   (fragment id, first row, rows), physical rows; each of another fragment, in the order of the table
-    rows     rows that come: deleted ones are not counted, those that a filter drops are
-    bytes    decoded bytes of the columns that are read, estimated
+    Attributes:
+        number: Index of the partition.
+        version: Version of the table.
+        ranges: (fragment id, first row, number of rows) in physical rows; one range per fragment, in the table's order.
+        rows: Rows without deleted rows, but including rows that the filter drops.
+        bytes: Estimate of the decoded bytes of the projected columns.
     """
 
     number: int
@@ -92,13 +93,11 @@ class PlannedPartition:
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """How a read is cut.
+    """The partitions of a read.
 
-    version     of the table
-    parts       what travels to the tasks, in the order of the table's rows
-    partitions  the same for people; computing it reads the deletion files of fragments that are cut
-    bytes       decoded bytes of the columns that are read, estimated
-    requests    what all tasks together ask of the store, about; computing it reads the metadata of the data files
+    Attributes:
+        version: Version of the table.
+        parts: The partitions in the form for tasks, in the order of the table's rows.
     """
 
     version: int
@@ -108,7 +107,7 @@ class ReadPlan:
 
     @cached_property
     def partitions(self) -> tuple[PlannedPartition, ...]:
-        """See the class."""
+        """The partitions in readable form. Reads the deletion files of fragments that are split."""
         return tuple(
             PlannedPartition(part.number, part.version, part.ranges, rows, part.num_bytes)
             for part, rows in zip(self.parts, self._version.live_rows(self.parts), strict=True)
@@ -116,28 +115,28 @@ class ReadPlan:
 
     @property
     def bytes(self) -> int:
-        """See the class."""
-        return sum(one.num_bytes for one in self.parts)
+        """Estimate of the decoded bytes of the projected columns."""
+        return sum(part.num_bytes for part in self.parts)
 
     @cached_property
     def requests(self) -> int:
-        """See the class."""
-        return sum(self._version.num_requests(self._scan, one) for one in self.parts)
+        """Estimate of the requests that all tasks send to the store. Reads the metadata of the data files."""
+        return sum(self._version.num_requests(self._scan, part) for part in self.parts)
 
 
 def plan_read(
-    version: TableVersion, options: ReadOptions, scan: TableScan, places: Sequence[int] | None = None
+    version: TableVersion, options: ReadOptions, scan: TableScan, fragment_indices: Sequence[int] | None = None
 ) -> ReadPlan:
     """The partitions of a read; at least one, which may have no rows.
 
-    places  the fragments to read, None for all
-    Raises what compiling the filter raises.
+    fragment_indices  the fragments to read, None for all
+    Raises the errors of compiling the filter.
     """
     parts = version.parts(
         scan,
         part_bytes=options.split_bytes,
         num_parts=options.num_partitions,
         max_parts=options.max_partitions,
-        places=places,
+        places=fragment_indices,
     )
     return ReadPlan(version.version, parts, version, scan)

@@ -1,13 +1,13 @@
-"""`LanceReader`: made and asked for partitions by a planner, then unpickled and asked for batches by every task.
+"""`LanceReader`: a planner creates it and plans partitions; every task unpickles it and reads batches.
 
-A task reads its partition in one scan: page after page is read and decoded ahead while earlier batches cross into the
-JVM, and at most a batch more than that waits. Batches have about `batch_bytes`, whatever the pages are like. Leaving
-early (Spark does, at a limit) closes the scan, which cancels what is under way.
+A task reads its partition in one scan, which prefetches and decodes pages while earlier batches cross into the JVM; at
+most one more batch waits. Batches have about `batch_bytes`, independent of the sizes of pages. If Spark stops early (at
+a limit), the scan is closed, which cancels requests in flight.
 
-The first partition is what Spark reads for `show()` and `limit(n)`, and often no more than its first rows. If it is
-large, these are read before the scan begins: of the pages only the chunks that hold them. That is some requests more,
-once in a read. Before it reads whole pages, the task waits until Spark has taken these rows, or has closed the
-connection, because they were enough (`consumed`).
+`show()` and `limit(n)` read the first partition, and often only its first rows. So the first rows of a large first
+partition are read before the scan begins, from just the chunks of pages that have them. That costs some more requests,
+once per read. Before the task reads whole pages, it waits until Spark has consumed these rows, or has closed the
+connection because they were enough (`consumed`).
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ if TYPE_CHECKING:
     from lance_io.dataset.distributed import ScanPart, TableScan
     from lance_io.spark.options import ReadOptions
 
-HEAD_BYTES: Final = 320 << 10  # of the rows that the first partition begins with, about
-HEAD_ROWS_MIN: Final = 32  # of them: `show()` wants 21
-HEAD_PARTITION_BYTES_MIN: Final = 4 << 20  # a smaller partition is read in as many requests as its head
-PUSHED_BUFFERS: Final = 2.5  # the worker's, the virtual machine's, and something that waits between them
-JOBS_REMEMBERED: Final = 8  # reads whose tasks come to one process in turns
+HEAD_BYTES: Final = 320 << 10  # approximate bytes of the first rows of the first partition
+HEAD_ROWS_MIN: Final = 32  # at least this many first rows: `show()` needs 21
+HEAD_PARTITION_BYTES_MIN: Final = 4 << 20  # a smaller partition takes as many requests as its first rows
+PUSHED_BUFFERS: Final = 2.5  # the worker's, the JVM's, and some data that waits between them
+CACHED_JOBS_MAX: Final = 8  # reads whose tasks alternate in one process
 
 
 class LancePartition(InputPartition):
-    """One partition; `value` is its `ScanPart`."""
+    """A partition; `value` is its `ScanPart`."""
 
 
 @dataclass(eq=False)
 class ReadJob:
-    """What the tasks of one read have in common. To be pickled.
+    """The part of a read that all of its tasks share; pickled.
 
     declared  the Spark schema that batches must have
     """
@@ -62,7 +62,7 @@ class ReadJob:
     _cast: ReadCast | None = field(default=None, init=False, repr=False)
 
     def packed(self) -> bytes:
-        """For a worker."""
+        """The serialized job, for workers."""
         return pickle.dumps((self.options, self.declared, self.scan))
 
     def cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -72,9 +72,9 @@ class ReadJob:
         return self._cast.cast(batch)
 
 
-@lru_cache(maxsize=JOBS_REMEMBERED)
+@lru_cache(maxsize=CACHED_JOBS_MAX)
 def unpack_job(packed: bytes) -> ReadJob:
-    """The job that `ReadJob.packed` has made these bytes of: the same object for all tasks of a read in a process."""
+    """The inverse of `ReadJob.packed`; all tasks of a read in a process share the object."""
     return ReadJob(*pickle.loads(packed))
 
 
@@ -82,9 +82,9 @@ class LanceReader(DataSourceReader):
     """The reader of a batch query.
 
     options   of the read
-    declared  the Spark schema that batches must have: the table's, or what the user gave to `schema`
-    version   which was named when the table was loaded, by `TableVersion.to_bytes`; None takes the one of now
-    Raises what opening the table raises, `BindError` and `SchemaError` for a schema that is not the table's.
+    declared  the Spark schema that batches must have: the table's, or the user's from `schema`
+    version   the version pinned when the table was loaded, from `TableVersion.to_bytes`; None for the newest
+    Raises the errors of opening the table, `BindError` and `SchemaError` for a schema that does not fit the table.
     """
 
     def __init__(self, options: ReadOptions, declared: StructType, version: bytes | None) -> None:
@@ -97,7 +97,7 @@ class LanceReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The partitions, at least one."""
-        return [LancePartition(one) for one in self._parts]
+        return [LancePartition(part) for part in self._parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of a partition."""
@@ -105,21 +105,23 @@ class LanceReader(DataSourceReader):
         return read_partition(unpack_job(self._job), part)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_parts": ()}  # Spark gives each task its own
+        return {**self.__dict__, "_parts": ()}  # Spark sends each task its own partition
 
 
 def read_partition(job: ReadJob, part: ScanPart) -> Generator[pa.RecordBatch, None, None]:
-    """The rows of one partition in batches of Spark's schema.
+    """The rows of a partition, in batches of Spark's schema.
 
-    Errors say which table, version and rows they come from.
+    Notes on errors name the table, version and rows.
     """
-    fit_to_task()  # before there are other connections
+    fit_to_task()  # first: it must run before other connections are opened
     tune_worker(job.options)
     try:
         yield from _batches(job, part)
         freeze_loaded(job.options)
     except (LanceError, pa.ArrowInvalid) as error:
-        ranges = ", ".join(f"fragment {one} rows {first} to {first + rows}" for one, first, rows in part.ranges[:3])
+        ranges = ", ".join(
+            f"fragment {fragment_id} rows {first} to {first + rows}" for fragment_id, first, rows in part.ranges[:3]
+        )
         more = f" and {len(part.ranges) - 3} more" if len(part.ranges) > 3 else ""
         error.add_note(f"while reading {job.options.path} version {part.version}: {ranges}{more}")
         raise
@@ -128,12 +130,12 @@ def read_partition(job: ReadJob, part: ScanPart) -> Generator[pa.RecordBatch, No
 def _batches(job: ReadJob, part: ScanPart) -> Iterator[pa.RecordBatch]:
     if not part.ranges:
         return
-    options, place = job.options, table_place(job.options)
+    options, table = job.options, table_place(job.options)
     warn_of_credentials(options)
 
     def read(**rows: int) -> Iterator[pa.RecordBatch]:
         batches = job.scan.read(
-            place,
+            table,
             part,
             batch_bytes=options.batch_bytes,
             batch_rows=options.batch_size,
@@ -147,7 +149,7 @@ def _batches(job: ReadJob, part: ScanPart) -> Iterator[pa.RecordBatch]:
 
     rows = head_rows(options, part)
     if rows:
-        pushed = [one for batch in read(first_rows=rows) for one in push_out(batch)]
+        pushed = [part for batch in read(first_rows=rows) for part in push_out(batch)]
         yield from pushed
         if len(pushed) > 1 and not wants_more():
             return
@@ -155,21 +157,21 @@ def _batches(job: ReadJob, part: ScanPart) -> Iterator[pa.RecordBatch]:
 
 
 def head_rows(options: ReadOptions, part: ScanPart) -> int:
-    """How many rows of a partition are read before the others are scanned; 0 for none."""
-    is_whole = isinstance(options, StreamReadOptions)  # which nobody leaves early
-    counts = options.limit is not None and options.filter is not None  # one scan counts what passes the filter
-    if part.number or part.num_bytes < HEAD_PARTITION_BYTES_MIN or is_whole or counts:
+    """The number of rows of a partition to read before the scan; 0 for none."""
+    is_whole = isinstance(options, StreamReadOptions)  # streams never stop early
+    is_counted = options.limit is not None and options.filter is not None  # one scan must count the matching rows
+    if part.number or part.num_bytes < HEAD_PARTITION_BYTES_MIN or is_whole or is_counted:
         return 0
     return max(HEAD_BYTES * part.physical_rows // part.num_bytes, HEAD_ROWS_MIN)
 
 
 def push_out(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """The batch, in two parts if it is large enough for a second that does not vanish in the buffers of both ends.
+    """The batch, split in two if the second part can be larger than the buffers of both ends.
 
-    It pushes the first out of the worker's buffer, and waits between both until Spark asks for it.
+    The second part pushes the first out of the worker's buffer, and waits in the buffers until Spark reads it.
     """
-    behind = math.ceil(batch.num_rows * buffer_bytes() * PUSHED_BUFFERS / max(batch.nbytes, 1))
-    if behind >= batch.num_rows:
+    second = math.ceil(batch.num_rows * buffer_bytes() * PUSHED_BUFFERS / max(batch.nbytes, 1))
+    if second >= batch.num_rows:
         return [batch]
-    first = batch.num_rows - behind
+    first = batch.num_rows - second
     return [batch.slice(0, first), batch.slice(first)]

@@ -1,10 +1,10 @@
-"""The streaming source: the rows of a table, and then those that later versions add (`version_rows` says which).
+"""The streaming source: the rows of a table, and then the rows that later versions add (see `version_rows`).
 
-    planner process    initialOffset, latestOffset(start, limit), partitions(start, end): one process for a whole query
+    planner process    initialOffset, latestOffset(start, limit), partitions(start, end): one process per query
     worker processes   read(partition)
 
-Every fragment is read as it is in the version that added it, so that a batch which Spark asks for again is the same.
-A column that such a version does not have yet is null.
+Every fragment is read as it is in the version that added it, so that a batch that Spark requests again is the same.
+Columns that such a version does not have yet are null.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from lance_io.spark.stream.version_rows import Allowance, Offset, VersionRows
 
 try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
-except ImportError:  # pyspark 4.1 has neither limits nor this
+except ImportError:  # pyspark 4.1 has neither limits nor this class
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Stands in for the class of later releases."""
+        """Replaces the class of later releases."""
 
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StreamPartition(InputPartition):
-    """What one task of a batch reads.
+    """The rows that one task of a batch reads.
 
     part  rows of one version
-    scan  of the version whose schema is read
+    scan  scan of the version whose schema is read
     """
 
     part: ScanPart
@@ -51,9 +51,9 @@ class StreamPartition(InputPartition):
 
 
 def stream_reader(options: StreamReadOptions, declared: StructType) -> LanceStreamReader:
-    """The reader of a streaming query that this release of pyspark can use.
+    """The reader of a streaming query for the installed release of pyspark.
 
-    Raises `UnsupportedError` for limits where Spark does not know them.
+    Raises `UnsupportedError` for limits if Spark does not support them.
     """
     if hasattr(DataSourceStreamReader, "getDefaultReadLimit"):
         return LanceStreamReader(options, declared)
@@ -72,24 +72,24 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._declared = declared
         self._rows: VersionRows | None = VersionRows(options)
-        self._last: int | None = None  # version after which nothing more is read, of a query that is to end
+        self._last: int | None = None  # the last version to read, for a query that ends
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_rows": None}
 
     @property
     def _versions(self) -> VersionRows:
-        assert self._rows is not None, "versions are looked at by the process that made the reader"
+        assert self._rows is not None, "only the process that created the reader uses versions"
         return self._rows
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        """Always the same: Spark asks again after a restart, as long as the first batch has not been committed."""
+        """Always the same: after a restart Spark calls it again until the first batch is committed."""
         return Offset().to_json()
 
     def getDefaultReadLimit(self) -> Any:
-        """What the options ask for."""
+        """The limit in the options."""
         from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
         if self._options.max_rows_per_trigger is not None:
@@ -99,19 +99,19 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: Mapping[str, Any], limit: Any) -> dict[str, Any]:
-        """The end of the next batch; `start` when there is nothing new."""
+        """The end of the next batch; `start` if there is nothing new."""
         newest = self._versions.newest() if self._last is None else self._last
         return self._versions.after(Offset.of(start), newest, self._allowance(limit)).to_json()
 
     def _allowance(self, limit: Any) -> Allowance:
         rows, num_bytes = getattr(limit, "max_rows", None), getattr(limit, "max_bytes", None)
-        if rows is not None and num_bytes is None:  # Spark carries one of the two
+        if rows is not None and num_bytes is None:  # Spark passes only one of the two
             num_bytes = self._options.max_bytes_per_trigger
         endless = float("inf")
         return Allowance(endless if rows is None else rows, endless if num_bytes is None else num_bytes)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Remember what the newest version is: the query ends with it."""
+        """Remember the newest version: the query ends with it."""
         self._last = self._versions.newest()
 
     # -- rows --------------------------------------------------------------------------------------------------------
@@ -119,18 +119,18 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         """The partitions of a batch."""
         parts = self._versions.between(Offset.of(start), Offset.of(end))
-        return [one for part in parts if part.places for one in self._partitions(part)]
+        return [partition for part in parts if part.fragment_indices for partition in self._partitions(part)]
 
     def _partitions(self, part: Part) -> list[StreamPartition]:
         version = self._versions.opened(part.version)
         shown = version if self._has_columns(part.version) else self._versions.opened(self._versions.newest())
         scan = read_scan(shown, self._options, self._declared.names)
         check_declared(self._declared, shown_schema(shown, scan, self._options))
-        plan = plan_read(version, self._options, scan, part.places)
-        return [StreamPartition(one, scan) for one in plan.parts if one.ranges]
+        plan = plan_read(version, self._options, scan, part.fragment_indices)
+        return [StreamPartition(planned, scan) for planned in plan.parts if planned.ranges]
 
     def _has_columns(self, version: int) -> bool:
-        """Whether a version has all columns at the top level that are read."""
+        """Whether a version has all top-level columns of the read."""
         columns = self._options.columns
         wanted = {path[0] for path in columns} if columns is not None else set(self._declared.names)
         known = set(self._versions.opened(version).column_names)
@@ -143,8 +143,8 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class UnlimitedStreamReader(LanceStreamReader):
-    """The same where Spark asks for the newest offset without saying from where (pyspark 4.1)."""
+    """The same for pyspark 4.1, which calls `latestOffset` without arguments."""
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
-        """Everything that is there."""
+        """The offset of the newest version."""
         return Offset(self._versions.newest()).to_json()

@@ -1,11 +1,12 @@
-"""Batches from what Spark carries to what the table holds (`types` says which goes with which).
+"""Casts batches from the types that Spark carries to stored types (see the table in `types`).
 
-`WriteCast` checks what it converts: numbers that do not fit, vectors of the wrong length and nulls where none may be
-are a `RowMisfit`, which names the first row concerned. A batch that fits is converted column by column without looking
-at rows; only when that fails, the row is searched by halving. That also finds the row where conversions remember what
-they have converted (`_Dictionary`): a half that fits is part of what they remember when the next one is tried.
+`WriteCast` checks values: numbers that do not fit, vectors of the wrong length and nulls in required columns raise
+`RowMisfit`, which names the first such row. A batch that fits is converted column by column without checking single
+rows. Only if that fails, a binary search finds the row. The search also works for conversions with state
+(`_Dictionary`): a half that fits has become a part of their state when the next half is tried.
 
-JSON text becomes JSONB here and not in the file writer, which sees several batches at once and knows no Spark rows.
+JSON text becomes JSONB here and not in the file writer, which gets several batches at once and cannot name Spark's
+rows.
 """
 
 from __future__ import annotations
@@ -35,32 +36,34 @@ _DECIMAL_OF_INTEGERS: Final = pa.decimal128(19, 0)  # has room for every int64
 
 
 class Misfit(Exception):
-    """A value that cannot be stored; `RowMisfit` says which."""
+    """A value that cannot be stored. `RowMisfit` names its row."""
 
 
 class RowMisfit(SchemaError):
     """Data that does not fit the table.
 
     partition   number of the Spark partition, None outside of Spark
-    row         position of the row in that task's input
+    row         index of the row in that task's input
     column      name
-    expected, found  the stored type or rule, and the value, shortened
+    expected    the stored type or rule
+    found       the value, shortened
     """
 
-    def __init__(self, column: str, row: int, expected: str, found: str, partition: int | None) -> None:
+    def __init__(self, column: str, row: int, expected: str, value: str, partition: int | None) -> None:
         where = f"row {row}" if partition is None else f"partition {partition}, row {row} of its input"
-        super().__init__(f"{where}, column {column}: expected {expected}, found {found}")
-        self.column, self.row, self.expected, self.found, self.partition = column, row, expected, found, partition
+        super().__init__(f"{where}, column {column}: expected {expected}, found {value}")
+        self.column, self.row, self.expected, self.partition = column, row, expected, partition
+        self.found = value  # plain: callers read this attribute
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.column, self.row, self.expected, self.found, self.partition)
 
 
 class WriteCast:
-    """Casts batches that Spark hands over to the schema in which they are stored.
+    """Casts Spark's batches to the schema in which they are stored.
 
     given      Spark's schema of the input
-    stored     schema of the table, as `types.spark_to_arrow` gives it; `schema` is the same with JSON as JSONB
+    stored     schema of the table, from `types.spark_to_arrow`; `schema` is the same with JSON as JSONB
     partition  number of the Spark partition, for errors
     """
 
@@ -71,12 +74,12 @@ class WriteCast:
         self._converts: list[Convert | None] | None = None
 
     def cast(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        """The rows as they are stored; columns that Spark does not have are null.
+        """The rows in stored form; columns that Spark does not have are null.
 
         first_row  position of the batch's first row in the task's input
         Raises `RowMisfit` for the first row that does not fit.
         """
-        if self._converts is None:  # by what comes: texts are large with spark.sql.execution.arrow.useLargeVarTypes
+        if self._converts is None:  # the batch decides: spark.sql.execution.arrow.useLargeVarTypes makes texts large
             self._converts = [
                 _to_stored(batch.schema.field(field.name), field) if field.name in self._names else None
                 for field in self.schema
@@ -95,12 +98,12 @@ class WriteCast:
             row = _first_misfit(array, convert)
             reason = _reason(array.slice(row, 1), convert) or str(error)
             expected = f"{_show_type(field)} ({reason})" if reason else _show_type(field)
-            found = _show_row(array.slice(row, 1))
-            raise RowMisfit(field.name, first_row + row, expected, found, self._partition) from error
+            value = _show_row(array.slice(row, 1))
+            raise RowMisfit(field.name, first_row + row, expected, value, self._partition) from error
 
 
 def _first_misfit(array: pa.Array, convert: Convert) -> int:
-    """The first row that cannot be converted, of an array that cannot: by halving."""
+    """The first row that cannot be converted, of an array that cannot, by binary search."""
     fits, fails = 0, len(array)  # rows before `fits` convert together, rows before `fails` do not
     while fails - fits > 1:
         middle = (fits + fails) // 2
@@ -112,7 +115,7 @@ def _first_misfit(array: pa.Array, convert: Convert) -> int:
 
 
 def _reason(array: pa.Array, convert: Convert) -> str | None:
-    """Why an array cannot be converted, None when it can."""
+    """The reason why an array cannot be converted; None if it can."""
     try:
         convert(array)
     except (Misfit, pa.ArrowInvalid) as error:
@@ -126,13 +129,13 @@ def _show_type(field: pa.Field[Any]) -> str:
 
 
 def _show_row(row: pa.Array) -> str:
-    """The value of an array of one row."""
+    """The value of a one-row array, as text."""
     value = row[0]
     if isinstance(value, pa.ListScalar) and value.is_valid and len(value.values) > 8:
         return f"{len(value.values)} items"
     try:
         text = repr(value.as_py())
-    except (ValueError, OverflowError):  # a time that Python has no form for, such as the year 294247
+    except (ValueError, OverflowError):  # a time beyond Python's range, such as the year 294247
         text = row.to_string(indent=0, skip_new_lines=True)
     return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}..."
 
@@ -207,26 +210,26 @@ def _to_stored_type(given: pa.Field[Any], stored: pa.Field[Any]) -> Convert:
 def _to_decimal(array: pa.Array, target: pa.DataType) -> pa.Array:
     """Integers and decimals as decimals of type `target`.
 
-    Arrow refuses integers by their type where their values fit, and rescales decimals without looking for overflow: so
-    what does not come back as it was did not fit.
+    Arrow refuses integers by type even if their values fit, and rescales decimals without checking for overflow. So
+    values that do not survive a round trip did not fit.
     """
     numbers = pc.cast(array, _DECIMAL_OF_INTEGERS) if pa.types.is_integer(array.type) else array
-    found = pc.cast(numbers, target)
-    if not pc.cast(found, numbers.type).equals(numbers):
+    decimals = pc.cast(numbers, target)
+    if not pc.cast(decimals, numbers.type).equals(numbers):
         raise Misfit("no more digits than there is room for")
-    return found
+    return decimals
 
 
 def _text_to_jsonb(array: pa.Array) -> pa.Array:
     try:
         return jsonb_values(array, "")
     except SchemaError as error:
-        _, _, problem = str(error.__cause__ or error).partition(": ")  # behind the row, which is the Spark row's to say
+        _, _, problem = str(error.__cause__ or error).partition(": ")  # without the row, as `RowMisfit` names Spark's
         raise Misfit(problem) from error
 
 
 def _float_to_bfloat16(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """The nearest bfloat16, ties to even, as float arithmetic rounds."""
+    """The nearest bfloat16, ties to even, like float arithmetic."""
     floats = np.ascontiguousarray(pc.fill_null(pc.cast(array, pa.float32()), 0.0).to_numpy(zero_copy_only=False))
     bits = floats.view("<u4").astype(np.uint64)
     rounded = np.where(np.isnan(floats), (bits >> 16) | 0x40, (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16)
@@ -237,10 +240,13 @@ def _float_to_bfloat16(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _bytes_to_blobs(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Blobs whose bytes are to be stored with the table; they are nowhere else."""
+    """Blobs whose bytes are stored with the table."""
     is_extension = isinstance(target, pa.BaseExtensionType)
     members = target.storage_type if is_extension else target
-    children = [pc.cast(array, one.type) if one.name == "data" else pa.nulls(len(array), one.type) for one in members]
+    children = [
+        pc.cast(array, member.type) if member.name == "data" else pa.nulls(len(array), member.type)
+        for member in members
+    ]
     storage = pa.Array.from_buffers(members, len(array), [validity(array)], array.null_count, children=children)
     return pa.ExtensionArray.from_storage(target, storage) if is_extension else storage
 
@@ -248,7 +254,8 @@ def _bytes_to_blobs(array: pa.Array, target: pa.DataType) -> pa.Array:
 def _struct_convert(given: pa.DataType, target: pa.DataType) -> Convert:
     names = [member.name for member in given]
     converts = [
-        _to_stored_type(given.field(names.index(one.name)), one) if one.name in names else None for one in target
+        _to_stored_type(given.field(names.index(field.name)), field) if field.name in names else None
+        for field in target
     ]
 
     def rebuilt(array: pa.Array) -> pa.Array:
@@ -272,10 +279,10 @@ def _refuse_nulls_below(array: pa.Array, child: pa.Array, name: str) -> None:
 
 
 class _Dictionary:
-    """To dictionaries of type `target`, whose values `convert` makes.
+    """Conversion to dictionaries of type `target`; `convert` converts the values.
 
-    All batches of a task share one dictionary, which grows: where the indices are narrow, nobody can read the rows of a
-    file together that has more values than they can number, even if every page of it has fewer.
+    All batches of a task share a growing dictionary. With narrow indices, the rows of a file with more values than the
+    indices can number cannot be read into one array, even if every page has fewer values.
     """
 
     def __init__(self, target: pa.DataType, convert: Convert) -> None:
@@ -290,14 +297,14 @@ class _Dictionary:
         encoded = self._convert(array).dictionary_encode()
         if not self._is_narrow:
             return pc.cast(encoded, self._target)
-        found = encoded.dictionary
-        new = found.filter(pc.invert(pc.is_in(found, self._values)))
+        values = encoded.dictionary
+        new = values.filter(pc.invert(pc.is_in(values, self._values)))
         if len(self._values) + len(new) > self._values_max:
             raise Misfit(f"at most {self._values_max} values in the rows of a task")
         if len(new):
             self._values = pa.concat_arrays([self._values, new])
-        places = pc.cast(pc.index_in(found, self._values), self._target.index_type)
-        return pa.DictionaryArray.from_arrays(places.take(encoded.indices), self._values)
+        positions = pc.cast(pc.index_in(values, self._values), self._target.index_type)
+        return pa.DictionaryArray.from_arrays(positions.take(encoded.indices), self._values)
 
 
 def _vector_convert(target: pa.DataType, convert: Convert) -> Convert:
@@ -328,7 +335,7 @@ def _null_items(items: pa.Array, valid: Any, size: int) -> bool:
 
 
 def _items_with_gaps(items: pa.Array, offsets: Any, valid: Any, size: int) -> pa.Array:
-    """Items with room for those rows that are null and have none: a fixed-size list has items below every row."""
+    """Items with gaps for null rows without items: a fixed-size list has items below every row."""
     positions = np.zeros((len(valid), size), dtype=np.int64)
     positions[valid] = offsets[:-1][valid][:, None] + np.arange(size)
     if not valid.any():

@@ -1,11 +1,11 @@
-"""Writing: what tasks do with their rows, and the writer of a batch query.
+"""Writing: the tasks' data files, and the writer of a batch query.
 
-    planner process    LanceWriter(...)        decides the job: version, schema, file version
-    worker processes   write(batches)          data files, invisible to readers; a message that lists them
-    planner process    commit(messages)        one transaction of all messages' fragments
+    planner process    LanceWriter(...)        plans the job: version, schema, file version
+    worker processes   write(batches)          writes data files, invisible to readers, and a message that lists them
+    planner process    commit(messages)        commits the fragments of all messages in one transaction
                        abort(messages)         removes the files, unless a version refers to them
 
-Spark calls `abort` also after a commit whose process died, even when the new version is there: `abort_write` looks
+Spark also calls `abort` after a commit whose process died, even if the new version exists: `abort_write` checks that
 before it removes anything.
 """
 
@@ -40,11 +40,11 @@ _logger = get_logger(__name__)
 
 @dataclass(frozen=True)
 class TaskMessage(WriterCommitMessage):
-    """What one task has written.
+    """The files that one task has written.
 
-    job        as the task was told: Spark makes the writer that commits a batch of a stream anew
+    job        the task's job: Spark creates a new writer object to commit a batch of a stream
     partition, attempt  of the task; None outside of Spark
-    files      data files and the fragments that they are
+    files      data files and their fragments
     """
 
     job: WriteJob
@@ -57,7 +57,7 @@ class LanceWriter(DataSourceArrowWriter):
     """The writer of a batch query.
 
     schema     Spark's schema of the rows
-    overwrite  whether they replace those of the table
+    overwrite  whether they replace the table's rows
     """
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
@@ -69,19 +69,19 @@ class LanceWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Write the rows of one task.
 
-        Raises `RowMisfit` for the first one that does not fit the table, `UsageError` in a write that makes a table of
-        Spark's own catalog.
+        Raises `RowMisfit` for the first row that does not fit the table, `UsageError` in a write that creates a table
+        of Spark's own catalog.
         """
         refuse_catalog_table()
         return write_task(self.options, self.job, self.given, iterator)
 
     def commit(self, messages: Sequence[Any]) -> None:
-        """Make the rows visible, in one version."""
+        """Commit the rows, in one version."""
         commit_messages(self.options, self.job, check_messages(messages))
         freeze_loaded(self.options)
 
     def abort(self, messages: Sequence[Any]) -> None:
-        """Remove what the tasks have written, unless a version refers to it."""
+        """Remove the tasks' files, unless a version refers to them."""
         abort_messages(self.options, self.job, messages)
 
 
@@ -89,9 +89,10 @@ class LanceWriter(DataSourceArrowWriter):
 
 
 def plan_job(options: WriteOptions, given: StructType, is_overwrite: bool) -> WriteJob:
-    """Decide what a job is.
+    """Plan a job.
 
-    Raises `SchemaError` for a Spark schema that does not fit the table, `NotFound` for a table that is to be there.
+    Raises `SchemaError` for a Spark schema that does not fit the table, `NotFound` for a missing table unless the job
+    creates it.
     """
 
     def stored(table: pa.Schema | None) -> pa.Schema:
@@ -117,12 +118,12 @@ def plan_job(options: WriteOptions, given: StructType, is_overwrite: bool) -> Wr
 
 
 def check_messages(messages: Iterable[Any]) -> list[TaskMessage]:
-    """The messages of all tasks. Raises `LanceError` when one is missing."""
-    told = list(messages)
-    missing = [number for number, message in enumerate(told) if not isinstance(message, TaskMessage)]
+    """The messages of all tasks. Raises `LanceError` if a message is missing."""
+    checked = list(messages)
+    missing = [number for number, message in enumerate(checked) if not isinstance(message, TaskMessage)]
     if missing:
         raise LanceError(f"partition {missing[0]} sent no message: nothing is committed")
-    return told
+    return checked
 
 
 def commit_messages(
@@ -133,9 +134,9 @@ def commit_messages(
     mark: tuple[str, str, str | None] | None = None,
     properties: Mapping[str, str] | None = None,
 ) -> int | None:
-    """Commit what the tasks have written; as `commit_write`.
+    """Commit the tasks' files; see `commit_write`.
 
-    properties  of the transaction, besides those of the options
+    properties  of the transaction, in addition to those of the options
     """
     return distributed.commit_write(
         table_place(options),
@@ -153,14 +154,14 @@ def commit_messages(
 def abort_messages(options: WriteOptions, job: WriteJob, messages: Iterable[Any]) -> None:
     """Remove the files that messages list, unless a version refers to them; failures are logged, not raised.
 
-    What is raised here would hide from the user why the job was aborted.
+    Raising here would hide the reason why the job was aborted.
     """
     files = [message.files for message in messages if isinstance(message, TaskMessage)]
     try:
         outcome = distributed.abort_write(table_place(options), job, files)
         _logger.warning("job %s: %s", job.job_id, outcome)
     except (LanceError, OSError) as error:
-        _logger.warning("job %s: its files stay, because the table could not be read: %s", job.job_id, error)
+        _logger.warning("job %s: its files were not removed: the table could not be read: %s", job.job_id, error)
 
 
 # -- tasks -----------------------------------------------------------------------------------------------------------
@@ -169,12 +170,12 @@ def abort_messages(options: WriteOptions, job: WriteJob, messages: Iterable[Any]
 def write_task(
     options: WriteOptions, job: WriteJob, given: StructType, batches: Iterable[pa.RecordBatch]
 ) -> TaskMessage:
-    """Write the rows of one task to new data files, which are removed again when anything fails."""
+    """Write the rows of one task to new data files, which are removed again if anything fails."""
     context = TaskContext.get()
     partition = None if context is None else context.partitionId()
     attempt = None if context is None else context.attemptNumber()
     if job.is_done:
-        for _ in batches:  # Spark expects its rows to be taken
+        for _ in batches:  # Spark expects a task to consume its rows
             pass
         return TaskMessage(job, partition, attempt, distributed.WrittenFiles())
     fit_to_task()

@@ -1,4 +1,4 @@
-"""What an Azure store needs per event loop: what authorises requests, and a client of Azure's own library."""
+"""State of an Azure store on one event loop: authorisation of requests, and a client of Azure's library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lance_io.redaction import quiet_loggers
 from lance_io.runtime import load_modules
 from lance_io.store.azure.authorization import VERSION, Anonymous, Authorization, Bearer, SharedAccess, SharedKey
 from lance_io.store.azure.blob_errors import Refused, no_credentials
-from lance_io.store.azure.container_options import Credentials, check_encrypted, credentials_given, signature_of
+from lance_io.store.azure.container_options import Credentials, check_encrypted, provided_credentials, signature_of
 from lance_io.store.azure.fabric_tokens import FabricTokens
 from lance_io.store.azure.machine_identity import MachineIdentity
 from lance_io.store.cloud.client_options import (
@@ -36,23 +36,23 @@ if TYPE_CHECKING:
 
     from lance_io.store.azure.container_options import AzureOptions
 
-AUTHORITY: Final = "https://login.microsoftonline.com"  # who gives tokens, unless another is named
-LOGGERS: Final = (  # of azure.identity, for what refuses tokens
+AUTHORITY: Final = "https://login.microsoftonline.com"  # the default issuer of tokens
+LOGGERS: Final = (  # of azure.identity, which log failed token requests
     "azure.identity.aio._internal.get_token_mixin",
     "azure.identity.aio._internal.decorators",
     "azure.identity.aio._credentials.chained",
     "azure.identity.aio._credentials.default",
 )
 SCOPE: Final = "https://storage.azure.com/.default"
-REDIRECTED: Final = 300  # the first status of those
-_SINGLE_BYTES_MAX: Final = 5000 << 20  # what Azure takes, and gives, in one request: the library is to make only one
-_STREAMED_BYTES: Final = 1 << 18  # of a body that is more than a moment's work
+REDIRECTED: Final = 300  # first status of redirects
+_SINGLE_BYTES_MAX: Final = 5000 << 20  # Azure's maximum per request, so that the library does not split a transfer
+_STREAMED_BYTES: Final = 1 << 18  # larger bodies are sent in pieces
 
 
 async def load_library() -> None:
-    """Have Azure's library imported, which takes half a second.
+    """Import Azure's library, which takes half a second.
 
-    Raises `ModuleNotFoundError`, which says what to install.
+    Raises `ModuleNotFoundError`, which names the package to install.
     """
     try:
         await load_modules("aiohttp", "azure.storage.blob.aio", "azure.core.pipeline.transport")
@@ -61,28 +61,28 @@ async def load_library() -> None:
 
 
 def missing_library(name: str) -> ModuleNotFoundError:
-    """The error for a package that the extra installs."""
+    """The error for a missing package of the extra."""
     return ModuleNotFoundError(f"az:// needs the package {name}: pip install 'lance_io[azure]'", name=name)
 
 
 @cache
 def _our_transport() -> type:
-    """The library's way to send requests; large bodies go to aiohttp bit by bit, so that the loop goes on.
+    """The library's transport; passes large bodies to aiohttp in pieces, so that they do not block the loop.
 
-    Refusals are raised as they came: what the library makes of them differs, and of some of them it makes errors of its
-    own. It needs one itself: that an empty blob has no range. Redirections are refusals, too: the library would follow
-    them, with the data, wherever they lead.
+    Raises error answers unchanged as `Refused`, because the library maps them inconsistently. One error reaches the
+    library, which expects it: status 416 for a range of an empty blob. Redirects count as errors, too: the library
+    would follow them to any host, with the data.
     """
     from azure.core.pipeline.transport import AioHttpTransport
 
     class OurTransport(AioHttpTransport):  # type: ignore[misc]
-        async def send(self, request: Any, **how: Any) -> Any:
+        async def send(self, request: Any, **options: Any) -> Any:
             if isinstance(request.data, bytes) and len(request.data) > _STREAMED_BYTES:
                 request.data = io.BytesIO(request.data)
-            answer = await super().send(request, **how)
-            is_of_all = answer.status_code == 416 and request.headers.get("x-ms-range", "").startswith("bytes=0-")
-            if answer.status_code >= REDIRECTED and not is_of_all:
-                if how.get("stream"):
+            answer = await super().send(request, **options)
+            is_empty_blob = answer.status_code == 416 and request.headers.get("x-ms-range", "").startswith("bytes=0-")
+            if answer.status_code >= REDIRECTED and not is_empty_blob:
+                if options.get("stream"):
                     await answer.load_body()
                 raise Refused(answer.status_code, answer.headers, answer.body())
             return answer
@@ -91,7 +91,7 @@ def _our_transport() -> type:
 
 
 def content_settings(options: AzureOptions) -> dict[str, Any]:
-    """What a write says of its content, as arguments of the library's."""
+    """Arguments for the library with the content type of a write."""
     if options.content_type is None:
         return {}
     from azure.storage.blob import ContentSettings
@@ -100,9 +100,9 @@ def content_settings(options: AzureOptions) -> dict[str, Any]:
 
 
 class AccountClients(LoopClients):
-    """Clients of one event loop; every method runs on that loop.
+    """Clients of one event loop; call every method on that loop.
 
-    latest  what authorised last
+    latest  the authorization of the last request
     """
 
     store = "az"
@@ -112,36 +112,36 @@ class AccountClients(LoopClients):
         super().__init__(options, connections_max)
         self._options = options
         self._connections_max = connections_max
-        self._fixed = _given(options)
+        self._fixed = _fixed_authorization(options)
         self.latest: Authorization = self._fixed or Anonymous()
         self._tokens: Renewal[_Renewed] = (
-            Renewal(self._fetch_token, self._failed, self.store)
+            Renewal(self._fetch_token, self._map_error, self.store)
             if options.provided is None
             else ProvidedCredentials(options.provided, self._read_provided, self.store)
         )
-        self._entra: Any = None  # what gets tokens
+        self._entra: Any = None  # credential of azure.identity or ours, which fetches tokens
         self._stack = AsyncExitStack()
         self._http: aiohttp.ClientSession | None = None
         self._container: Any = None
-        self._container_by: _Renewed | None = None  # what a provider gave it
+        self._container_by: _Renewed | None = None  # its credentials from a provider
 
     # -- authorization ----------------------------------------------------------------------------------------------
 
-    def is_known(self) -> bool:
+    def has_fixed_credentials(self) -> bool:
         """See `LoopClients`."""
         return self._fixed is not None or self._options.provided is not None
 
-    def at_hand(self) -> Authorization | None:
-        """What authorises requests at this moment; None where it has to be waited for."""
+    def get_nowait(self) -> Authorization | None:
+        """The current authorization; None if a caller must wait."""
         if self._fixed is None:
-            token = self._tokens.at_hand()
+            token = self._tokens.get_nowait()
             if token is None:
                 return None
             self.latest = token.authorization
         return self.latest
 
     async def authorization(self, key: str) -> Authorization:
-        """The same, which may take a request of another service's. Raises our errors, which name the key."""
+        """The current authorization; may request a token. Raises our errors, which name `key`."""
         if self._fixed is None:
             try:
                 self.latest = (await self._tokens.get()).authorization
@@ -150,26 +150,26 @@ class AccountClients(LoopClients):
                 raise
         return self.latest
 
-    async def ask_again(self) -> bool:
-        """See `LoopClients`. What gets tokens is made anew: it keeps them, and so does the library's client."""
+    async def refetch(self) -> bool:
+        """See `LoopClients`. Replaces the token source and the library's client, because both cache tokens."""
         refused = self._tokens.latest
         if self._fixed is not None or refused is None:
             return False
         self._entra = self._container = None
-        before, self._stack = self._stack, AsyncExitStack()
+        old_stack, self._stack = self._stack, AsyncExitStack()
         self._tokens.forget(refused)
         try:
-            found = await self._tokens.get()
+            renewed = await self._tokens.get()
         finally:
-            await before.aclose()
-        return found.credentials != refused.credentials
+            await old_stack.aclose()
+        return renewed.credentials != refused.credentials
 
     def _read_provided(self, options: Mapping[str, str]) -> _Renewed | None:
-        """What a provider gave."""
-        found = credentials_given(options)
-        if found is not None and found.token is not None:
+        """Credentials among a provider's options."""
+        credentials = provided_credentials(options)
+        if credentials is not None and credentials.token is not None:
             check_encrypted(self._options.endpoint or "")
-        return None if found is None else _Renewed(self._options, found)
+        return None if credentials is None else _Renewed(self._options, credentials)
 
     async def _fetch_token(self) -> tuple[_Renewed, float | None]:
         await load_library()
@@ -180,11 +180,11 @@ class AccountClients(LoopClients):
         quiet_loggers(LOGGERS)
         if self._entra is None:
             self._entra = await self._stack.enter_async_context(self._open_entra())
-        found = await self._entra.get_token(SCOPE)
-        return _Renewed(self._options, Credentials(None, None, found.token)), found.expires_on
+        token = await self._entra.get_token(SCOPE)
+        return _Renewed(self._options, Credentials(None, None, token.token)), token.expires_on
 
     def _open_entra(self) -> Any:
-        """What gets tokens, by the options or where all tools of Azure look."""
+        """Token source by the options, or azure.identity's default chain."""
         from azure.identity import aio as identity
 
         options = self._options
@@ -224,35 +224,35 @@ class AccountClients(LoopClients):
             return identity.ManagedIdentityCredential(identity_config=named)
         return identity.DefaultAzureCredential(managed_identity_client_id=options.client_id, **common)
 
-    def _failed(self, error: Exception) -> LanceError:
+    def _map_error(self, error: Exception) -> LanceError:
         if isinstance(error, LanceError):
             return error
         return no_credentials(error, (*self.secrets, *file_secret(self._options.federated_token_file)))
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not appear in a message: the credentials given, and those of this moment and before."""
-        return (*self._options.secrets, *(secret for one in self._tokens.recent for secret in one.secrets))
+        """Texts to hide in messages: credentials from options, and current and former ones."""
+        return (*self._options.secrets, *(secret for renewed in self._tokens.recent for secret in renewed.secrets))
 
     # -- clients ----------------------------------------------------------------------------------------------------
 
     async def container(self) -> Any:
-        """The library's client of the container. It has nothing to close: the HTTP session below it is that of all."""
-        by = None if self._options.provided is None else await self._tokens.get()
+        """The library's client of the container; needs no closing because it uses the shared HTTP session."""
+        provided = None if self._options.provided is None else await self._tokens.get()
         if self._container is None:
             await load_library()
-        if self._container is None or self._container_by is not by:
-            self._container, self._container_by = self._open_container(by), by
+        if self._container is None or self._container_by is not provided:
+            self._container, self._container_by = self._open_container(provided), provided
         return self._container
 
-    def _open_container(self, by: _Renewed | None) -> Any:
+    def _open_container(self, provided: _Renewed | None) -> Any:
         from azure.storage.blob.aio import ContainerClient
 
         options = self._options
         return ContainerClient(
             options.endpoint or "",
             options.bucket,
-            credential=self._credential(by),
+            credential=self._credential(provided),
             api_version=VERSION,
             transport=_our_transport()(
                 session=self.http(),
@@ -260,7 +260,7 @@ class AccountClients(LoopClients):
                 connection_timeout=options.connect_timeout_s,
                 read_timeout=options.silence_s,
             ),
-            retry_total=0,  # we repeat requests ourselves, and count them
+            retry_total=0,  # we retry and count requests ourselves
             proxies=self._proxies,
             max_single_put_size=_SINGLE_BYTES_MAX,
             max_single_get_size=_SINGLE_BYTES_MAX,
@@ -269,28 +269,29 @@ class AccountClients(LoopClients):
             base_headers=dict(options.headers),
         )
 
-    def _credential(self, by: _Renewed | None) -> Any:
-        """What authorises us, as the library wants to have it.
+    def _credential(self, provided: _Renewed | None) -> Any:
+        """Credential for the library.
 
-        by  what a provider gave
+        provided  credentials from a provider
         """
         from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 
         options = self._options
         if options.skip_signature:
             return None
-        authorization = self._fixed if by is None else by.authorization
+        authorization = self._fixed if provided is None else provided.authorization
         if authorization is None or isinstance(authorization, Bearer):
             return _Tokens(self)
-        key, sas_token, _ = (options.account_key, options.sas_token, None) if by is None else by.credentials
+        key, sas_token, _ = (options.account_key, options.sas_token, None) if provided is None else provided.credentials
         if isinstance(authorization, SharedKey):
             return AzureNamedKeyCredential(options.account, key or "")
         return AzureSasCredential(sas_token or "")
 
     def http(self) -> aiohttp.ClientSession:
-        """The HTTP session below the library: no cookies, and no repetition of PUTs whose connection broke.
+        """The library's HTTP session: no cookies, no resending of PUTs after a broken connection.
 
-        A second one would meet the first one's result: a create-if-absent that won would be told that it lost.
+        A resent PUT would find the object that the first one created, so a successful create-if-absent would report a
+        conflict.
         """
         if self._http is None:
             import aiohttp
@@ -309,7 +310,7 @@ class AccountClients(LoopClients):
 
     @cached_property
     def proxy(self) -> str | None:
-        """By option or environment."""
+        """The proxy from options or environment."""
         parts = urlsplit(self._options.endpoint or "")
         return self._options.find_proxy(parts.hostname or "", is_plain_http=parts.scheme == "http")
 
@@ -318,7 +319,7 @@ class AccountClients(LoopClients):
         return {} if self.proxy is None else {"http": self.proxy, "https": self.proxy}
 
     def tls_settings(self) -> TlsSettings:
-        """Whom our own HTTP client has to trust."""
+        """TLS settings of our own HTTP client."""
         options = self._options
         return TlsSettings(authorities=options.ca_certificates) if options.verify else TlsSettings(verify=False)
 
@@ -343,7 +344,7 @@ class AccountClients(LoopClients):
                 if http is not None:
                     await http.close()
 
-    def let_go(self) -> None:
+    def drop(self) -> None:
         """See `LoopClients`."""
         if self._http is not None:
             self._http.detach()
@@ -351,12 +352,12 @@ class AccountClients(LoopClients):
 
 
 def _host_of(authority: str) -> str:
-    """Of a URL, or of a name, which `azure.identity` takes for one."""
+    """Host of a URL, or of a plain name, which `azure.identity` also accepts."""
     return urlsplit(authority if "://" in authority else f"https://{authority}").hostname or ""
 
 
 class _Renewed:
-    """What authorises requests for a while: a token of Entra, or what a provider gave."""
+    """Credentials that expire: an Entra token, or credentials from a provider."""
 
     def __init__(self, options: AzureOptions, credentials: Credentials) -> None:
         self.credentials = credentials
@@ -364,19 +365,19 @@ class _Renewed:
 
     @property
     def secrets(self) -> list[str]:
-        """What must not appear in a message."""
+        """Texts to hide in messages."""
         key, sas_token, token = self.credentials
-        return [one for one in (key, signature_of(sas_token), token) if one]
+        return [secret for secret in (key, signature_of(sas_token), token) if secret]
 
 
 class _Tokens:
-    """Tokens as the library asks for them: those by which we read."""
+    """Token credential for the library; shares the tokens of our own requests."""
 
     def __init__(self, clients: AccountClients) -> None:
         self._clients = clients
 
     async def get_token(self, *scopes: str, **_: Any) -> Any:
-        """The token of this moment, which the library asks for again soon."""
+        """The current token with its expiry, before which the library calls again."""
         import time
 
         from azure.core.credentials import AccessToken
@@ -384,12 +385,12 @@ class _Tokens:
         clients = self._clients
         if clients._fixed is not None:
             return AccessToken(clients._options.token or "", int(time.time()) + 3600)
-        found = await clients._tokens.get()
-        return AccessToken(found.credentials.token or "", int(clients._tokens.expires_s or time.time() + 3600))
+        renewed = await clients._tokens.get()
+        return AccessToken(renewed.credentials.token or "", int(clients._tokens.expires_s or time.time() + 3600))
 
 
-def _given(options: AzureOptions) -> Authorization | None:
-    """What authorises requests by the options alone, in the order in which pylance looks at them."""
+def _fixed_authorization(options: AzureOptions) -> Authorization | None:
+    """Authorization from options alone, in pylance's order of precedence; None if tokens must be fetched."""
     if options.skip_signature:
         return Anonymous()
     if options.provided is not None or options.by_fabric:
@@ -402,7 +403,7 @@ def _given(options: AzureOptions) -> Authorization | None:
 
 
 def _authorization(options: AzureOptions, credentials: Credentials) -> Authorization:
-    """By the first of what there is."""
+    """Authorization by token, key or SAS, the first that is set."""
     if credentials.token is not None:
         return Bearer(credentials.token)
     if credentials.account_key is not None:

@@ -1,10 +1,10 @@
-"""How requests for blobs are authorised: signed with the account's key, by a part of the URL, by a token, or not.
+"""Authorisation of requests for blobs.
 
     SharedKey   HMAC of the request (method, some headers, path, query) with the account's key
-    SAS         a shared access signature stands in every URL
-    Bearer      a token of Entra in a header
+    SAS         a shared access signature in every URL
+    Bearer      an Entra token in a header
 
-https://learn.microsoft.com/rest/api/storageservices/authorize-with-shared-key has the first.
+https://learn.microsoft.com/rest/api/storageservices/authorize-with-shared-key specifies SharedKey.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-VERSION: Final = "2023-11-03"  # of the protocol, as other clients of tables have it
+VERSION: Final = "2023-11-03"  # of the protocol, as in other Lance clients
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 class Authorization(Protocol):
-    """Authorises GETs. Never shows what by."""
+    """Authorises GETs; `repr` hides the credentials."""
 
     def target(self, path: str, query: str) -> str:
-        """Path and query of the request line, of a percent-encoded path and query (may be empty)."""
+        """Target of the request line for a percent-encoded path and query (may be empty)."""
 
     def lines(self, path: str, headers: Mapping[str, str], query: Mapping[str, str]) -> str:
-        """Header lines to add, each with its end.
+        """Header lines to add, each with its line end.
 
         path     percent-encoded
-        headers  those of `range` and `if-match` that are sent
-        query    its parameters, not encoded; those of a shared access signature are not among them
+        headers  the sent ones of `range` and `if-match`
+        query    unencoded parameters, without those of a shared access signature
         """
 
 
@@ -44,7 +44,7 @@ def _with_query(path: str, query: str) -> str:
 
 
 class Anonymous:
-    """For containers that are open to all."""
+    """For public containers."""
 
     def target(self, path: str, query: str) -> str:
         """See `Authorization`."""
@@ -56,7 +56,7 @@ class Anonymous:
 
 
 class SharedAccess(Anonymous):
-    """By a shared access signature."""
+    """A shared access signature."""
 
     def __init__(self, sas_token: str) -> None:
         self._sas_token = sas_token
@@ -67,7 +67,7 @@ class SharedAccess(Anonymous):
 
 
 class Bearer(Anonymous):
-    """By a token."""
+    """A bearer token."""
 
     def __init__(self, token: str) -> None:
         self._line = f"x-ms-version: {VERSION}\r\nauthorization: Bearer {token}\r\n"
@@ -78,9 +78,9 @@ class Bearer(Anonymous):
 
 
 class SharedKey(Anonymous):
-    """Signed with the account's key, which is in base64.
+    """Signature with the account's key (base64).
 
-    more  headers that all requests have beside those; those of Azure's names are signed
+    more  additional headers of all requests; those named `x-ms-...` are signed
     """
 
     def __init__(self, account: str, key: str, more: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -93,12 +93,12 @@ class SharedKey(Anonymous):
     def lines(self, path: str, headers: Mapping[str, str], query: Mapping[str, str]) -> str:
         """See `Authorization`."""
         date = self._date_of(time.time())
-        headed = {**self._more, "x-ms-date": date, "x-ms-version": VERSION}
-        signed = "\n".join([f"{name}:{headed[name]}" for name in sorted(headed)])
-        named = "".join([f"\n{name}:{query[name]}" for name in sorted(query)])
+        ms_headers = {**self._more, "x-ms-date": date, "x-ms-version": VERSION}
+        header_lines = "\n".join([f"{name}:{ms_headers[name]}" for name in sorted(ms_headers)])
+        query_lines = "".join([f"\n{name}:{query[name]}" for name in sorted(query)])
         to_sign = (
             f"GET\n\n\n\n\n\n\n\n{headers.get('if-match', '')}\n\n\n{headers.get('range', '')}\n"
-            f"{signed}\n/{self._account}{path}{named}"
+            f"{header_lines}\n/{self._account}{path}{query_lines}"
         )
         signature = base64.b64encode(hmac.digest(self._key, to_sign.encode(), sha256)).decode()
         return (
@@ -106,7 +106,7 @@ class SharedKey(Anonymous):
         )
 
     def _date_of(self, now_s: float) -> str:
-        """As HTTP wants it, whatever the locale."""
+        """An HTTP date, independent of the locale."""
         if int(now_s) != self._second:
             self._second = int(now_s)
             day = time.gmtime(now_s)

@@ -1,6 +1,6 @@
-"""From what Azure answers, and what its library raises, to our errors. Nothing of the library's own leaves `store/`.
+"""Maps Azure's error answers and its library's exceptions to our errors, so that none of the library's leave `store/`.
 
-Azure names a failure by HTTP status and by a code, in a header and in a small XML document.
+Azure identifies an error by HTTP status and by a code, in a header and in a small XML document.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DIALECT: Final = Dialect(
     throttled=frozenset({"ServerBusy", "OperationTimedOut", "TooManyRequests", "AccountIopsLimitExceeded"}),
     conflicts=frozenset({"ContainerBeingDeleted", "OperationNotAllowedInCurrentState"}),
     missing=frozenset({"BlobNotFound", "ContainerNotFound", "ResourceNotFound", "CannotVerifyCopySource"}),
-    unknown=frozenset({"AuthenticationFailed"}),  # with 403: of signatures, by keys or in URLs
+    unknown=frozenset({"AuthenticationFailed"}),  # status 403: invalid signature, by a key or in a URL
     exists=frozenset({"BlobAlreadyExists", "ResourceAlreadyExists", "PathAlreadyExists"}),
 )
 _MESSAGE: Final = re.compile(r"<Message>([^<]{0,2000})")
@@ -28,9 +28,9 @@ _CODE: Final = re.compile(r"<Code>([^<]{0,200})</Code>")
 
 
 class Refused(Exception):
-    """An answer below Azure's library that refuses.
+    """An error answer, raised below Azure's library.
 
-    headers  that know their names in any case
+    headers  with case-insensitive names
     """
 
     def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
@@ -49,7 +49,7 @@ def answer_error(
     operation: str,
     secrets: Iterable[str] = (),
 ) -> LanceError:
-    """The error for an HTTP answer; `body` is the XML document, possibly empty or something else."""
+    """The error for an HTTP answer; `body` may be an XML document, empty or another text."""
     text = body.decode("utf-8", "replace")
     code, message = _CODE.search(text), _MESSAGE.search(text)
     return refusal(
@@ -78,34 +78,34 @@ def library_error(error: Exception, *, key: str, operation: str, secrets: Iterab
     if isinstance(error, azure.ClientAuthenticationError):
         return no_credentials(error, secrets, key)
     text = hide_secrets(f"{name}: {error}", secrets)
-    if _is_distrust(error):  # a certificate that is not trusted stays so
+    if _is_untrusted(error):  # no retry: the certificate stays untrusted
         return StoreFailure(f"cannot connect ({text})", path=key, operation=operation)
     if _is_unsent(error):
         return Unsent(f"no connection ({text})", path=key, operation=operation)
     if isinstance(error, (azure.ServiceRequestError, azure.ServiceResponseError, TimeoutError, OSError)):
         return Transient(f"no answer ({text})", path=key, operation=operation)
-    if isinstance(error, azure.HttpResponseError):  # an answer that broke off
+    if isinstance(error, azure.HttpResponseError):  # a truncated answer
         return Transient(f"no complete answer ({text})", path=key, operation=operation)
     return StoreFailure(f"the request failed ({text})", path=key, operation=operation)
 
 
 def no_credentials(error: Exception, secrets: Iterable[str], key: str | None = None) -> AccessDenied:
-    """Nothing was found to authorise requests with."""
-    told = hide_secrets(str(error).partition("\n")[0], secrets)
+    """The error for missing credentials."""
+    reason = hide_secrets(str(error).partition("\n")[0], secrets)
     return AccessDenied(
-        f"no Azure credentials ({told}); name an account_key, a sas_token or a client_id in the storage options, "
+        f"no Azure credentials ({reason}); name an account_key, a sas_token or a client_id in the storage options, "
         "or set skip_signature to 'true' for a public container",
         path=key,
     )
 
 
 def _inner(error: Exception) -> Any:
-    """What aiohttp raised below azure.core's error."""
+    """aiohttp's error below one of azure.core."""
     return getattr(error, "inner_exception", None) or error.__cause__ or error
 
 
 def _is_unsent(error: Exception) -> bool:
-    """Did the connection fail before there was one? (azure.core says so of lost connections, too.)"""
+    """Whether connecting failed. (azure.core reports lost connections in the same way.)"""
     import aiohttp
     from azure.core import exceptions as azure
 
@@ -114,13 +114,13 @@ def _is_unsent(error: Exception) -> bool:
     )
 
 
-def _is_distrust(error: Exception) -> bool:
+def _is_untrusted(error: Exception) -> bool:
     import aiohttp
 
     return isinstance(_inner(error), aiohttp.ClientConnectorCertificateError)
 
 
 def unreadable_answer(error: ValueError, *, key: str, operation: str, secrets: Iterable[str] = ()) -> StoreFailure:
-    """The error for what the library raises where it does not understand an answer."""
+    """The error for an answer that the library cannot parse."""
     text = hide_secrets(f"an answer that Azure's library cannot read ({error})", secrets)
     return StoreFailure(text, path=key, operation=operation)

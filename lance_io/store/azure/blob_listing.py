@@ -1,7 +1,7 @@
-"""Pages of a listing of blobs by our own HTTP client.
+"""Pages of a blob listing, through our own HTTP client.
 
-Names that no XML can say come percent-encoded, and say so. There is no way to begin behind a name: whoever asks for
-that gets the pages before it, too, and drops what is in them.
+Azure percent-encodes names that XML cannot hold, and marks them. A listing cannot start after a given name: callers
+read and drop the pages before it.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ if TYPE_CHECKING:
 class BlobPage(NamedTuple):
     """A page, in the order of the answer.
 
-    next_marker  where the next one begins; None: this is the last
+    next_marker  marker of the next page; None for the last page
     """
 
     entries: list[ObjectMeta]
     next_marker: str | None
 
 
-async def ask_for_page(
+async def query_page(
     gets: HttpGets, prefix: str, delimiter: str | None, marker: str | None, max_results: int
 ) -> BlobPage:
-    """One page of what lies below a prefix. Raises our errors only; `Transient` where another attempt may help."""
+    """One page of the blobs below a prefix. Raises only our errors; `Transient` where a retry may help."""
     query = {"restype": "container", "comp": "list", "prefix": prefix, "maxresults": str(max_results)}
     if delimiter is not None:
         query["delimiter"] = delimiter
     if marker is not None:
         query["marker"] = marker
-    return await gets.ask(query, prefix, "list", partial(parse_blobs, prefix=prefix))
+    return await gets.query(query, prefix, "list", partial(parse_blobs, prefix=prefix))
 
 
 def parse_blobs(document: bytes, prefix: str) -> BlobPage:
-    """A page out of the document that a store answers with; `prefix` is for errors."""
+    """Parse a page; `prefix` is for errors."""
     from xml.etree import ElementTree
 
     try:
-        if b"<!DOCTYPE" in document:  # Azure sends none, and what they can define is a trap
+        if b"<!DOCTYPE" in document:  # Azure sends none, and entity definitions are a risk
             raise ValueError("a document type")
         root = ElementTree.fromstring(document)
         blobs = root.find("Blobs")
@@ -67,17 +67,17 @@ def _entry(blob: Element) -> ObjectMeta:
     key = unquote(name.text) if name.get("Encoded") == "true" else name.text
     if blob.tag == "BlobPrefix":
         return ObjectMeta(key, 0)
-    said = {one.tag: one.text or "" for one in blob.find("Properties") or ()}
-    etag = said.get("Etag")
-    modified = parse_date(said.get("Last-Modified", ""))
-    return ObjectMeta(key, int(said["Content-Length"]), etag and quote_etag(etag), modified)
+    properties = {element.tag: element.text or "" for element in blob.find("Properties") or ()}
+    etag = properties.get("Etag")
+    modified = parse_date(properties.get("Last-Modified", ""))
+    return ObjectMeta(key, int(properties["Content-Length"]), etag and quote_etag(etag), modified)
 
 
 def _is_folder(blob: Element) -> bool:
-    """Whether it is an entry for a folder, which accounts with a hierarchy have beside the blobs in it."""
+    """Whether it is a folder entry, which accounts with a hierarchical namespace list besides blobs."""
     return blob.tag == "Blob" and blob.findtext("Properties/ResourceType") == "directory"
 
 
 def quote_etag(etag: str) -> str:
-    """An etag as headers have it: listings leave out the quotes."""
+    """An etag in the form of headers: listings omit the quotes."""
     return etag if etag.startswith('"') else f'"{etag}"'

@@ -1,6 +1,6 @@
-"""Uploads in blocks: nothing shows in the container before their list is put.
+"""Uploads in blocks: the blob appears only when the block list is written.
 
-Blocks that no list names are dropped by Azure after a week, or when the blob is written; nothing else removes them.
+Azure drops unlisted blocks after a week or when the blob is written; nothing else removes them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class BlockWriter:
-    """An upload under way; see `PartWriter`. Its blocks have names of their own beside those of other uploads."""
+    """An upload in progress; see `PartWriter`. Its block ids differ from those of other uploads."""
 
     def __init__(self, store: AzureStore, key: str, *, if_absent: bool) -> None:
         self._store = store
@@ -31,11 +31,11 @@ class BlockWriter:
         self._num_started = 0
 
     def _block_id(self, number: int) -> str:
-        """All of one blob have to be of one length."""
+        """All block ids of a blob must have the same length."""
         return base64.b64encode(f"{self._name}-{number:06}".encode()).decode()
 
     async def write_part(self, number: int, offset_bytes: int, data: Buffer) -> None:
-        """Send a block, again if need be: a block sent twice is the same block."""
+        """Send a block, with retries: resending a block is idempotent."""
         self._num_started = max(self._num_started, number + 1)
         body = data if isinstance(data, bytes) else bytes(data)
         block_id = self._block_id(number)
@@ -47,7 +47,7 @@ class BlockWriter:
         self._sizes[number] = len(body)
 
     async def complete(self) -> ObjectMeta:
-        """Make the object visible; sent once if it is to be created, else until an answer comes."""
+        """Make the object visible; sent once if `if_absent`, else with retries."""
         from azure.core import MatchConditions
         from azure.storage.blob import BlobBlock
 
@@ -67,4 +67,4 @@ class BlockWriter:
         return ObjectMeta(self._key, sum(self._sizes.values()), answer.get("etag"))
 
     async def abort(self) -> None:
-        """Nothing to do: see the module's description."""
+        """Nothing to do: see the module's docstring."""

@@ -1,7 +1,7 @@
-"""Tables in Azure's blob storage.
+"""Tables in Azure blob storage.
 
-Azure's own library sends PUT, HEAD, DELETE and blocks, with none of its repetitions; GETs and listings are authorised
-by us and go over connections of our own (`http/`), or through the library (`sdk_gets.py`).
+Azure's library sends PUT, HEAD, DELETE and blocks, without its retries. We authorise GETs and listings and send them
+over our own connections (`http/`).
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from lance_io.errors import LanceError, NotFound
 from lance_io.store.api import ALL, Capabilities, ObjectMeta
 from lance_io.store.azure.account_clients import AccountClients, content_settings, missing_library
 from lance_io.store.azure.blob_errors import Refused, library_error, unreadable_answer
-from lance_io.store.azure.blob_listing import BlobPage, ask_for_page, quote_etag
-from lance_io.store.azure.container_options import AzureOptions, credentials_given, parse_azure
+from lance_io.store.azure.blob_listing import BlobPage, query_page, quote_etag
+from lance_io.store.azure.container_options import AzureOptions, parse_azure, provided_credentials
 from lance_io.store.azure.container_site import ContainerSite
 from lance_io.store.cloud.client_options import SLOWEST_BYTES_PER_S
 from lance_io.store.cloud.cloud_store import CloudStore
 from lance_io.store.cloud.connections import Connections
 from lance_io.store.cloud.loop_clients import share_clients
-from lance_io.store.failures import StoreFailure, Transient, name_bucket
+from lance_io.store.failures import StoreFailure, Transient, note_bucket
 from lance_io.store.policies.download import Download
-from lance_io.store.profile import CLOUD, SLOW_CLIENT
+from lance_io.store.profile import CLOUD
 from lance_io.store.storage_options import planning
 
 if TYPE_CHECKING:
@@ -36,35 +36,35 @@ if TYPE_CHECKING:
     from lance_io.store.profile import StoreProfile
     from lance_io.store.provided_options import OptionsSource
 
-LIST_PAGE = 5000  # what Azure gives at once
+LIST_PAGE = 5000  # Azure's maximum
 DELETES_IN_FLIGHT: Final = 32
-COPY_PAUSE_S: Final = 0.5  # between two looks at a copy that goes on
-TAIL_ATTEMPTS_MAX: Final = 4  # to read the end of an object that is replaced meanwhile
+COPY_PAUSE_S: Final = 0.5  # poll interval of a pending copy
+TAIL_ATTEMPTS_MAX: Final = 4  # attempts to read a suffix of an object that changes meanwhile
 
 
 def open_azure(authority: str, options: Mapping[str, str], source: OptionsSource | None = None) -> AzureStore:
-    """The store of a container by storage options (lower-case names) and environment; makes no request.
+    """The store of a container by storage options (lower-case names) and environment; sends no request.
 
     authority  the part of the URL before the path
-    source     who gives others, which stand before these
-    Raises `UsageError` for options that make no sense, `ModuleNotFoundError` if the client library is missing.
+    source     provider of options, which override `options`
+    Raises `UsageError` for invalid options, `ModuleNotFoundError` if the client library is missing.
     """
     for package in ("httptools", "aiohttp", "azure.storage.blob", "azure.identity"):
-        if not _is_there(package):  # it is imported when it is first needed
+        if not _is_installed(package):  # imported on demand
             raise missing_library(package)
-    given = {} if source is None else source.first(options).options
-    options = {**options, **given}
+    provided = {} if source is None else source.first(options).options
+    options = {**options, **provided}
     parsed = parse_azure(authority, options)
-    if source is not None and not parsed.skip_signature and credentials_given(given) is not None:
+    if source is not None and not parsed.skip_signature and provided_credentials(provided) is not None:
         parsed = replace(parsed, account_key=None, sas_token=None, token=None, provided=source)
-    profile = (CLOUD if parsed.fast_get else SLOW_CLIENT).with_options(planning(options))
+    profile = CLOUD.with_options(planning(options))
     return AzureStore(parsed, profile=profile.within_descriptors())
 
 
-def _is_there(package: str) -> bool:
+def _is_installed(package: str) -> bool:
     try:
         return find_spec(package) is not None
-    except ModuleNotFoundError:  # nor the one that it lies in
+    except ModuleNotFoundError:  # the parent package is missing, too
         return False
 
 
@@ -77,31 +77,25 @@ class AzureStore(CloudStore[AccountClients]):
     def __init__(
         self, options: AzureOptions, *, profile: StoreProfile = CLOUD, stats: StoreStats | None = None
     ) -> None:
-        able = Capabilities(suffix_range=False, create_unproven=not options.is_microsoft)
-        super().__init__(options, options.identity, able, profile, stats)
+        capabilities = Capabilities(suffix_range=False, create_unproven=not options.is_microsoft)
+        super().__init__(options, options.identity, capabilities, profile, stats)
 
     def connect(self) -> Connections[AccountClients]:
-        """See `CloudStore`: our own HTTP client, unless it was not wanted, or a proxy is between, unknown to it."""
+        """See `CloudStore`."""
+        from lance_io.store.http.gets import HttpGets
+
         options, connections_max, user = self.options, self.profile.connections_max, object()
         clients = share_clients(AccountClients, options, connections_max, user)
-        if options.fast_get and clients.proxy is None:
-            from lance_io.store.http.gets import HttpGets
-
-            own = HttpGets(
-                ContainerSite(options, clients), options.identity, connections_max, self.stats, *options.pool_idle
-            )
-            return Connections(self, clients, user, own, None)
-        from lance_io.store.azure.sdk_gets import SdkGets
-
-        return Connections(self, clients, user, None, SdkGets(clients))
+        site, proxies = ContainerSite(options, clients), options.proxies(clients.tls_settings)
+        gets = HttpGets(site, options.identity, connections_max, self.stats, proxies, *options.pool_idle)
+        return Connections(self, clients, user, gets, None)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
     async def get_suffix(self, key: str, num_bytes: int) -> tuple[Buffer, int, str | None]:
-        """The end of an object, its size, its etag. Azure knows no ranges from the end.
+        """The last bytes of an object, its size and etag. Azure does not support suffix ranges.
 
-        One request for an object that is not longer, for any other a second one: the first bytes are asked for, as
-        their answer tells the size.
+        A first request reads the first `num_bytes` and learns the size; a longer object needs a second request.
         """
         wanted = max(1, num_bytes)
         for _ in range(TAIL_ATTEMPTS_MAX):
@@ -118,20 +112,20 @@ class AzureStore(CloudStore[AccountClients]):
                 known = memoryview(head)[size_bytes - wanted :]
                 return b"".join([known, rest.buffer()]) if len(known) else rest.buffer(), size_bytes, start.etag
         failure = Transient("the object changed while it was read, again and again", path=key, operation="get")
-        name_bucket(failure, self.options.bucket)
+        note_bucket(failure, self.options.bucket)
         raise failure
 
     async def head(self, key: str) -> ObjectMeta:
         """Size, etag and time of an object."""
 
-        async def ask(blob: Any) -> Any:
+        async def get_properties(blob: Any) -> Any:
             return await blob.get_blob_properties()
 
-        said = await self.call("head", key, ask)
-        return ObjectMeta(key, said.size, said.etag, said.last_modified)
+        properties = await self.call("head", key, get_properties)
+        return ObjectMeta(key, properties.size, properties.etag, properties.last_modified)
 
     async def list(self, prefix: str, asked: Selection = ALL) -> AsyncIterator[ObjectMeta]:
-        """Objects below a prefix, a page of up to 5,000 per request; those before `start_after` are asked for, too."""
+        """Objects below a prefix, a page of up to 5,000 per request; also reads pages before `start_after`."""
         rest, marker = asked.limit, None
         while rest is None or rest > 0:
             size = LIST_PAGE if rest is None or asked.start_after is not None else min(LIST_PAGE, rest)
@@ -149,13 +143,15 @@ class AzureStore(CloudStore[AccountClients]):
 
     async def _list_page(self, prefix: str, delimiter: str | None, marker: str | None, size: int) -> BlobPage:
         async def once(loop: Connections[AccountClients]) -> BlobPage:
-            if loop.own is not None:
-                return await ask_for_page(loop.own, prefix, delimiter, marker, size)
-            page: BlobPage = await self._once(loop, "list", prefix, lambda container: _ask_library(container, asked), 0)
+            if loop.http_gets is not None:
+                return await query_page(loop.http_gets, prefix, delimiter, marker, size)
+            page: BlobPage = await self._once(
+                loop, "list", prefix, lambda container: _list_by_library(container, query), 0
+            )
             return page
 
-        asked = {"prefix": prefix, "delimiter": delimiter, "marker": marker, "size": size}
-        return await self.call_repeatedly("list", prefix, once)
+        query = {"prefix": prefix, "delimiter": delimiter, "marker": marker, "size": size}
+        return await self.call_with_retries("list", prefix, once)
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -169,7 +165,7 @@ class AzureStore(CloudStore[AccountClients]):
         durability: Durability | None = None,
         in_place: bool = False,
     ) -> ObjectMeta:
-        """Write an object; a write under a condition is sent once, see `ObjectStore.put`."""
+        """Write an object; a conditional write is sent once, see `ObjectStore.put`."""
         body = data if isinstance(data, bytes) else bytes(data)
         condition: dict[str, Any] = {"overwrite": not if_absent, **content_settings(self.options)}
 
@@ -188,17 +184,17 @@ class AzureStore(CloudStore[AccountClients]):
     async def put_multipart(
         self, key: str, *, if_absent: bool = False, durability: Durability | None = None
     ) -> BlockWriter:
-        """Start an upload in blocks; makes no request."""
+        """Start an upload in blocks; sends no request."""
         from lance_io.store.azure.blocks import BlockWriter
 
         return BlockWriter(self, key, if_absent=if_absent)
 
     async def copy(self, source: str, key: str) -> None:
-        """Write an object with the content of another, without its bytes coming here."""
+        """Copy an object on the server."""
 
         async def copy(blob: Any, container: Any) -> Any:
             url = container.get_blob_client(source).url
-            sas = self.options.sas_token  # without which the source is not to be read
+            sas = self.options.sas_token  # needed to read the source
             return await blob.start_copy_from_url(f"{url}?{sas}" if sas and "?" not in url else url)
 
         async def look(blob: Any) -> Any:
@@ -210,31 +206,31 @@ class AzureStore(CloudStore[AccountClients]):
 
             return await self._once(loop, "put", source, begin, 0)
 
-        state = (await self.call_repeatedly("put", key, once))["copy_status"]
+        state = (await self.call_with_retries("put", key, once))["copy_status"]
         while state == "pending":
             await asyncio.sleep(COPY_PAUSE_S)
             state = (await self.call("head", key, look)).status
         if state != "success":
             failure = StoreFailure(f"the copy of {source} ended as {state!r}", path=key, operation="put")
-            name_bucket(failure, self.options.bucket)
+            note_bucket(failure, self.options.bucket)
             raise failure
 
     async def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects, each by a request of its own, several at once."""
+        """Delete objects, one request each, up to 32 concurrently."""
         rest = iter(dict.fromkeys(keys))
 
         async def work() -> None:
             for key in rest:
-                await self._delete_one(key)
+                await self._delete_object(key)
 
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(DELETES_IN_FLIGHT):
                     group.create_task(work())
-        except BaseExceptionGroup as failures:  # the others were cancelled
+        except BaseExceptionGroup as failures:  # the other tasks are cancelled
             raise failures.exceptions[0] from None
 
-    async def _delete_one(self, key: str) -> None:
+    async def _delete_object(self, key: str) -> None:
         async def delete(blob: Any) -> None:
             await blob.delete_blob()
 
@@ -254,14 +250,14 @@ class AzureStore(CloudStore[AccountClients]):
         num_bytes: int = 0,
         decides: bool = False,
     ) -> Any:
-        """Have `work` done with the library's client of a blob, again if that may help; see `call_repeatedly`."""
+        """Call `work` with the library's client of a blob, with retries; see `call_with_retries`."""
 
         async def once(loop: Connections[AccountClients]) -> Any:
             return await self._once(
                 loop, operation, key, lambda container: work(container.get_blob_client(key)), num_bytes
             )
 
-        return await self.call_repeatedly(operation, key, once, num_bytes=num_bytes, decides=decides)
+        return await self.call_with_retries(operation, key, once, num_bytes=num_bytes, decides=decides)
 
     async def _once(
         self,
@@ -280,7 +276,7 @@ class AzureStore(CloudStore[AccountClients]):
         try:
             async with asyncio.timeout(self.options.request_timeout_s + num_bytes / SLOWEST_BYTES_PER_S):
                 return await work(container)
-        except LanceError as error:  # there are no credentials
+        except LanceError as error:  # no credentials
             error.path = error.path or key
             raise
         except (Refused, AzureError, aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -289,14 +285,14 @@ class AzureStore(CloudStore[AccountClients]):
             raise unreadable_answer(error, key=key, operation=operation, secrets=clients.secrets) from None
 
 
-async def _ask_library(container: Any, asked: Mapping[str, Any]) -> BlobPage:
-    """A page of a listing by the library."""
-    prefix, size = asked["prefix"], asked["size"]
-    if asked["delimiter"] is None:
-        found = container.list_blobs(name_starts_with=prefix, results_per_page=size)
+async def _list_by_library(container: Any, query: Mapping[str, Any]) -> BlobPage:
+    """A page of a listing through the library."""
+    prefix, size = query["prefix"], query["size"]
+    if query["delimiter"] is None:
+        blobs = container.list_blobs(name_starts_with=prefix, results_per_page=size)
     else:
-        found = container.walk_blobs(name_starts_with=prefix, delimiter=asked["delimiter"], results_per_page=size)
-    pages = found.by_page(asked["marker"])
+        blobs = container.walk_blobs(name_starts_with=prefix, delimiter=query["delimiter"], results_per_page=size)
+    pages = blobs.by_page(query["marker"])
     try:
         page = await anext(pages)
     except StopAsyncIteration:

@@ -1,30 +1,29 @@
-"""What URL, storage options and environment say about a container.
+"""Settings of a container from URL, storage options and environment.
 
     option (any case); all also with azure_  environment, in capitals    meaning
-    account_name, storage_account_name       those with AZURE_           the account; a URL with one goes before
+    account_name, storage_account_name       those with AZURE_           the account; one in the URL takes precedence
     account_key, access_key, master_key      the same                    signs requests (SharedKey)
-    sas_token, sas_key                       the same                    a shared access signature, as it stands in URLs
-    token, bearer_token                      the same                    of Entra, as it is
-    client_id, client_secret, tenant_id      the same                    a service principal of Entra
-    federated_token_file                     the same                    a workload's identity, with client and tenant
-    object_id, msi_resource_id               the same                    which identity of this machine's to take
-    msi_endpoint, identity_endpoint          the same                    who is asked for its tokens
-    fabric_token_service_url,                the same                    who is asked for tokens within Fabric, with the
-    fabric_session_token, _workload_host,                                other three: all four, or none counts
+    sas_token, sas_key                       the same                    a shared access signature, in URL form
+    token, bearer_token                      the same                    an Entra token, used unchanged
+    client_id, client_secret, tenant_id      the same                    an Entra service principal
+    federated_token_file                     the same                    workload identity, with client and tenant
+    object_id, msi_resource_id               the same                    selects a managed identity of this machine
+    msi_endpoint, identity_endpoint          the same                    service for the tokens of that identity
+    fabric_token_service_url,                the same                    service for tokens within Fabric; needs the
+    fabric_session_token, _workload_host,                                other three, otherwise ignored
     _cluster_identifier
-    use_azure_cli                            the same                    whoever signed in with `az login`
-    credential_type                          the same                    which of these count: see `_KINDS`
-    authority_host                           the same                    who gives tokens
+    use_azure_cli                            the same                    the account of `az login`
+    credential_type                          the same                    the kind of credentials to use: see `_KINDS`
+    authority_host                           the same                    issuer of tokens
     skip_signature                           the same                    anonymous requests
-    endpoint, storage_endpoint               the same                    another service than Azure's, with the account
-                                                                         in its path where it is not in the host's name
-    use_emulator                             the same, and               Azurite, on this machine and with the account
-                                             AZURITE_BLOB_STORAGE_URL    that it knows, unless others are named
+    endpoint, storage_endpoint               the same                    URL of another service; includes the account in
+                                                                         its path unless the host name has it
+    use_emulator                             the same, and               Azurite; by default on this machine and with
+                                             AZURITE_BLOB_STORAGE_URL    its built-in account
     use_fabric_endpoint                      the same                    OneLake of Fabric
-    fast_get                                 -                           false: GETs go through Azure's own library
 
-Where none of the credentials is named, `azure.identity` looks where all tools of Azure look: environment, workload,
-machine, command line. `cloud/client_options.py` has the options of all clients, which are known with azure_, too.
+Without credentials, `azure.identity` searches its default chain: environment, workload, machine, command line.
+`cloud/client_options.py` lists the options of all clients, which also work with azure_.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ from lance_io.store.cloud.client_options import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# The account of Azure's emulators, the same everywhere; it is no secret.
+# The fixed account of Azure's emulators; it is no secret.
 EMULATOR_ACCOUNT: Final = "devstoreaccount1"
 EMULATOR_KEY: Final = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 _EMULATOR: Final = "http://127.0.0.1:10000"
@@ -62,8 +61,8 @@ FABRIC: Final = (
     "fabric_cluster_identifier",
 )
 _ACCOUNT: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
-_CONTAINER: Final = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]{0,127}")  # of OneLake: a workspace, which may have capitals
-_HOSTS: Final = {  # of URLs with an account, and what its blobs' address ends in
+_CONTAINER: Final = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]{0,127}")  # OneLake's workspaces may have upper case
+_HOSTS: Final = {  # host suffixes of URLs with an account, and those of its blob endpoint
     "dfs.core.windows.net": "blob.core.windows.net",
     "blob.core.windows.net": "blob.core.windows.net",
     "dfs.fabric.microsoft.com": "blob.fabric.microsoft.com",
@@ -72,8 +71,8 @@ _HOSTS: Final = {  # of URLs with an account, and what its blobs' address ends i
 
 
 def _aliases() -> dict[str, tuple[str, ...]]:
-    """The names of each option, those of the environment among them."""
-    storage = {  # these have storage_ in the longest of their names
+    """All names of each option, including those of the environment."""
+    storage = {  # also with azure_storage_
         "account_name": ("account_name",),
         "account_key": ("account_key", "access_key", "master_key"),
         "sas_token": ("sas_token", "sas_key"),
@@ -95,17 +94,17 @@ def _aliases() -> dict[str, tuple[str, ...]]:
                      "proxy_ca_certificate", "proxy_excludes", "disable_system_certificates",
                      "credential_type", "client_max_retries", "client_retry_timeout", "download_retry_count")
     }  # fmt: skip
-    found = {name: (*names, *(f"azure_{one}" for one in names)) for name, names in {**storage, **plain}.items()}
-    found["msi_endpoint"] = ("msi_endpoint", "azure_msi_endpoint", "identity_endpoint", "azure_identity_endpoint")
+    aliases = {name: (*names, *(f"azure_{alias}" for alias in names)) for name, names in {**storage, **plain}.items()}
+    aliases["msi_endpoint"] = ("msi_endpoint", "azure_msi_endpoint", "identity_endpoint", "azure_identity_endpoint")
     for name, names in storage.items():
-        found[name] = (*found[name], *(f"azure_storage_{one}" for one in names))
-    found["token"] = (*found["token"], "bearer_token")
-    found["use_emulator"] = (*found["use_emulator"], "object_store_use_emulator")
-    return found
+        aliases[name] = (*aliases[name], *(f"azure_storage_{alias}" for alias in names))
+    aliases["token"] = (*aliases["token"], "bearer_token")
+    aliases["use_emulator"] = (*aliases["use_emulator"], "object_store_use_emulator")
+    return aliases
 
 
 _ALIASES: Final = _aliases()
-_KINDS: Final[dict[str, tuple[str, ...]]] = {  # credentials by `credential_type`, and the options that they are made of
+_KINDS: Final[dict[str, tuple[str, ...]]] = {  # by `credential_type`: the options of these credentials
     "bearer_token": ("token",),
     "access_key": ("account_key",),
     "sas_token": ("sas_token",),
@@ -118,7 +117,7 @@ _OF_CREDENTIALS: Final = {*FABRIC, "use_azure_cli", *(name for names in _KINDS.v
 
 
 class Credentials(NamedTuple):
-    """What authorises requests by itself, the first of token, key and signature. Not to be shown."""
+    """Fixed credentials: the first of token, key and signature applies. All are secrets."""
 
     account_key: str | None
     sas_token: str | None
@@ -127,9 +126,9 @@ class Credentials(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AzureOptions(ClientOptions):
-    """Everything that is fixed about a container before the first request. Secrets do not show in `repr`.
+    """Settings of a container before the first request. `repr` hides secrets.
 
-    endpoint  of the account: scheme, host and path, without a slash at its end
+    endpoint  of the account: scheme, host and path, without a final slash
     """
 
     account: str = ""
@@ -149,24 +148,23 @@ class AzureOptions(ClientOptions):
     fabric_session_token: str | None = field(default=None, repr=False)
     fabric_cluster_identifier: str | None = None
     use_azure_cli: bool = False
-    credential_type: str | None = None  # the only one that counts
-    fast_get: bool = True
+    credential_type: str | None = None  # other kinds are ignored
 
     @property
     def identity(self) -> str:
-        """The container and where it is."""
+        """Container and endpoint."""
         return f"az://{self.bucket}@{self.endpoint}"
 
     @property
     def access(self) -> str:
-        """What tells these credentials from others, without a secret: whose they are, or where they are looked for."""
+        """Identifies the credentials without a secret: their owner or their source."""
         if self.skip_signature:
             return "anonymous"
         if self.provided is not None:
             return self.provided.identity
         if self.by_fabric:
-            place = (self.fabric_token_service_url, self.fabric_workload_host, self.fabric_cluster_identifier)
-            return f"fabric {place}, {fingerprint(self.fabric_session_token)}"
+            service = (self.fabric_token_service_url, self.fabric_workload_host, self.fabric_cluster_identifier)
+            return f"fabric {service}, {fingerprint(self.fabric_session_token)}"
         if self.client_id is not None or not (self.account_key or self.sas_token or self.token):
             machine = (self.object_id, self.msi_resource_id, self.use_azure_cli, self.msi_endpoint)
             kind = () if self.credential_type is None else (self.credential_type,)
@@ -175,36 +173,36 @@ class AzureOptions(ClientOptions):
 
     @property
     def by_fabric(self) -> bool:
-        """Are tokens asked of Fabric's service?"""
+        """Whether tokens come from Fabric's service."""
         return None not in [getattr(self, name) for name in FABRIC]
 
     @property
     def is_microsoft(self) -> bool:
-        """Is the service Microsoft's own?"""
+        """Whether the service is Microsoft's own."""
         host = urlsplit(self.endpoint or "").hostname or ""
         return host.endswith((".windows.net", ".fabric.microsoft.com", ".chinacloudapi.cn", ".usgovcloudapi.net"))
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must never appear in a message."""
-        given = (
+        """Texts to hide in messages."""
+        secrets = (
             *(self.account_key, self.token, self.client_secret, self.fabric_session_token),
             signature_of(self.sas_token),
             *self.header_secrets,
         )
-        return tuple(secret for secret in given if secret)
+        return tuple(secret for secret in secrets if secret)
 
 
 def signature_of(sas_token: str | None) -> str | None:
-    """The part of a shared access signature that is a secret."""
-    found = re.search(r"sig=([^&]+)", sas_token or "")
-    return None if found is None else found[1]
+    """The secret part of a shared access signature."""
+    match = re.search(r"sig=([^&]+)", sas_token or "")
+    return None if match is None else match[1]
 
 
 def split_authority(authority: str) -> tuple[str, str | None, str | None]:
-    """Container, account and its address of the part of a URL before the path.
+    """Container, account and account endpoint from the part of a URL before the path.
 
-    Raises `UsageError` for another form than `container`, `container@account` and `container@account.dfs...`.
+    Raises `UsageError` for forms other than `container`, `container@account` and `container@account.dfs...`.
     """
     container, at, host = authority.partition("@")
     if not _CONTAINER.fullmatch(container) or (not at and "." in container):
@@ -220,18 +218,17 @@ def split_authority(authority: str) -> tuple[str, str | None, str | None]:
 def parse_azure(
     authority: str, options: Mapping[str, str], environment: Mapping[str, str] | None = None
 ) -> AzureOptions:
-    """Read storage options (lower-case names), with the environment behind them.
+    """Parse storage options (lower-case names), then the environment.
 
     authority  the part of the URL before the path
 
-    Raises `UsageError` for values that make no sense, for no account, and for an `http://` endpoint without
-    `allow_http`.
+    Raises `UsageError` for invalid values, without an account, and for an `http://` endpoint without `allow_http`.
     """
-    source = os.environ if environment is None else environment
-    found = _Chosen(options, source)
+    variables = os.environ if environment is None else environment
+    source = _ChosenOptions(options, variables)
     container, account, address = split_authority(authority)
-    account = account or found.text("account_name")
-    is_emulator = found.switch("use_emulator", False)
+    account = account or source.text("account_name")
+    is_emulator = source.switch("use_emulator", False)
     if is_emulator:
         account = account or EMULATOR_ACCOUNT
     if account is None:
@@ -241,13 +238,13 @@ def parse_azure(
         )
     if not _ACCOUNT.fullmatch(account):
         raise UsageError(f"storage option account_name: expected letters, digits and '-', found {account!r}")
-    _refuse_encryption(found)
-    key, sas, token = _credentials(found)
+    _refuse_encryption(source)
+    key, sas, token = _credentials(source)
     if is_emulator and key is None and sas is None and token is None:
         key = EMULATOR_KEY
-    endpoint = _endpoint(found, account, address, source if is_emulator else None)
-    skip_signature = found.switch("skip_signature", False)
-    fabric: dict[str, Any] = {name: found.text(name) for name in FABRIC}
+    endpoint = _endpoint(source, account, address, variables if is_emulator else None)
+    skip_signature = source.switch("skip_signature", False)
+    fabric: dict[str, Any] = {name: source.text(name) for name in FABRIC}
     by_token = token is not None or None not in fabric.values() or (key is None and sas is None)
     needs_token = not skip_signature and by_token
     if needs_token:
@@ -256,32 +253,31 @@ def parse_azure(
         bucket=container,
         endpoint=endpoint,
         skip_signature=skip_signature,
-        **parse_client(found),
+        **parse_client(source),
         account=account,
         account_key=key,
         sas_token=sas,
         token=token,
-        client_id=found.text("client_id"),
-        client_secret=found.text("client_secret"),
-        tenant_id=found.text("tenant_id"),
-        authority_host=found.text("authority_host"),
-        federated_token_file=found.text("federated_token_file"),
-        object_id=found.text("object_id"),
-        msi_resource_id=found.text("msi_resource_id"),
-        msi_endpoint=_service("msi_endpoint", found.text("msi_endpoint")),
+        client_id=source.text("client_id"),
+        client_secret=source.text("client_secret"),
+        tenant_id=source.text("tenant_id"),
+        authority_host=source.text("authority_host"),
+        federated_token_file=source.text("federated_token_file"),
+        object_id=source.text("object_id"),
+        msi_resource_id=source.text("msi_resource_id"),
+        msi_endpoint=_service("msi_endpoint", source.text("msi_endpoint")),
         **{**fabric, FABRIC[0]: _service(FABRIC[0], fabric[FABRIC[0]])},
-        use_azure_cli=found.kind == "azure_cli" or found.switch("use_azure_cli", False),
-        credential_type=found.kind,
-        fast_get=found.switch("fast_get", True),
+        use_azure_cli=source.kind == "azure_cli" or source.switch("use_azure_cli", False),
+        credential_type=source.kind,
     )
 
 
-class _Chosen(OptionSource):
-    """Options and environment, without the credentials that `credential_type` leaves out.
+class _ChosenOptions(OptionSource):
+    """Options and environment, without credentials that `credential_type` excludes.
 
-    kind  of credentials that counts; None: the first of all
+    kind  the kind of credentials to use; None for any
 
-    Raises `UsageError` for a kind that there is not, and for one whose options are missing.
+    Raises `UsageError` for an unknown kind, and for one whose options are missing.
     """
 
     def __init__(self, options: Mapping[str, str], environment: Mapping[str, str]) -> None:
@@ -306,51 +302,51 @@ class _Chosen(OptionSource):
         return super().text(name)
 
 
-def _refuse_encryption(found: OptionSource) -> None:
-    """Raise `UnsupportedError` for a key that objects are to be encrypted with: without it they would lie open."""
-    if found.text("encryption_key") is not None:
+def _refuse_encryption(source: OptionSource) -> None:
+    """Raise `UnsupportedError` for a customer-provided key: ignoring it would write objects without that encryption."""
+    if source.text("encryption_key") is not None:
         raise UnsupportedError(
             "storage option encryption_key: this release encrypts nothing with keys of one's own on Azure"
         )
 
 
 def check_encrypted(endpoint: str) -> None:
-    """Raise `UsageError` for an endpoint to which tokens of Entra are not sent."""
+    """Raise `UsageError` for an unencrypted endpoint, which must not receive Entra tokens."""
     if endpoint.startswith("http://"):
         raise UsageError(
             "tokens of Entra are not sent to an endpoint that is not encrypted; found no other credentials"
         )
 
 
-def credentials_given(options: Mapping[str, str]) -> Credentials | None:
-    """Those among storage options (lower-case names). Raises `UsageError` for what can be none."""
-    found = _credentials(OptionSource(options, {}, _ALIASES, "azure_"))
-    return found if any(found) else None
+def provided_credentials(options: Mapping[str, str]) -> Credentials | None:
+    """Credentials among storage options (lower-case names). Raises `UsageError` for invalid ones."""
+    credentials = _credentials(OptionSource(options, {}, _ALIASES, "azure_"))
+    return credentials if any(credentials) else None
 
 
-def _credentials(found: OptionSource) -> Credentials:
-    credentials = Credentials(found.text("account_key"), _sas(found.text("sas_token")), found.text("token"))
+def _credentials(source: OptionSource) -> Credentials:
+    credentials = Credentials(source.text("account_key"), _sas(source.text("sas_token")), source.text("token"))
     _check_texts(*credentials)
     return credentials
 
 
 def _endpoint(
-    found: OptionSource, account: str, address: str | None, emulator_variables: Mapping[str, str] | None
+    source: OptionSource, account: str, address: str | None, emulator_variables: Mapping[str, str] | None
 ) -> str:
-    """Of the account, without a slash at its end."""
+    """Endpoint of the account, without a final slash."""
     if emulator_variables is not None:
         base = emulator_variables.get("AZURITE_BLOB_STORAGE_URL") or _EMULATOR
         parts = urlsplit(base)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError("variable AZURITE_BLOB_STORAGE_URL: expected http(s)://host[:port]")
         return f"{base.rstrip('/').removesuffix(f'/{account}')}/{account}"
-    text = found.text("endpoint")
+    text = source.text("endpoint")
     if text:
-        scheme, host, path = check_endpoint("azure_endpoint", text, found)
+        scheme, host, path = check_endpoint("azure_endpoint", text, source)
         return f"{scheme}://{host}{path}"
     if address is not None:
         return address
-    domain = "fabric.microsoft.com" if found.switch("use_fabric_endpoint", False) else "core.windows.net"
+    domain = "fabric.microsoft.com" if source.switch("use_fabric_endpoint", False) else "core.windows.net"
     return f"https://{account}.blob.{domain}"
 
 
@@ -361,12 +357,12 @@ def _service(name: str, text: str | None) -> str | None:
 
 
 def _sas(text: str | None) -> str | None:
-    """A shared access signature without the `?` before it; one that was not escaped is."""
+    """A shared access signature without its leading `?`; escapes an unescaped one."""
     if text is None:
         return None
     pairs = [pair.strip() for pair in text.strip().removeprefix("?").split("&") if pair.strip()]
     if not pairs or not all("=" in pair for pair in pairs):
-        raise UsageError("storage option sas_token: expected name=value&name=value..., as it stands in URLs")
+        raise UsageError("storage option sas_token: expected name=value&name=value..., as in URLs")
     return "&".join(_escaped(pair) for pair in pairs)
 
 
@@ -378,7 +374,7 @@ def _escaped(pair: str) -> str:
 
 
 def _check_texts(key: str | None, sas: str | None, token: str | None) -> None:
-    """Raise `UsageError` for credentials that cannot be such; the message does not show them."""
+    """Raise `UsageError` for malformed credentials; the message does not show them."""
     if key is not None:
         try:
             base64.b64decode(key, validate=True)

@@ -1,4 +1,4 @@
-"""What the HTTP transport has to know of a container: where its blobs are, who may read them, what refusals mean."""
+"""`Site` of a container, for our HTTP client: URLs, authorisation and error answers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from lance_io.store.offers import WantedRange
     from lance_io.store.policies.download import Download
 
-PATHS_MAX = 4096  # keys whose encoded path is kept
+PATHS_MAX = 4096  # size of the cache of encoded paths
 _NO_QUERY: Mapping[str, str] = {}
 
 
 class ContainerSite:
-    """A container, for `HttpGets`."""
+    """A container for `HttpGets`."""
 
     def __init__(self, options: AzureOptions, clients: AccountClients) -> None:
         self._options = options
@@ -43,7 +43,7 @@ class ContainerSite:
 
     def is_ready(self, now_s: float) -> bool:
         """See `Site`."""
-        return self._clients.at_hand() is not None
+        return self._clients.get_nowait() is not None
 
     async def make_ready(self, key: str) -> None:
         """See `Site`."""
@@ -53,22 +53,22 @@ class ContainerSite:
         """See `Site`."""
         return self._origin, self._get(self._clients.latest, self._path(download.key), download.headers(), _NO_QUERY)
 
-    def range_requests(self, wanted: Sequence[WantedRange]) -> tuple[Origin, list[bytes]]:
+    def range_requests(self, requests: Sequence[WantedRange]) -> tuple[Origin, list[bytes]]:
         """See `Site`."""
         authorization = self._clients.latest
         return self._origin, [
-            self._get(authorization, self._path(one.key), {"range": f"bytes={one.start}-{one.end - 1}"}, _NO_QUERY)
-            for one in wanted
+            self._get(authorization, self._path(key), {"range": f"bytes={start}-{end - 1}"}, _NO_QUERY)
+            for key, start, end, *_ in requests
         ]
 
-    def question(self, query: Mapping[str, str]) -> tuple[Origin, bytes]:
-        """See `Site`; about the container."""
+    def query_request(self, query: Mapping[str, str]) -> tuple[Origin, bytes]:
+        """See `Site`."""
         return self._origin, self._get(self._clients.latest, self._base, {}, query)
 
     def _get(
         self, authorization: Authorization, path: str, headers: Mapping[str, str], query: Mapping[str, str]
     ) -> bytes:
-        """A whole request."""
+        """The complete head of a GET."""
         target = authorization.target(path, wire_query(query) if query else "")
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         proof = authorization.lines(path, headers, query)
@@ -88,16 +88,16 @@ class ContainerSite:
         total_s = options.request_timeout_s + num_bytes / SLOWEST_BYTES_PER_S
         return Patience(options.connect_timeout_s, options.stall_s, total_s)
 
-    def not_served(self, exchange: Exchange, download: Download) -> bool:
+    def on_failed_get(self, exchange: Exchange, download: Download) -> bool:
         """See `Site`."""
         if exchange.status == 412 and download.received:
             download.object_changed()
         if exchange.status == 416:
             download.no_such_range(exchange.headers)
             return False
-        return self.refused(exchange, download.key, "get")
+        return self.on_failed_query(exchange, download.key, "get")
 
-    def refused(self, exchange: Exchange, name: str, operation: str) -> bool:
+    def on_failed_query(self, exchange: Exchange, name: str, operation: str) -> bool:
         """See `Site`."""
         raise answer_error(
             exchange.status,

@@ -1,7 +1,6 @@
-"""Tokens of Microsoft Fabric, of the service that storage options name (`fabric_token_service_url`).
+"""Tokens of Microsoft Fabric, from a service named by a storage option (`fabric_token_service_url`).
 
-It is asked with the token of the session that runs there, and answers with a token for storage, which says itself when
-it expires.
+The service takes the token of the running Fabric session and returns a token for storage, which contains its expiry.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from lance_io.store.cloud.client_options import certificates_file, is_header_tex
 if TYPE_CHECKING:
     from lance_io.store.azure.container_options import AzureOptions
 
-LIVES_S: Final = 3600.0  # of a token that does not say it
-LEFT_S_MIN: Final = 300.0  # of a token that was given beside these options, so that it is used
+LIVES_S: Final = 3600.0  # assumed lifetime of a token without an expiry
+LEFT_S_MIN: Final = 300.0  # minimum remaining lifetime of a token in the options
 
 
 class FabricTokens:
-    """A credential as those of `azure.identity` are.
+    """A credential with the interface of `azure.identity`.
 
-    first  a token that is used as long as it holds, before any is asked for
+    first  a token to use while it is valid, before fetching any
     """
 
     def __init__(self, options: AzureOptions, first: str | None = None) -> None:
@@ -40,17 +39,17 @@ class FabricTokens:
         return None
 
     async def get_token(self, *_: str) -> Any:
-        """A token. Raises our errors."""
+        """The first token, or a new one. Raises our errors."""
         from azure.core.credentials import AccessToken
 
         first, self._first = self._first, None
         expires_s = None if first is None else _expires_s(first)
         if first is None or expires_s is None or expires_s < time.time() + LEFT_S_MIN:
-            first = await self._ask()
+            first = await self._fetch()
             expires_s = _expires_s(first)
         return AccessToken(first, int(time.time() + LIVES_S if expires_s is None else expires_s))
 
-    async def _ask(self) -> str:
+    async def _fetch(self) -> str:
         import aiohttp
 
         options = self._options
@@ -63,14 +62,14 @@ class FabricTokens:
         timeout = aiohttp.ClientTimeout(total=options.request_timeout_s, sock_connect=options.connect_timeout_s)
         url, query = options.fabric_token_service_url or "", {"resource": RESOURCE}
         authorities = certificates_file(options.ca_certificates)
-        how: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "proxy": options.proxy_for(urlsplit(url).hostname or ""),
             "ssl": False if not options.verify else True if authorities is None else tls_context(authorities),
         }
         try:
             async with (
                 aiohttp.ClientSession(timeout=timeout) as session,
-                session.get(url, params=query, headers=headers, allow_redirects=False, **how) as answer,
+                session.get(url, params=query, headers=headers, allow_redirects=False, **arguments) as answer,
             ):
                 if answer.status != 200:
                     raise AccessDenied(f"no token of Fabric's service: HTTP {answer.status}")
@@ -78,12 +77,12 @@ class FabricTokens:
         except (aiohttp.ClientError, TimeoutError, UnicodeDecodeError) as error:
             raise AccessDenied(f"no token of Fabric's service ({type(error).__name__})") from None
         if not token or not is_header_text(token):
-            raise AccessDenied("no token of Fabric's service: the answer is none")
+            raise AccessDenied("no token of Fabric's service: the answer is not a token")
         return token
 
 
 def _expires_s(token: str) -> float | None:
-    """When a token says that it expires, in seconds since 1970; None where it does not."""
+    """Expiry of a token in seconds since 1970; None if the token has none."""
     parts = token.split(".")
     if len(parts) < 2:
         return None

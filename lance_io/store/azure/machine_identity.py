@@ -1,7 +1,7 @@
-"""Tokens of a machine's identity, of a service that storage options name (`msi_endpoint`).
+"""Tokens of a machine's identity, from a service named by a storage option (`msi_endpoint`).
 
-azure.identity asks the service that Azure's machines have, or one that variables name; this asks another by the same
-protocol: GET with `resource`, and which identity where there are several.
+azure.identity only supports Azure's metadata service or one named by variables. This module uses the same protocol with
+another service: GET with `resource`, and the identity if there are several.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RESOURCE: Final = "https://storage.azure.com"
 
 
 class MachineIdentity:
-    """A credential as those of `azure.identity` are."""
+    """A credential with the interface of `azure.identity`."""
 
     def __init__(self, options: AzureOptions) -> None:
         self._options = options
@@ -32,14 +32,14 @@ class MachineIdentity:
         return None
 
     async def get_token(self, *_: str) -> Any:
-        """A token. Raises our errors."""
+        """A new token. Raises our errors."""
         import aiohttp
         from azure.core.credentials import AccessToken
 
         options = self._options
-        named = {"object_id": options.object_id, "client_id": options.client_id, "msi_res_id": options.msi_resource_id}
+        ids = {"object_id": options.object_id, "client_id": options.client_id, "msi_res_id": options.msi_resource_id}
         query = {"api-version": API_VERSION, "resource": RESOURCE}
-        query |= next(({name: text} for name, text in named.items() if text), {})
+        query |= next(({name: text} for name, text in ids.items() if text), {})
         headers = {"metadata": "true"}
         if identity := os.environ.get("IDENTITY_HEADER"):
             headers["x-identity-header"] = identity
@@ -51,10 +51,10 @@ class MachineIdentity:
             ):
                 if answer.status != 200:
                     raise AccessDenied(f"no token of the machine's identity: HTTP {answer.status}")
-                found = await answer.json(content_type=None)
-            lives_s = float(found["expires_in"]) if "expires_in" in found else float(found["expires_on"]) - time.time()
-            return AccessToken(str(found["access_token"]), int(time.time() + lives_s))
+                token = await answer.json(content_type=None)
+            lives_s = float(token["expires_in"]) if "expires_in" in token else float(token["expires_on"]) - time.time()
+            return AccessToken(str(token["access_token"]), int(time.time() + lives_s))
         except (aiohttp.ClientError, TimeoutError) as error:
             raise AccessDenied(f"no token of the machine's identity ({type(error).__name__})") from None
         except (KeyError, TypeError, ValueError):
-            raise AccessDenied("no token of the machine's identity: the answer is none of such a service") from None
+            raise AccessDenied("no token of the machine's identity: the service sent an invalid answer") from None

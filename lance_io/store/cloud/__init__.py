@@ -1,12 +1,12 @@
-"""What stores behind HTTP have in common, whatever their dialect (S3, Google, Azure).
+"""Common parts of cloud stores (S3, Google, Azure).
 
-    cloud_store.py     `CloudStore`: reads, attempts of calls, one set of connections per event loop, forks
-    connections.py     what a store has open on one event loop; it stays so for a moment after the last reader
-    loop_clients.py    clients of that loop, which stores of the same options share
-    renewal.py         tokens and the like, renewed ahead of their end
-    provided_credentials.py  those that somebody gives anew, shared by all loops
-    refused_answers.py what an answer that is no success means, by status and code
-    client_options.py  options and variables of all clients: timeouts, attempts, certificates, proxies
+    cloud_store.py           `CloudStore`: reads, retries, connections per event loop, forks
+    connections.py           connections of a store on one event loop; they stay open briefly after the last reader
+    loop_clients.py          clients of one event loop, shared by stores with the same options
+    renewal.py               credentials that are renewed before they expire
+    provided_credentials.py  credentials from a storage options provider, shared by all loops
+    refused_answers.py       maps HTTP status and error code to our errors
+    client_options.py        options and variables of all clients: timeouts, retries, certificates, proxies
 
-A store of its own adds a `Site` (`store/http/gets.py`), its calls for listing and writing, and how it is authorised.
+Each store adds a `Site` (`store/http/gets.py`), calls for listing and writing, and authorisation.
 """

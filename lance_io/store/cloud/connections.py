@@ -1,12 +1,11 @@
-"""The connections of one store in the cloud: one set per event loop, limits that all stores of a bucket share.
+"""Connections of one cloud store: one set per event loop, with limits shared by all stores of a bucket.
 
-A set is made at the first request on a loop and closed on that loop: by the store's `aclose`, when the engine shuts
+A set is created at the first request on a loop and closed on that loop: by the store's `aclose`, when the engine shuts
 down, or when the store is no longer referenced.
 
-Buckets that nobody reads from any more stay connected for a moment (`keep_connected`): who opens a table, reads and
-drops it, again and again, connects once. Of each bucket the store that was dropped last is kept, of at most
-`KEPT_MAX` buckets, and for no longer than its idle connections would be. Only what the engine's loop carries is kept,
-and on that loop.
+Unused buckets stay connected briefly (`keep_connected`), so that a program that repeatedly opens, reads and drops a
+table connects once. The last dropped store of each bucket is kept, for at most `KEPT_MAX` buckets and no longer than
+idle connections are. Only stores on the engine's loop are kept, on that loop.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     from lance_io.store.cloud.cloud_store import CloudStore
     from lance_io.store.http.gets import HttpGets
-    from lance_io.store.policies.transport import GetTransport, TogetherTransport
+    from lance_io.store.policies.transport import BatchTransport, GetTransport
     from lance_io.store.profile import StoreProfile
 
 KEPT_S: Final = 15.0
@@ -42,27 +41,32 @@ _rates: weakref.WeakValueDictionary[tuple[str, int], Rate] = weakref.WeakValueDi
 
 _hedgings: weakref.WeakValueDictionary[tuple[str, int], Hedging] = weakref.WeakValueDictionary()
 
-_kept: OrderedDict[str, tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle]] = OrderedDict()  # the handle holds it
+_kept: OrderedDict[str, tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle]] = OrderedDict()  # handles hold stores
 
 
 class Connections(Generic[Clients]):
     """Clients, transport and gates of one store on the running event loop.
 
-    state  clients that the store needs, which `user` leaves at the end
-    own    our own HTTP client
-    gets   what sends GETs where it does not
+    state      the store's clients; `user` leaves them on `close`
+    http_gets  our own HTTP client; None for another transport
+    gets       another transport for GETs, used if `http_gets` is None
     """
 
     def __init__(
-        self, store: CloudStore[Clients], state: Clients, user: object, own: HttpGets | None, gets: GetTransport | None
+        self,
+        store: CloudStore[Clients],
+        state: Clients,
+        user: object,
+        http_gets: HttpGets | None,
+        gets: GetTransport | None,
     ) -> None:
         options, identity, profile = store.options, store.identity, store.profile
-        transport = own or gets
+        transport = http_gets or gets
         assert transport is not None
         self.clock = asyncio.get_running_loop().time
         self.state = state
         self._user = user
-        self.own = own
+        self.http_gets = http_gets
         self.gets: GetTransport = transport
         rate = _rate_of(identity, profile)
         self.gates = {
@@ -76,21 +80,21 @@ class Connections(Generic[Clients]):
             options.bucket,
             options.retry,
             options.download_retries,
-            _range_gets(own),
+            _range_gets(http_gets),
             state.credentials,
         )
         self._forget = runtime.on_engine_close(self._close_all) if runtime.on_engine_thread() else None
 
     async def close(self) -> None:
-        """Close everything; runs on the loop that it belongs to."""
+        """Close everything; call it on the loop of these connections."""
         if self._forget is not None:
             self._forget()
         await self._close_all()
 
     def detach(self) -> None:
-        """The loop is closed already: let go without a word."""
-        if self.own is not None:
-            self.own.detach()
+        """Release everything of a loop that is already closed."""
+        if self.http_gets is not None:
+            self.http_gets.detach()
         self.state.detach()
 
     async def _close_all(self) -> None:
@@ -100,17 +104,17 @@ class Connections(Generic[Clients]):
             await self.state.leave(self._user)
 
 
-def _range_gets(own: HttpGets | None) -> Callable[..., TogetherTransport] | None:
-    """How our own client sends GETs of ranges."""
-    if own is None:
+def _range_gets(http_gets: HttpGets | None) -> Callable[..., BatchTransport] | None:
+    """The fast path of our own client for GETs of ranges."""
+    if http_gets is None:
         return None
     from lance_io.store.http.range_get import RangeGets
 
-    return partial(RangeGets, own)
+    return partial(RangeGets, http_gets)
 
 
 def _limit_of(identity: str, category: str, profile: StoreProfile) -> AdaptiveLimit:
-    """The limit that all stores of one bucket share."""
+    """The concurrency limit shared by all stores of one bucket."""
     limit = _limits.get((identity, category))
     if limit is None:
         limit = _limits[identity, category] = AdaptiveLimit(profile.requests_max)
@@ -118,7 +122,7 @@ def _limit_of(identity: str, category: str, profile: StoreProfile) -> AdaptiveLi
 
 
 def _rate_of(identity: str, profile: StoreProfile) -> Rate | None:
-    """The speed limit that all stores of one bucket share, if it was given one."""
+    """The request rate limit shared by all stores of one bucket; None without a limit."""
     per_s = profile.max_requests_per_second
     if not per_s:
         return None
@@ -129,7 +133,7 @@ def _rate_of(identity: str, profile: StoreProfile) -> Rate | None:
 
 
 def _hedging_of(identity: str, profile: StoreProfile) -> Hedging:
-    """What all stores of one bucket know of its latency."""
+    """The latency statistics shared by all stores of one bucket."""
     hedging = _hedgings.get((identity, profile.hedge_percent))
     if hedging is None:
         hedging = _hedgings[identity, profile.hedge_percent] = Hedging(
@@ -139,38 +143,38 @@ def _hedging_of(identity: str, profile: StoreProfile) -> Hedging:
 
 
 def release(loops: dict[asyncio.AbstractEventLoop, Connections[Any]]) -> None:
-    """The store is gone: close its connections on their loops, where those still run."""
-    for loop, found in loops.items():
-        if not runtime.close_soon(loop, found.close):
-            found.detach()
+    """Close the connections of a finalized store on their loops, as far as those still run."""
+    for loop, connections in loops.items():
+        if not runtime.close_soon(loop, connections.close):
+            connections.detach()
 
 
 def keep_connected(store: CloudStore[Any]) -> None:
-    """Let a store live on for a moment."""
+    """Keep a store alive for `KEPT_S`."""
     if not runtime.on_engine_thread():
         return
-    _let_go(store.identity)
+    _drop_kept(store.identity)
     for identity, (loop, _) in list(_kept.items()):
         if loop.is_closed():
-            _let_go(identity)
+            _drop_kept(identity)
     while len(_kept) >= KEPT_MAX:
-        _let_go(next(iter(_kept)))
+        _drop_kept(next(iter(_kept)))
     loop = asyncio.get_running_loop()
-    _kept[store.identity] = loop, loop.call_later(KEPT_S, _end, store.identity, store)
+    _kept[store.identity] = loop, loop.call_later(KEPT_S, _on_timer, store.identity, store)
 
 
-def _end(identity: str, _: CloudStore[Any]) -> None:
-    _let_go(identity)
+def _on_timer(identity: str, _: CloudStore[Any]) -> None:
+    _drop_kept(identity)
 
 
-def _let_go(identity: str) -> None:
-    found = _kept.pop(identity, None)
-    if found is not None:
-        found[1].cancel()
+def _drop_kept(identity: str) -> None:
+    entry = _kept.pop(identity, None)
+    if entry is not None:
+        entry[1].cancel()
 
 
 def _forget_all() -> None:
-    """In a forked child: they are the parent's."""
+    """In a forked child: drop the kept stores, which belong to the parent."""
     never_finalize(dict(_kept))
     _kept.clear()
 

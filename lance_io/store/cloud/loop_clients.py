@@ -1,7 +1,7 @@
-"""Clients of one event loop, which stores of the same options share: making them costs more than a write does.
+"""Clients of one event loop, shared by stores with the same options because creating them costs more than a write.
 
-Sockets and client sessions belong to the loop that made them, so each loop gets its own; it opens what is asked for,
-once, and closes all of it on its loop.
+Sockets and client sessions belong to the loop that created them, so each loop has its own. Clients are opened once, on
+demand, and closed on their loop.
 """
 
 from __future__ import annotations
@@ -17,47 +17,47 @@ from lance_io.store.forking import never_finalize
 if TYPE_CHECKING:
     from lance_io.store.cloud.client_options import ClientOptions
 
-FOUND_SHARED_S = 15.0  # after which a new store looks for credentials itself: files may say something else by now
+FOUND_SHARED_S = 15.0  # after this time a new store searches for credentials itself: files may have changed
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "HOME")
 
 
 class LoopClients:
-    """What a store has open on one event loop beside connections for GETs; every method runs on that loop.
+    """Clients of a store on one event loop, apart from connections for GETs; call every method on that loop.
 
-    connections_max  of its clients
-    credentials      asked for again where the store refuses them
+    connections_max  limit of connections per client
+    credentials      refetches credentials that the store refuses
     """
 
     store: ClassVar[str]
-    """Whose they are, for metrics."""
+    """Name of the store in metrics."""
     variables: ClassVar[tuple[str, ...]] = ()
-    """How the names of the environment's variables begin on which it depends, beside those of proxies."""
+    """Prefixes of the environment variables that the clients depend on, besides those of proxies."""
 
     def __init__(self, options: ClientOptions, connections_max: int) -> None:
-        self._given = options, connections_max
+        self._settings = options, connections_max
         self._environment = self._read_environment()
         self._loop = asyncio.get_running_loop()
-        self._made_s = self._loop.time()
+        self._created_s = self._loop.time()
         self._users: set[object] = set()
-        self.credentials = Generations(self.ask_again, self.store)
+        self.credentials = Generations(self.refetch, self.store)
 
-    async def ask_again(self) -> bool:
-        """Drop the credentials and ask for some where they came from: whether these are others.
+    async def refetch(self) -> bool:
+        """Drop the credentials and fetch new ones from their source; returns whether they differ.
 
-        False also where they were given. Raises our errors.
+        Returns False for fixed credentials. Raises our errors.
         """
         raise NotImplementedError
 
-    def is_known(self) -> bool:
-        """Whether credentials were given, so that looking for them again would find the same."""
+    def has_fixed_credentials(self) -> bool:
+        """Whether the options hold the credentials, so that another search finds the same."""
         raise NotImplementedError
 
     async def close(self) -> None:
-        """Close everything; what is asked for afterwards opens anew."""
+        """Close everything; later calls open new clients."""
         raise NotImplementedError
 
-    def let_go(self) -> None:
-        """The loop is closed already: let go without a word."""
+    def drop(self) -> None:
+        """Release everything of a loop that is already closed."""
         raise NotImplementedError
 
     @classmethod
@@ -65,19 +65,20 @@ class LoopClients:
         names = (*cls.variables, *_PROXIES)
         return [(name, value) for name, value in os.environ.items() if name.upper().startswith(names)]
 
-    def fits(self, kind: type, options: ClientOptions, connections_max: int) -> bool:
-        """Whether a new store on the running loop may share this, which then is as good as one of its own."""
+    def can_share(self, kind: type, options: ClientOptions, connections_max: int) -> bool:
+        """Whether a new store on the running loop may share these clients."""
         if type(self) is not kind or self._loop is not asyncio.get_running_loop():
             return False
-        is_new = self.is_known() or self._loop.time() - self._made_s < FOUND_SHARED_S
-        return is_new and self._given == (options, connections_max) and self._environment == self._read_environment()
+        is_fresh = self.has_fixed_credentials() or self._loop.time() - self._created_s < FOUND_SHARED_S
+        is_same = self._settings == (options, connections_max) and self._environment == self._read_environment()
+        return is_fresh and is_same
 
     def join(self, user: object) -> None:
-        """One more uses this, until it leaves."""
+        """Add a user."""
         self._users.add(user)
 
     async def leave(self, user: object) -> None:
-        """Close everything if nobody else uses it."""
+        """Remove a user; the last one closes everything."""
         self._users.discard(user)
         if not self._users:
             with suppress(ValueError):
@@ -86,24 +87,24 @@ class LoopClients:
             await self.close()
 
     def detach(self) -> None:
-        """The loop is closed already."""
+        """Stop sharing and release everything of a loop that is already closed."""
         with suppress(ValueError):
             _shared.remove(self)
-        self.let_go()
+        self.drop()
 
 
 Clients = TypeVar("Clients", bound=LoopClients)
 
-_shared: list[LoopClients] = []  # few: a process knows few buckets
+_shared: list[LoopClients] = []  # short: a process uses few buckets
 
 
 def share_clients(kind: type[Clients], options: Any, connections_max: int, user: object) -> Clients:
-    """The clients of a store on the running loop: those of another one which was told the same, or new ones.
+    """Clients of a store on the running loop: shared with a store of the same options, or new.
 
-    user  leaves them again
+    user  calls `leave` in the end
     """
     for clients in _shared:
-        if isinstance(clients, kind) and clients.fits(kind, options, connections_max):
+        if isinstance(clients, kind) and clients.can_share(kind, options, connections_max):
             break
     else:
         clients = kind(options, connections_max)
@@ -113,7 +114,7 @@ def share_clients(kind: type[Clients], options: Any, connections_max: int, user:
 
 
 def _forget_all() -> None:
-    """In a forked child: they are the parent's."""
+    """In a forked child: drop the clients, which belong to the parent."""
     never_finalize(list(_shared))
     _shared.clear()
 

@@ -1,4 +1,4 @@
-"""Credentials among storage options that somebody gives anew before they expire (`store/provided_options.py`)."""
+"""Credentials from a storage options provider that refreshes them before expiry (`store/provided_options.py`)."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ T = TypeVar("T")
 
 
 class ProvidedCredentials(Renewal[T], Generic[T]):
-    """Those of this moment, for the requests of one event loop; all loops of the process share what is given.
+    """Current credentials for the requests of one event loop; all loops of the process share the provider's options.
 
-    read   finds them among options of lower-case names: None where they are not there; raises our errors
-    store  whose they are, for metrics
+    read   extracts the credentials from options with lower-case names; None if there are none; raises our errors
+    store  name of the store, for metrics
     """
 
     def __init__(self, source: OptionsSource, read: Callable[[Mapping[str, str]], T | None], store: str) -> None:
-        super().__init__(self._ask, _as_ours, store)
+        super().__init__(self._ask, _map_error, store)
         self._source = source
         self._read = read
         self._known: Provided | None = None
-        if source.latest is not None:  # nobody waits for what is here
-            with suppress(LanceError):  # it is told when somebody asks
-                self._found = self._take(source.latest)
+        if source.latest is not None:  # available without waiting
+            with suppress(LanceError):  # the first request raises it
+                self._current = self._take(source.latest)
 
     async def _ask(self) -> tuple[T, float | None]:
         return self._take(await in_thread(self._source.newer, self._known, MARGIN_S))
 
-    def _take(self, given: Provided) -> tuple[T, float | None]:
-        self._known, self.ahead_s = given, given.ahead_s
-        found = self._read(given.options)
-        if found is None:
+    def _take(self, provided: Provided) -> tuple[T, float | None]:
+        self._known, self.ahead_s = provided, provided.ahead_s
+        credentials = self._read(provided.options)
+        if credentials is None:
             raise AccessDenied(
-                f"the storage_options_provider gave other credentials before, and now only {sorted(given.options)}"
+                f"the storage_options_provider returned credentials before, but now only {sorted(provided.options)}"
             )
-        return found, given.expires_s
+        return credentials, provided.expires_s
 
 
-def _as_ours(error: Exception) -> LanceError:
-    if isinstance(error, LanceError):  # told to each who waits, with a key of their own
-        return type(error)(error.message).asked_as(error)
+def _map_error(error: Exception) -> LanceError:
+    if isinstance(error, LanceError):  # a copy per waiter, each with its own key
+        return type(error)(error.message).copy_request_info(error)
     return AccessDenied(f"no credentials from the storage_options_provider ({type(error).__name__})")

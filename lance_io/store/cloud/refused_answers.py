@@ -1,6 +1,6 @@
-"""From what a store answers to our errors: what S3, Google and Azure have in common.
+"""Maps error answers of S3, Google and Azure to our errors, by HTTP status and the store's own error code.
 
-HTTP status and the store's own code decide. A dialect says which codes mean what.
+A `Dialect` holds the meaning of a store's codes.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Codes of a store, and statuses, that say more than their status does for all stores.
+    """Error codes and statuses of a store that mean more than the status alone.
 
-    throttled  fewer requests are asked for
-    conflicts  with status 409: another write is under way, and it may be tried again
-    transient  the store failed, and may not the next time
-    missing    there is no such object
-    exists     to a creation: there is one already
-    expired    the credentials were right, once
-    unknown    nobody has these credentials, or they do not fit each other
+    throttled  too many requests
+    conflicts  with status 409: another write is in progress; a retry may succeed
+    transient  the store failed; a retry may succeed
+    missing    no such object
+    exists     create-only put: the object already exists
+    expired    the credentials have expired
+    unknown    the credentials are unknown or do not match
     gone       statuses that mean the same as 404
     """
 
@@ -63,17 +63,17 @@ def refusal(
     key: str,
     operation: str,
     secrets: Iterable[str] = (),
-    is_mute: bool = False,
+    has_no_body: bool = False,
 ) -> LanceError:
-    """The error for an answer that is no success.
+    """The error for an unsuccessful answer.
 
-    code, message  as the store has them, may be empty
-    headers        of the answer: they know their names in lower case
-    is_mute        the answer cannot say why it refuses: it may be because of the credentials
+    code, message  from the store, may be empty
+    headers        of the answer, by lower-case name
+    has_no_body    the answer cannot give its reason, which may be the credentials
     """
     shown = f"HTTP {status}" if not code or code == str(status) else f"HTTP {status} {code}"
     text = hide_secrets(f"{shown}: {message}" if message else shown, secrets)
-    error = _judged(dialect, status, code, text, key, operation, is_mute=is_mute)
+    error = _error_by_status(dialect, status, code, text, key, operation, has_no_body=has_no_body)
     if isinstance(error, Throttled):
         pause = headers.get("retry-after")
         error.retry_after_s = float(pause) if pause and pause.isdecimal() else None
@@ -82,32 +82,32 @@ def refusal(
     return error
 
 
-def _judged(
-    dialect: Dialect, status: int, code: str, text: str, key: str, operation: str, *, is_mute: bool
+def _error_by_status(
+    dialect: Dialect, status: int, code: str, text: str, key: str, operation: str, *, has_no_body: bool
 ) -> LanceError:
-    """The error, which says this."""
+    """The error of this status and code, with `text` in its message."""
     known: dict[str, Any] = {"path": key, "operation": operation, "status": status}
     if status in (429, 503) or code in dialect.throttled:
         return Throttled(f"the store asks for fewer requests: {text}", **known)
     if operation == "put_create" and (status == 412 or code in dialect.exists):
-        return AlreadyExists("an object of this key is there already", path=key)
+        return AlreadyExists("an object with this key already exists", path=key)
     if status == 409 and code in dialect.conflicts:
-        return ConflictRetry(f"another write was under way: {text}", **known, retryable=True)
+        return ConflictRetry(f"another write was in progress: {text}", **known, retryable=True)
     if status == 501 or code == "NotImplemented":
-        return StoreFailure(f"the store does not know this kind of request: {text}", **known)
+        return StoreFailure(f"the store does not support this request: {text}", **known)
     if status == HTTP_FULL:
         return StoreFull(f"the store is full: {text}", **known)
     if status >= 500 or status == 408 or code in dialect.transient:
         return Transient(f"the store failed: {text}", **known)
     if status in dialect.gone or code in dialect.missing:
-        return NotFound(f"there is no such object: {text}", path=key)
+        return NotFound(f"no such object: {text}", path=key)
     if status == 412:
         return PreconditionFailed(f"the object has changed: {text}", **known)
     if status == 416:
-        return InvalidRange(f"the range lies behind the end of the object: {text}", path=key)
+        return InvalidRange(f"the range lies beyond the end of the object: {text}", path=key)
     if code in dialect.expired:
         return CredentialsRefused(f"the credentials have expired: {text}", path=key)
-    if status == 401 or code in dialect.unknown or is_mute:
+    if status == 401 or code in dialect.unknown or has_no_body:
         return CredentialsRefused(f"the store refused the credentials: {text}", path=key)
     if status == 403:
         return AccessDenied(f"the store refused the credentials, or they do not allow this: {text}", path=key)

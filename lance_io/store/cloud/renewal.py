@@ -1,4 +1,4 @@
-"""What expires, renewed ahead of its end, while those who use it go on with the present one."""
+"""Credentials renewed before they expire, while requests continue with the current ones."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MARGIN_S: Final = 5.0  # a request is on its way for a while, and in line before that
-AHEAD_S: Final = 300.0  # before its end something is renewed
-AGAIN_S: Final = 60.0  # between two renewals ahead of time: there is what never holds for long
-AGAIN_FAILED_S: Final = 5.0  # and after one that failed
-REMEMBERED: Final = 4  # that were the last: a store may still speak of one when another is used
-CLOSE_S: Final = 1.0  # what is under way has so much time left when a store is closed
+MARGIN_S: Final = 5.0  # minimum remaining lifetime: a request waits in line and then takes a while
+AHEAD_S: Final = 300.0  # renewal starts this long before expiry
+AGAIN_S: Final = 60.0  # minimum time between early renewals, as some credentials are always short-lived
+AGAIN_FAILED_S: Final = 5.0  # the same after a failed renewal
+REMEMBERED: Final = 4  # former credentials to hide in messages: answers may still quote one
+CLOSE_S: Final = 1.0  # grace period for work in progress when a store is closed
 
 
-class Once:
-    """Work that many may wait for and the first one begins; whoever is cancelled leaves it to the others.
+class SingleFlight:
+    """Work that the first waiter starts and all waiters share; cancelling a waiter does not cancel the work.
 
-    work  gives a result, or its error as a result: each who waits is told with an error of its own
+    work  returns a result, or its error as a result, so that each waiter raises its own copy
     """
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
@@ -34,19 +34,19 @@ class Once:
         self._task: asyncio.Task[Any] | None = None
 
     def begin(self) -> asyncio.Task[Any]:
-        """Have it under way."""
+        """Start the work unless it runs; returns its task."""
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._work())
         return self._task
 
     async def result(self) -> Any:
-        """Wait until it has ended, begun by this or before."""
+        """Wait for the running work, or start it."""
         task = self.begin()
         await asyncio.wait([task])
         return ConnectionError("the connections of this store were closed") if task.cancelled() else task.result()
 
     async def close(self) -> None:
-        """Let it end, if that is soon: it may be a program that runs."""
+        """Wait up to `CLOSE_S` for running work (which may be a program), then cancel it."""
         task, self._task = self._task, None
         if task is not None and not (await asyncio.wait([task], timeout=CLOSE_S))[0]:
             task.cancel()
@@ -54,28 +54,28 @@ class Once:
 
 
 class Generations:
-    """Credentials that a store refuses are asked for again: once for all whose requests it refuses meanwhile.
+    """Refetches refused credentials, once for all requests that are refused meanwhile.
 
-    ask_again  drops those that there are, and gets some where they came from: whether these are others. False also
-               where they were given. Raises our errors: nobody gives any
-    store      whose they are, for metrics
+    refetch  drops the credentials and fetches new ones from their source; returns whether they differ, False for fixed
+             credentials; raises our errors if there are none
+    store    name of the store, for metrics
 
-    generation  how often that was done
+    generation  number of refetches
     """
 
-    def __init__(self, ask_again: Callable[[], Awaitable[bool]], store: str) -> None:
+    def __init__(self, refetch: Callable[[], Awaitable[bool]], store: str) -> None:
         self.generation = 0
         self._store = store
-        self._changed = 0  # the generation in which there were others
-        self._ask_again = ask_again
-        self._asking = Once(self._ask)
+        self._changed = 0  # generation of the last change
+        self._refetch = refetch
+        self._asking = SingleFlight(self._ask)
 
     async def renewed(self, refused: int) -> bool:
-        """The store refused the credentials of a generation: whether there are others by now. Raises our errors."""
+        """Refetch refused credentials of a generation; returns whether there are newer ones. Raises our errors."""
         if refused == self.generation:
             error = await self._asking.result()
-            if isinstance(error, LanceError):  # told to each who waits, with a key of their own
-                raise type(error)(error.message).asked_as(error)
+            if isinstance(error, LanceError):  # a copy per waiter, each with its own key
+                raise type(error)(error.message).copy_request_info(error)
             if error is not None:
                 raise AccessDenied(f"no other credentials ({type(error).__name__}: {error})")
         return self._changed > refused
@@ -83,7 +83,7 @@ class Generations:
     async def _ask(self) -> Exception | None:
         error = None
         try:
-            is_other = await self._ask_again()
+            is_other = await self._refetch()
         except Exception as raised:
             is_other, error = False, raised
         self.generation += 1
@@ -93,20 +93,20 @@ class Generations:
         return error
 
     async def close(self) -> None:
-        """End what is under way; whoever asks later begins it anew."""
+        """End work in progress; later calls start it again."""
         await self._asking.close()
 
 
 class Renewal(Generic[T]):
-    """A token or the like. Nobody waits as long as it holds for another `MARGIN_S`.
+    """A token or other credentials. Requests wait only if it expires within `MARGIN_S`.
 
-    Its renewal is one task, whoever asks, and its error is told when what is there has expired, too.
+    One task renews it for all callers. Its error is raised only once the current value has expired, too.
 
-    fetch    gives a new one, and when that expires, in seconds since 1970; None: never
-    failed   makes an error of ours of what `fetch` raised
-    store    whose they are, for metrics, which count what follows something: neither what is there at first, nor what
-             is asked for in place of something that was refused (`Generations`)
-    ahead_s  how long before its end it is renewed
+    fetch      returns a new value and its expiry in seconds since 1970; None for no expiry
+    map_error  maps an error of `fetch` to one of ours
+    store      name of the store, for metrics; they count renewals only, neither first fetches nor refetches of refused
+               credentials (`Generations`)
+    ahead_s    how long before expiry it is renewed
     """
 
     ahead_s = AHEAD_S
@@ -114,76 +114,76 @@ class Renewal(Generic[T]):
     def __init__(
         self,
         fetch: Callable[[], Awaitable[tuple[T, float | None]]],
-        failed: Callable[[Exception], LanceError],
+        map_error: Callable[[Exception], LanceError],
         store: str,
     ) -> None:
         self._fetch = fetch
         self._store = store
-        self._failed = failed
-        self._renewing = Once(self._renew)
-        self._found: tuple[T, float | None] | None = None
+        self._map_error = map_error
+        self._renewing = SingleFlight(self._renew)
+        self._current: tuple[T, float | None] | None = None
         self._former: deque[T] = deque(maxlen=REMEMBERED)
         self._not_before_s = float("-inf")  # by the loop's clock
 
     async def get(self) -> T:
-        """The one of this moment. Raises our error where there is none that holds."""
-        if self._rest_s() <= MARGIN_S:
+        """The current value. Raises our error if there is no valid one."""
+        if self._remaining_s() <= MARGIN_S:
             error = await self._renewing.result()
-            if error is not None and self._rest_s() <= 0:
-                raise self._failed(error) from None
+            if error is not None and self._remaining_s() <= 0:
+                raise self._map_error(error) from None
         else:
             self._renew_ahead()
-        assert self._found is not None
-        return self._found[0]
+        assert self._current is not None
+        return self._current[0]
 
-    def at_hand(self) -> T | None:
-        """The same without waiting, or None where it has to be waited for; begins its renewal when it is time."""
-        if self._rest_s() <= MARGIN_S:
+    def get_nowait(self) -> T | None:
+        """The current value without waiting, or None if a caller must wait; starts the renewal when due."""
+        if self._remaining_s() <= MARGIN_S:
             return None
         self._renew_ahead()
-        assert self._found is not None
-        return self._found[0]
+        assert self._current is not None
+        return self._current[0]
 
     def forget(self, refused: T) -> None:
-        """Somebody takes this one no more, before its end: whoever asks next waits for another."""
-        if self._found is not None and self._found[0] == refused:
+        """Drop a value that was refused before its expiry; the next caller waits for a new one."""
+        if self._current is not None and self._current[0] == refused:
             self._former.append(refused)
-            self._found = None
+            self._current = None
 
     @property
     def latest(self) -> T | None:
-        """The last one, whether it still holds or not."""
-        return None if self._found is None else self._found[0]
+        """The last value, valid or expired."""
+        return None if self._current is None else self._current[0]
 
     @property
     def recent(self) -> tuple[T, ...]:
-        """The last ones, which no message may show: requests with former ones may still be under way."""
+        """The last values, to hide in messages: requests with former ones may still be in flight."""
         former = tuple(self._former)
-        return former if self._found is None else (*former, self._found[0])
+        return former if self._current is None else (*former, self._current[0])
 
     @property
     def expires_s(self) -> float | None:
-        """When it expires, in seconds since 1970; None: never, or there is none."""
-        return None if self._found is None else self._found[1]
+        """Expiry in seconds since 1970; None for no expiry or no value."""
+        return None if self._current is None else self._current[1]
 
-    def _rest_s(self) -> float:
-        """For how long it holds."""
-        if self._found is None:
+    def _remaining_s(self) -> float:
+        """Remaining lifetime in seconds."""
+        if self._current is None:
             return float("-inf")
-        return float("inf") if self._found[1] is None else self._found[1] - time.time()
+        return float("inf") if self._current[1] is None else self._current[1] - time.time()
 
     def _renew_ahead(self) -> None:
-        if self._rest_s() < self.ahead_s and asyncio.get_running_loop().time() >= self._not_before_s:
+        if self._remaining_s() < self.ahead_s and asyncio.get_running_loop().time() >= self._not_before_s:
             self._renewing.begin()
 
     async def _renew(self) -> Exception | None:
-        before = self._found
+        before = self._current
         error = None
         try:
-            self._found = await self._fetch()
-        except Exception as raised:  # of any provider, and what they raise is not one family
+            self._current = await self._fetch()
+        except Exception as raised:  # providers raise anything
             error = raised
-        is_new = self._found != before
+        is_new = self._current != before
         if is_new and before is not None:
             self._former.append(before[0])
         if before is not None and (is_new or error is not None):
@@ -192,5 +192,5 @@ class Renewal(Generic[T]):
         return error
 
     async def close(self) -> None:
-        """End what is under way; whoever asks later begins it anew."""
+        """End work in progress; later calls start it again."""
         await self._renewing.close()

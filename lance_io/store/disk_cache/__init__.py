@@ -1,13 +1,13 @@
-"""A cache on local disk, shared by processes, of what never changes in a store.
+"""A disk cache of immutable objects, shared by processes.
 
-fixed_objects.py   which objects never change, and by what a copy is found
+fixed_objects.py   which objects are immutable, and the keys of their copies
 private_folder.py  a folder that no other user can have written
-database_files.py  its files: an SQLite index and the bytes; opened, watched, begun anew after damage
-free_blocks.py     which blocks of the bytes are free
-range_database.py  the copies in these files within a bound: looking up, keeping, making room
-disk_cache.py      that as one process uses it: threads, what waits to be written, pauses, forks, counters
-cache_counts.py    what is counted of one, and of all in a process
+database_files.py  its files: an SQLite index and the bytes; opened, checked, replaced after damage
+free_blocks.py     free blocks of the file of bytes
+range_database.py  the copies in these files within a size limit: lookup, insertion, eviction
+disk_cache.py      one process's use of it: threads, write queue, pauses, forks, counters
+cache_counts.py    counters of one cache, and of all in a process
 cached_store.py    a store that looks there first
 
-Why SQLite, and what was measured: docs/decisions/008-disk-cache.md.
+Why SQLite, and measurements: docs/decisions/008-disk-cache.md.
 """

@@ -1,6 +1,6 @@
-"""What disk caches have counted: of each one, and of all in this process, those among them that nobody holds any more.
+"""Counters of disk caches: of each one, and of all in this process, closed ones included.
 
-Light to import: metrics ask for it in processes that have no disk cache.
+Light to import: metrics use it in processes without a disk cache.
 """
 
 from __future__ import annotations
@@ -21,18 +21,17 @@ COUNTED: Final = ("hits", "misses", "bytes_found", "bytes_kept", "dropped", "evi
 
 @dataclass(frozen=True, slots=True)
 class DiskCacheStats:
-    """Counters of a disk cache, as this process has used it, at one moment.
+    """Counters of this process's use of a disk cache, at one moment.
 
-    hits, misses    ranges and objects that were looked for, and found or not
+    hits, misses    lookups of ranges and objects, with and without a copy
     bytes_found     read from the cache
     bytes_kept      written to it
-    dropped         not written: too large, too many in line, the disk full, or other processes in the way
+    dropped         not written: too large, queue full, disk full, or files locked by other processes
     evictions       copies that were removed to make room
-    damaged         copies whose bytes were not those that had been kept, and files that were begun anew for damage
-    pauses          times that the disk took or gave nothing, or others could have written what is there, so that it was
-                    left alone for a while
-    bytes           what its files take on disk, as of the last time that this process wrote
-    capacity_bytes  the bound on that
+    damaged         copies with a wrong checksum, and files that were replaced after damage
+    pauses          pauses of the cache after a disk error, or since other users could have written its files
+    bytes           size of its files on disk, as of this process's latest write
+    capacity_bytes  limit of that size
     """
 
     hits: int
@@ -66,7 +65,7 @@ class _Sizes(NamedTuple):
 
 
 class DiskCacheTally:
-    """Adds up what disk caches have counted. Safe from any thread."""
+    """Sums of the counters of disk caches. Safe from any thread."""
 
     def __init__(self) -> None:
         self._counts = Tally()
@@ -76,17 +75,17 @@ class DiskCacheTally:
 
     def start_over(self) -> None:
         """New lock (after a fork)."""
-        self._lock = threading.RLock()  # a collection of garbage inside of it may end a cache
+        self._lock = threading.RLock()  # a garbage collection inside of it may end a cache
 
     def follow(self, cache: CountedCache, counts: Mapping[str, list[int]]) -> None:
-        """Count what a cache counts: one number for each of `COUNTED`."""
+        """Include the counters of a cache: one number for each of `COUNTED`."""
         self._counts.follow(cache, counts)
         with self._lock:
             self._caches.add(cache)
 
     def total(self) -> DiskCacheStats:
-        """The numbers now; sizes are those of caches that are held, each folder once."""
-        found = self._counts.total()
+        """The sums now; sizes are those of live caches, each folder once."""
+        counts = self._counts.total()
         with self._lock:
             caches = list(self._caches)
         folders: dict[str, _Sizes] = {}
@@ -96,9 +95,9 @@ class DiskCacheTally:
                 max(known.num_bytes, stats.bytes), max(known.capacity_bytes, stats.capacity_bytes)
             )
         return DiskCacheStats(
-            **{name: found.get(name, [0])[0] for name in COUNTED},
-            bytes=sum(one.num_bytes for one in folders.values()),
-            capacity_bytes=sum(one.capacity_bytes for one in folders.values()),
+            **{name: counts.get(name, [0])[0] for name in COUNTED},
+            bytes=sum(sizes.num_bytes for sizes in folders.values()),
+            capacity_bytes=sum(sizes.capacity_bytes for sizes in folders.values()),
         )
 
 

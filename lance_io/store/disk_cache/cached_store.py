@@ -1,10 +1,10 @@
-"""A store of objects far away that looks into a disk cache first.
+"""A remote store with a disk cache in front.
 
-What never changes is looked for there, and kept there once it was read; all else goes to the store as it comes. Ranges
-are looked for together, by who plans them (`FindsRanges`), and those that are not there go to the store together, so
-that they share what it shares. Scans pass by, unless asked (`Flow.reads_once`).
+Immutable objects are looked up in the cache, and added to it after they were read; all other requests go directly to
+the store. The planner of ranges looks up many at once (`FindsRanges`), and the misses go to the store together, so
+that it can batch them. Scans bypass the cache, unless the user wants otherwise (`Flow.reads_once`).
 
-The disk is touched by the threads of the cache alone; the loop is told what they have found.
+Only the threads of the cache touch the disk; they pass their results to the loop.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from lance_io.store.api import Buffer, Durability, ObjectStore, Selection
     from lance_io.store.disk_cache.disk_cache import DiskCache
     from lance_io.store.disk_cache.fixed_objects import CopyName
-    from lance_io.store.offers import Flow, RangesEnded, StartedRead, ToldAgain
+    from lance_io.store.offers import Flow, OnRangesDone, OnRetry, StartedRead
 
 _VERSIONS: Final = "_versions"
-_HEAD: Final = struct.Struct("<qh")  # of a copy with a description: size of the object, length of the etag or -1
+_HEAD: Final = struct.Struct("<qh")  # header of a copy: size of the object, length of the etag or -1
 
 
 class CachedStore(ForwardingStore):
-    """See the module's description; an `ObjectStore` that offers `StartReads`, `FindsRanges` and `KeepsCopies`.
+    """See the module's docstring; an `ObjectStore` that offers `StartReads`, `FindsRanges` and `KeepsCopies`.
 
     inner        the store
-    cache        where copies are
-    access       what tells the credentials of the store from others; see `NameSpace`
-    keeps_scans  whether scans look there, too, and have kept what they read
+    cache        of its objects
+    access       identifies the credentials of the store; see `NameSpace`
+    keeps_scans  whether scans also use the cache and add to it
     """
 
     def __init__(self, inner: ObjectStore, cache: DiskCache, access: str, *, keeps_scans: bool = False) -> None:
@@ -57,83 +57,85 @@ class CachedStore(ForwardingStore):
 
     async def get_range(self, key: str, start: int, end: int) -> Buffer:
         """See `ObjectStore`, like all methods."""
-        if end <= start or not self.looks_for(key, flow.get()):
+        if end <= start or not self.may_be_cached(key, flow.get()):
             return await self.inner.get_range(key, start, end)
         name = self.names.of_range(key, start, end)
-        found = await self._find(name)
-        if found is not None:
-            return found
+        cached = await self._find(name)
+        if cached is not None:
+            return cached
         try:
             data = await self.inner.get_range(key, start, end)
         except NotFound:
-            self._is_gone(key)
+            self._forget_manifests(key)
             raise
         self.cache.keep(name, data)
         return data
 
     async def get_suffix(self, key: str, num_bytes: int) -> tuple[Buffer, int, str | None]:
         """The end of an object, its size, its etag."""
-        if num_bytes <= 0 or not self.looks_for(key, flow.get()):
+        if num_bytes <= 0 or not self.may_be_cached(key, flow.get()):
             return await self.inner.get_suffix(key, num_bytes)
         name = self.names.of_suffix(key, num_bytes)
-        found = await self._find(name)
-        if found is not None:
-            size_bytes, etag, data = _described(found)
+        copy = await self._find(name)
+        if copy is not None:
+            size_bytes, etag, data = _described(copy)
             return data, size_bytes, etag
         try:
             data, size_bytes, etag = await self.inner.get_suffix(key, num_bytes)
         except NotFound:
-            self._is_gone(key)
+            self._forget_manifests(key)
             raise
         self.cache.keep(name, _describe(size_bytes, etag, data))
         return data, size_bytes, etag
 
     async def get(self, key: str) -> tuple[Buffer, ObjectMeta]:
-        """A whole object; of one from the cache the time is not known."""
-        if not self.looks_for(key, flow.get()):
+        """A whole object; without its time if it comes from the cache."""
+        if not self.may_be_cached(key, flow.get()):
             return await self.inner.get(key)
         name = self.names.of_object(key)
-        found = await self._find(name)
-        if found is not None:
-            size_bytes, etag, data = _described(found)
+        copy = await self._find(name)
+        if copy is not None:
+            size_bytes, etag, data = _described(copy)
             return bytes(data), ObjectMeta(key, size_bytes, etag)
         try:
             data, meta = await self.inner.get(key)
         except NotFound:
-            self._is_gone(key)
+            self._forget_manifests(key)
             raise
         self.cache.keep(name, _describe(meta.size_bytes, meta.etag, data))
         return data, meta
 
-    def looks_for(self, key: str, operation: Flow | None) -> bool:
-        """See `FindsRanges`, like the next."""
+    def may_be_cached(self, key: str, operation: Flow | None) -> bool:
+        """See `FindsRanges`."""
         if operation is not None and operation.reads_once and not self._keeps_scans:
             return False
         return is_fixed(key) and self.cache.is_up
 
     def find_ranges(self, wanted: Sequence[WantedRange]) -> Future[list[memoryview | None]]:
-        """What there is of each."""
+        """See `FindsRanges`."""
         names = self.names.of_ranges(wanted)
-        return self.cache.find(names, [one.memory for one in wanted])
+        return self.cache.find(names, [request.memory for request in wanted])
 
-    def start_ranges(self, wanted: Sequence[WantedRange], ended: RangesEnded, told: ToldAgain) -> Sequence[StartedRead]:
-        """See `StartReads`. Those that `looks_for` says are kept; nothing is looked for."""
-        kept = [one.end > one.start and self.looks_for(one.key, one.operation) for one in wanted]
+    def start_ranges(
+        self, requests: Sequence[WantedRange], on_done: OnRangesDone, on_retry: OnRetry
+    ) -> Sequence[StartedRead]:
+        """See `StartReads`. Keeps the ranges that `may_be_cached` accepts; looks up none."""
+        kept = [wanted.end > wanted.start and self.may_be_cached(wanted.key, wanted.operation) for wanted in requests]
         inner: Any = self.inner
         starts = hasattr(inner, "start_ranges")
         if starts and not any(kept):
-            begun: Sequence[StartedRead] = inner.start_ranges(wanted, ended, told)
+            begun: Sequence[StartedRead] = inner.start_ranges(requests, on_done, on_retry)
             return begun
-        group = _KeptReads(self, ended, told)
-        reads = [_KeptRead(one, is_kept=is_kept) for one, is_kept in zip(wanted, kept, strict=True)]
+        group = _KeptReads(self, on_done, on_retry)
+        reads = [_KeptRead(wanted, is_kept=is_kept) for wanted, is_kept in zip(requests, kept, strict=True)]
         (group.begin if starts else group.begin_alone)(reads)
         return reads
 
     async def _find(self, name: CopyName) -> memoryview | None:
-        (found,) = await asyncio.wrap_future(self.cache.find([name]))
-        if found is not None and (tell := on_cached.get()) is not None:
-            tell()
-        return found
+        (copy,) = await asyncio.wrap_future(self.cache.find([name]))
+        if copy is not None and (on_hit := on_cached.get()) is not None:
+            on_hit()
+        return copy
 
     # -- manifests ----------------------------------------------------------------------------------------------
 
@@ -141,10 +143,10 @@ class CachedStore(ForwardingStore):
         """See `KeepsCopies`."""
         if not self.cache.is_up:
             return None
-        found = await self._find(self.names.of_versioned(key))
-        if found is None:
+        copy = await self._find(self.names.of_versioned(key))
+        if copy is None:
             return None
-        _, kept_etag, data = _described(found)
+        _, kept_etag, data = _described(copy)
         return bytes(data) if etag is None or etag == kept_etag else None
 
     def keep_copy(self, key: str, etag: str | None, data: Buffer) -> None:
@@ -156,8 +158,8 @@ class CachedStore(ForwardingStore):
         name = self.names.of_versioned(key)
         self.cache.forget(name.object_id, name.start)
 
-    def _is_gone(self, key: str) -> None:
-        """A file is gone that a manifest names: the table was cleaned up or deleted, copies of manifests are old."""
+    def _forget_manifests(self, key: str) -> None:
+        """Drop cached manifests after a file is missing: the table was cleaned up or deleted, so they may be stale."""
         folder = table_folder(key)
         if folder is not None:
             self.cache.forget(self.names.of_versioned(f"{folder}/{_VERSIONS}/").object_id)
@@ -166,10 +168,10 @@ class CachedStore(ForwardingStore):
         if f"/{_VERSIONS}/" in f"/{key}":
             self.forget_copy(key)
 
-    # -- what goes to the store, and changes what is known -------------------------------------------------------
+    # -- requests that bypass or invalidate the cache -----------------------------------------------------------
 
     def list(self, prefix: str, asked: Selection = ALL) -> AsyncIterator[ObjectMeta]:
-        """Objects below a prefix; what is read next is looked for in the cache."""
+        """Objects below a prefix; opens the cache meanwhile for the reads that follow."""
         self.cache.open_soon()
         return self.inner.list(prefix, asked)
 
@@ -208,16 +210,16 @@ class CachedStore(ForwardingStore):
                 self._changed(key)
 
     def linger(self) -> None:
-        """Stay connected for a moment, where the store does such a thing."""
+        """Stay connected for a moment, if the store supports that."""
         linger = getattr(self.inner, "linger", None)
         if linger is not None:
             linger()
 
 
 class _KeptRead:
-    """A range on its way from the store; a `StartedRead`.
+    """A read of a range from the store in progress; a `StartedRead`.
 
-    is_kept  whether the cache keeps it when it has come
+    is_kept  whether its bytes are added to the cache
     """
 
     __slots__ = ("data", "error", "is_kept", "is_over", "started", "tag", "wanted")
@@ -227,17 +229,17 @@ class _KeptRead:
         self.tag = wanted.tag
         self.is_kept = is_kept
         self.is_over = False
-        self.started: StartedRead | asyncio.Task[Buffer] | None = None  # how it comes
+        self.started: StartedRead | asyncio.Task[Buffer] | None = None  # the inner read
         self.data: Buffer | None = None
         self.error: BaseException | None = None
 
     @property
     def queue_s(self) -> float:
-        """Seconds that its requests have waited before they were sent."""
+        """Seconds that its requests waited before they were sent."""
         return getattr(self.started, "queue_s", 0.0)
 
     def result(self) -> Buffer | None:
-        """See `StartedRead`. Never in the memory that was given where it is to be kept: that memory is used again."""
+        """See `StartedRead`. Bytes for the cache are never in the caller's memory, which is reused."""
         self.tag = None
         if self.error is not None:
             raise self.error
@@ -245,7 +247,7 @@ class _KeptRead:
         return data
 
     def cancel(self) -> None:
-        """Give it up."""
+        """Cancel it."""
         if not self.is_over:
             self.is_over = True
             if self.started is not None:
@@ -253,37 +255,37 @@ class _KeptRead:
 
 
 class _KeptReads:
-    """Ranges that were asked for together."""
+    """Ranges that were requested in one call."""
 
-    def __init__(self, store: CachedStore, ended: RangesEnded, told: ToldAgain) -> None:
+    def __init__(self, store: CachedStore, on_done: OnRangesDone, on_retry: OnRetry) -> None:
         self._store = store
-        self._ended = ended
-        self._told = told
+        self._on_done = on_done
+        self._on_retry = on_retry
 
     def begin(self, reads: Sequence[_KeptRead]) -> None:
-        """Have a store begin them together."""
+        """Start them in one call of the inner store."""
         wanted = [read.wanted._replace(tag=read, memory=None if read.is_kept else read.wanted.memory) for read in reads]
         inner: Any = self._store.inner
-        started = inner.start_ranges(wanted, self._inner_ended, self._tell_again)
-        for read, one in zip(reads, started, strict=True):
-            read.started = one
+        started = inner.start_ranges(wanted, self._on_inner_done, self._report_retry)
+        for read, inner_read in zip(reads, started, strict=True):
+            read.started = inner_read
 
-    def _tell_again(self, read: _KeptRead, late: bool) -> None:
-        self._told(read.tag, late)
+    def _report_retry(self, read: _KeptRead, late: bool) -> None:
+        self._on_retry(read.tag, late)
 
-    def _inner_ended(self, over: Sequence[StartedRead]) -> None:
+    def _on_inner_done(self, over: Sequence[StartedRead]) -> None:
         reads = []
         for started in over:
             read: _KeptRead = started.tag
             read.started = started
             try:
-                self._came(read, started.result())
+                self._received(read, started.result())
             except BaseException as error:
                 self._failed(read, error)
             reads.append(read)
-        self._ended(reads)
+        self._on_done(reads)
 
-    def _came(self, read: _KeptRead, data: Buffer | None) -> None:
+    def _received(self, read: _KeptRead, data: Buffer | None) -> None:
         read.data, read.is_over = data, True
         if read.is_kept:
             key, start, end = read.wanted[:3]
@@ -293,26 +295,26 @@ class _KeptReads:
     def _failed(self, read: _KeptRead, error: BaseException) -> None:
         read.error, read.is_over = error, True
         if isinstance(error, NotFound):
-            self._store._is_gone(read.wanted.key)
+            self._store._forget_manifests(read.wanted.key)
 
     def begin_alone(self, reads: Sequence[_KeptRead]) -> None:
-        """Read from a store that has a task for each."""
+        """Read from a store that needs a task for each."""
         loop = asyncio.get_running_loop()
         for read in reads:
             key, start, end, _, operation, tag = read.wanted
             context = copy_context()
-            context.run(on_retry.set, partial(self._told, tag))
+            context.run(on_retry.set, partial(self._on_retry, tag))
             context.run(flow.set, operation)
             task = loop.create_task(self._get_range(key, start, end), context=context)
             read.started = task
-            task.add_done_callback(partial(self._ended_alone, read))
+            task.add_done_callback(partial(self._on_task_done, read))
 
     async def _get_range(self, key: str, start: int, end: int) -> Buffer:
         return await self._store.inner.get_range(key, start, end)
 
-    def _ended_alone(self, read: _KeptRead, task: asyncio.Task[Buffer]) -> None:
+    def _on_task_done(self, read: _KeptRead, task: asyncio.Task[Buffer]) -> None:
         if task.cancelled():
-            if read.is_over:  # nobody is told of what was given up
+            if read.is_over:  # it was cancelled: no callback
                 return
             self._failed(read, asyncio.CancelledError())
         elif (error := task.exception()) is not None:
@@ -320,18 +322,18 @@ class _KeptReads:
         else:
             if read.is_over:
                 return
-            self._came(read, task.result())
-        self._ended([read])
+            self._received(read, task.result())
+        self._on_done([read])
 
 
 def _describe(size_bytes: int, etag: str | None, data: Buffer) -> bytes:
-    """An object's bytes behind what the store says of it."""
+    """A copy for the cache: size and etag of an object, then its bytes."""
     tag = b"" if etag is None else etag.encode("utf-8", "surrogatepass")
     return b"".join((_HEAD.pack(size_bytes, -1 if etag is None else len(tag)), tag, data))
 
 
 def _described(copy: memoryview) -> tuple[int, str | None, memoryview]:
-    """Size, etag and bytes of an object. Its checksum was right: this is what `_describe` has made."""
+    """Size, etag and bytes of an object, from a copy of `_describe`; its checksum was verified."""
     size_bytes, tag_bytes = _HEAD.unpack_from(copy)
     at = _HEAD.size + max(0, tag_bytes)
     etag = None if tag_bytes < 0 else bytes(copy[_HEAD.size : at]).decode("utf-8", "surrogatepass")

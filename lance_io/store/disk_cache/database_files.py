@@ -1,18 +1,17 @@
-"""The files of a disk cache, opened and watched: which ones are in use, and what their failures mean.
+"""The files of a disk cache: opens them, checks which are in use, and classifies their failures.
 
     folder/ranges-<n>.sqlite   the index, with `-journal` beside it
     folder/ranges-<n>.bytes    a key, a count of transactions that have written bytes, and the bytes of all copies
 
-The files of the highest number are those in use. What turns out to be damaged is not repaired: the next number is
-begun, and the old one removed. Processes that have it open still use it until they look, which they do before each
-transaction.
+The files with the highest number are in use. Damaged files are not repaired: they are replaced by files with the next
+number, and removed. Processes that have them open use them until they check, which they do before each transaction.
 
-The index has a rollback journal: with one for writing ahead SQLite maps a file into memory, and whoever cuts that file
-short ends all processes that use it. Nothing here is mapped.
+The index has a rollback journal: with write-ahead logging SQLite maps a file into memory, and a process that truncates
+that file crashes all processes that use it. No file here is mapped.
 
-SQLite opens its files by their path, and tells nobody what it has opened. Where others may rename the folder
-(`private_folder.py`), they could have it open files of theirs. So every checksum begins with a key, drawn at random, in
-a file that they cannot read and that is reached from the folder's descriptor: an index of theirs has no right checksum.
+SQLite opens its files by path, and does not show which files it has opened. Users who can rename the folder
+(`private_folder.py`) could make it open files of theirs. So every checksum begins with a random key, in a file that
+they cannot read and that is reached from the folder's descriptor: an index of theirs has no valid checksum.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
     from lance_io.store.disk_cache.range_database import RangeDatabase
 
 PAGE_BYTES: Final = 4096
-KEY_BYTES: Final = 32  # where the file of bytes begins; behind it the count; the first block has nothing else
-_PATIENCE_S: Final = 0.0005  # a commit takes as long as some pages to be written
+KEY_BYTES: Final = 32  # at the start of the file of bytes, followed by the count; the rest of the first block is empty
+_PATIENCE_S: Final = 0.0005  # a commit takes as long as writing some pages
 _COUNT: Final = struct.Struct("<Q")
 _INDEX: Final = "sqlite"
 _FILE = re.compile(r"ranges-(\d{1,9})\.(.+)\Z")
@@ -65,23 +64,23 @@ _NO_ROOM: Final = frozenset(
 
 
 class Damaged(Exception):
-    """The files are not what this package has written."""
+    """The files have content that this package cannot have written."""
 
 
 class Busy(Exception):
-    """Other processes are at it; later, perhaps."""
+    """Other processes use the files; a retry may succeed."""
 
 
 class Connection:
-    """One connection to the files in use, within which `with` gives that to the index and translates errors.
+    """One connection to the files in use; `with` returns the connection to the index, and translates errors.
 
-    of      whose files
-    wait_s  for how long others are waited for
-    writes  whether it changes anything, beside making the files
+    of      the database
+    wait_s  timeout for locks of others
+    writes  whether it changes anything, apart from creating the files
 
     number      of the files in use
     bytes_file  the descriptor of their bytes, while it is open
-    key         what checksums of their copies begin with
+    key         prefix of the checksummed bytes of their copies
     """
 
     def __init__(self, of: RangeDatabase, wait_s: float, *, writes: bool) -> None:
@@ -118,28 +117,28 @@ class Connection:
             code = getattr(error, "sqlite_errorcode", None)
             path = os.path.join(self._of.folder, _index_name(self.number))
             if code == sqlite3.SQLITE_READONLY and os.access(path, os.W_OK):
-                raise Damaged("a writable file says that it is none") from error
+                raise Damaged("SQLite takes a writable file as read-only") from error
             raise _translated(error) from error
 
     def _is_current(self) -> bool:
         assert self._folder is not None
         try:
-            return self._folder.is_at_path() and self._states == self._seen(self._folder)
+            return self._folder.is_at_path() and self._states == self._current_states(self._folder)
         except OSError:
             return False
 
-    def _seen(self, folder: PrivateFolder) -> list[tuple[int, int, int, int]]:
+    def _current_states(self, folder: PrivateFolder) -> list[tuple[int, int, int, int]]:
         return [state_of(folder.stat(name)) for name in self._names]
 
     def open(self, above: int = -1) -> None:
-        """Open the files of the highest number, or make the next ones if that is not above a damaged one.
+        """Open the files with the highest number; creates the next ones unless it is above `above`, a damaged one.
 
         Raises `Refused`, `Unusable`, `Busy`, `Damaged`.
         """
         self._folder = PrivateFolder(self._of.folder)
         try:
             self._open_in(self._folder, above)
-        except FileNotFoundError as error:  # removed at this moment
+        except FileNotFoundError as error:  # removed meanwhile
             self.close()
             raise Busy(str(error)) from error
         except OSError as error:
@@ -153,12 +152,12 @@ class Connection:
             raise
 
     def _open_in(self, folder: PrivateFolder, above: int) -> None:
-        there = [number for number, rest in _numbered(folder) if rest == _INDEX]
-        newest = max(there, default=0)
+        numbers = [number for number, rest in _numbered(folder) if rest == _INDEX]
+        newest = max(numbers, default=0)
         is_new = newest <= max(0, above)
         self.number = max(newest, above) + 1 if is_new else newest
         self._names = index_name, bytes_name = _index_name(self.number), f"ranges-{self.number}.bytes"
-        if is_new:  # the bytes first: where an index is, there are bytes
+        if is_new:  # the bytes first: an index implies bytes
             folder.create(bytes_name, secrets.token_bytes(KEY_BYTES))
             folder.create(index_name)
         try:
@@ -177,22 +176,22 @@ class Connection:
             check_same_thread=False,
         )
         self._prepare(self._connection)
-        self._states = self._seen(folder)
+        self._states = self._current_states(folder)
         if self._states[1] != state_of(os.fstat(self.bytes_file)) or not folder.is_at_path():
-            raise Busy("the files are replaced by others")
+            raise Busy("other files have replaced these")
         self._remove_others(folder)
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         of = self._of
-        connection.execute("PRAGMA mmap_size = 0")  # a damaged disk, or a file cut short, is an error, no signal
+        connection.execute("PRAGMA mmap_size = 0")  # a damaged disk, or a truncated file, is an error, not a signal
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA cell_size_check = ON")
         connection.execute("PRAGMA cache_size = -2048")
-        connection.execute("PRAGMA cache_spill = OFF")  # or readers would have to wait before the commit
-        # Emptied, not removed: nothing is made in the folder, and an empty one costs readers no more than none.
+        connection.execute("PRAGMA cache_spill = OFF")  # else readers would wait even before the commit
+        # Truncated, not removed: that creates nothing in the folder, and for readers an empty journal costs no more.
         if connection.execute("PRAGMA journal_mode = TRUNCATE").fetchone() != ("truncate",):
-            raise Damaged("an index that writes ahead")
+            raise Damaged("an index with write-ahead logging")
         if not connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'clock'").fetchone()[0]:
             connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -205,7 +204,7 @@ class Connection:
             connection.execute("PRAGMA busy_timeout = 0")  # `begin_reading` waits
 
     def _remove_others(self, folder: PrivateFolder) -> None:
-        """Remove files of lower numbers; if there is a higher one, this one is to be removed, too, and opened again."""
+        """Remove files of lower numbers; `Busy` if there is a higher one, so that the caller opens again."""
         numbered = _numbered(folder)
         newest = max([self.number, *(number for number, rest in numbered if rest == _INDEX)])
         for number, rest in numbered:
@@ -215,21 +214,21 @@ class Connection:
             raise Busy("another process has begun a new file")
 
     def begin_reading(self, connection: sqlite3.Connection) -> tuple[int, int]:
-        """Begin a transaction that reads; `now` and `freed` of the clock. Waits for a commit, if there is one."""
+        """Begin a read transaction; returns `now` and `freed` of the clock. Waits for a commit in progress."""
         connection.execute("BEGIN")
-        row = self._patiently(connection, "SELECT now, freed FROM clock").fetchone()
+        row = self._retry_while_busy(connection, "SELECT now, freed FROM clock").fetchone()
         return int(row[0]), int(row[1])
 
     def commit(self, connection: sqlite3.Connection) -> None:
-        """End a transaction that has written. Waits for those who read, while nobody begins to."""
+        """Commit a write transaction. Waits for readers; no new reader begins meanwhile."""
         connection.execute("PRAGMA busy_timeout = 0")
         try:
-            self._patiently(connection, "COMMIT")
+            self._retry_while_busy(connection, "COMMIT")
         finally:
             connection.execute(f"PRAGMA busy_timeout = {round(self._wait_s * 1000)}")
 
-    def _patiently(self, connection: sqlite3.Connection, statement: str) -> sqlite3.Cursor:
-        """SQLite itself would wait for ever longer times, up to 100 ms, for what is over in one."""
+    def _retry_while_busy(self, connection: sqlite3.Connection, statement: str) -> sqlite3.Cursor:
+        """Poll every 0.5 ms: SQLite's own waits grow to 100 ms, for locks that last about 1 ms."""
         ends_s = time.monotonic() + self._wait_s
         while True:
             try:
@@ -240,21 +239,21 @@ class Connection:
             time.sleep(_PATIENCE_S)
 
     def writes_begun(self) -> bytes:
-        """What has changed if bytes were written over since it was asked for. No lock is taken."""
+        """The count of write transactions; changed if bytes were overwritten since. Takes no lock."""
         return os.pread(self.bytes_file, _COUNT.size, KEY_BYTES)
 
     def begin_writing(self) -> None:
-        """Count this transaction among those that write or cut off bytes; before it does, under the lock of writers."""
+        """Count this transaction before it writes or truncates bytes; called under the lock of writers."""
         held = self.writes_begun()
         count = _COUNT.unpack(held)[0] if len(held) == _COUNT.size else 0
         os.pwrite(self.bytes_file, _COUNT.pack((count + 1) & ((1 << 64) - 1)), KEY_BYTES)
 
     def files_bytes(self) -> int:
-        """What all files take on disk; 0 while it is closed."""
+        """Size of all files on disk; 0 while it is closed."""
         return 0 if self._folder is None else self._folder.files_bytes()
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         connection, self._connection = self._connection, None
         bytes_file, self.bytes_file = self.bytes_file, -1
         folder, self._folder = self._folder, None
@@ -273,16 +272,16 @@ def _index_name(number: int) -> str:
 
 
 def _numbered(folder: PrivateFolder) -> list[tuple[int, str]]:
-    """The files that have a number, and the rest of their names. Raises `OSError`."""
+    """Numbered files: the number, and the rest of the name. Raises `OSError`."""
     return [(int(match[1]), match[2]) for name in folder.names() if (match := _FILE.match(name))]
 
 
 def _translated(error: Exception) -> Exception:
-    """What a failure of SQLite means here."""
+    """Our error for an error of SQLite."""
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
         return Damaged(str(error))
-    if code & 0xFF in _WAITED or code == sqlite3.SQLITE_READONLY_DBMOVED:  # removed for a new one at this moment
+    if code & 0xFF in _WAITED or code == sqlite3.SQLITE_READONLY_DBMOVED:  # replaced meanwhile
         return Busy(str(error))
     if code & 0xFF in _NO_ROOM or (code & 0xFF == sqlite3.SQLITE_IOERR and code != sqlite3.SQLITE_IOERR_SHORT_READ):
         return Unusable(str(error))

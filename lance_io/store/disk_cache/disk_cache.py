@@ -1,15 +1,15 @@
-"""The disk cache as one process uses it: threads, what waits to be written, pauses, forks, counters.
+"""One process's use of the disk cache: threads, write queue, pauses, forks, counters.
 
     find   in one thread, `lance_io-cache-read`
-    keep   is put in line, within a bound in bytes, and written by another, `lance_io-cache-write`; what does not fit in
-           line is dropped
+    keep   is queued, within a limit in bytes, and written by another thread, `lance_io-cache-write`; if the queue is
+           full, the copy is dropped
 
-No other thread touches a file. A cache is never a reason to fail: where the disk is full or broken it is left alone for
-a while, and so is a folder that others could have written; where the file is damaged a new one is begun, and all that
-happens is that bytes come from the store.
+No other thread touches a file. A cache failure never fails a read: if the disk is full or broken, or other users could
+have written the folder, the cache pauses for a while; damaged files are replaced. The only effect is that bytes come
+from the store.
 
-Before a fork both connections are closed, and opened again by whoever needs them: SQLite remembers its locks by file,
-not by process, so that a child that opened the file again while it inherits an open one would hold none.
+Before a fork both connections are closed, and opened again on the next use: SQLite tracks its locks by file, not by
+process, so a child that opened the file again while it inherits an open one would hold none.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
     from lance_io.store.disk_cache.fixed_objects import CopyName
     from lance_io.store.disk_cache.range_database import ObjectCopies
 
-WAITING_BYTES_MAX: Final = 64 * MIB  # in line to be written
-MARKS_AT_ONCE: Final = 64  # of copies that were used, which are worth a transaction of their own
-PAUSE_S: Final = 30.0  # how long a disk is left alone that takes or gives nothing
-EXIT_S_MAX: Final = 5.0  # interpreter exit waits this long for what is in line
-FOLDER: Final = "lance-io-cache-3"  # below what the user names; the number is that of the form of the files
+WAITING_BYTES_MAX: Final = 64 * MIB  # in the write queue
+MARKS_AT_ONCE: Final = 64  # used copies that are worth a transaction of their own
+PAUSE_S: Final = 30.0  # pause after a disk error
+EXIT_S_MAX: Final = 5.0  # timeout for writing the queue at interpreter exit
+FOLDER: Final = "lance-io-cache-3"  # below the user's folder; the number is the version of the file format
 
 _logger = get_logger(__name__)
 
 
 class DiskCache:
-    """See the module's description. Safe from any thread; `open_disk_cache` gives the one of a folder.
+    """See the module's docstring. Safe from any thread; `open_disk_cache` returns the shared one of a folder.
 
     path            a folder, which need not exist
-    capacity_bytes  bound on what it takes on disk
-    clock           gives seconds, for pauses
+    capacity_bytes  limit of its size on disk
+    clock           returns seconds, for pauses
     """
 
     def __init__(self, path: str, capacity_bytes: int, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -63,7 +63,7 @@ class DiskCache:
         self._clock = clock
         self._database = RangeDatabase(os.path.join(path, FOLDER), capacity_bytes)
         self._disk_bytes = 0
-        self._resume_s = 0.0  # by the clock; until then the disk is left alone
+        self._resume_s = 0.0  # by the clock; until then the cache pauses
         self._counts = {name: [0] for name in COUNTED}
         self.start_over()
         DISK_CACHES.follow(self, self._counts)
@@ -71,9 +71,9 @@ class DiskCache:
         weakref.finalize(self, _forgotten.append, self._database).atexit = False
 
     def start_over(self) -> None:
-        """Nothing is under way or in line (after a fork: what is, is the parent's)."""
+        """Reset locks and queue (after a fork: queued copies belong to the parent)."""
         self._reading, self._writing = threading.Lock(), threading.Lock()
-        self._guard = threading.Condition(threading.Lock())  # of all below, and the counters
+        self._guard = threading.Condition(threading.Lock())  # guards all below, and the counters
         self._waiting: deque[tuple[CopyName, Any]] = deque()
         self._waiting_bytes = 0
         self._used: dict[int, None] = {}
@@ -86,7 +86,7 @@ class DiskCache:
 
     @property
     def is_up(self) -> bool:
-        """Whether it is worth asking: not while the disk is left alone."""
+        """Whether the cache is in use: it does not pause."""
         return self._clock() >= self._resume_s
 
     @property
@@ -97,7 +97,7 @@ class DiskCache:
             return DiskCacheStats(**counts, bytes=self._disk_bytes, capacity_bytes=self.capacity_bytes)
 
     def _count(self, name: str, number: int = 1) -> None:
-        """So much more; under the guard."""
+        """Increase a counter; under the guard."""
         self._counts[name][0] += number
 
     # -- looking ------------------------------------------------------------------------------------------------
@@ -105,20 +105,20 @@ class DiskCache:
     def find(
         self, names: Sequence[CopyName], memories: Sequence[memoryview | None] | None = None
     ) -> Future[list[memoryview | None]]:
-        """What there is of each; the future never has an error.
+        """Copies of names, None for misses; the future never has an error.
 
-        memories  where copies are read to, if that can be; see `RangeDatabase.find_many`
+        memories  destinations for copies; see `RangeDatabase.find_many`
         """
         return _pool("read").submit(self._find, names, memories)
 
     def open_soon(self) -> None:
-        """Have the files opened while there is something else to wait for; returns at once."""
+        """Open the files in the background, before they are needed; returns at once."""
         if self.is_up and not self._database.is_open:
             self.find([])
 
     def _find(self, names: Sequence[CopyName], memories: Sequence[memoryview | None] | None) -> list[memoryview | None]:
         nothing: list[memoryview | None] = [None] * len(names)
-        found, damaged, stale = nothing, [], []
+        copies_found, damaged, stale = nothing, [], []
         if self.is_up:
             try:
                 _close_forgotten()
@@ -127,31 +127,31 @@ class DiskCache:
             except Busy:
                 pass
             except Damaged:
-                self._begin_anew()
+                self._replace_files()
             except Unusable as error:
                 self._pause(error)
             else:
-                found = [None if one is None else one.data for one in findings.copies]
+                copies_found = [None if copy is None else copy.data for copy in findings.copies]
                 damaged = findings.damaged
-                stale = [one.copy_id for one in findings.copies if one is not None and one.is_stale]
-        hits = [data for data in found if data is not None]
+                stale = [copy.copy_id for copy in findings.copies if copy is not None and copy.is_stale]
+        hits = [data for data in copies_found if data is not None]
         with self._guard:
             self._count("hits", len(hits))
-            self._count("misses", len(found) - len(hits))
+            self._count("misses", len(copies_found) - len(hits))
             self._count("bytes_found", sum(map(len, hits)))
             self._count("damaged", len(damaged))
             self._unwanted.update(damaged)
             self._used.update(dict.fromkeys(stale))
             self._write_soon()
-        return found
+        return copies_found
 
-    def _begin_anew(self) -> None:
-        """The file is damaged: the next one."""
+    def _replace_files(self) -> None:
+        """Replace damaged files."""
         with self._guard:
             self._count("damaged")
         try:
             with self._reading, self._writing:
-                self._database.start_anew()
+                self._database.start_new_files()
         except Busy:
             pass
         except (Unusable, Damaged) as error:
@@ -186,33 +186,33 @@ class DiskCache:
             self._write_soon()
 
     def forget(self, object_id: bytes, start: int | None = None) -> None:
-        """Remove the copies of an object, those in line among them; returns at once.
+        """Remove the copies of an object, queued ones included; returns at once.
 
-        start  only those that begin there
+        start  only copies that begin at this offset
         """
         with self._guard:
-            gone = [one for one in self._waiting if one[0].object_id == object_id and start in (None, one[0].start)]
+            gone = [item for item in self._waiting if item[0].object_id == object_id and start in (None, item[0].start)]
             if gone:
-                self._waiting = deque(one for one in self._waiting if not any(one is each for each in gone))
+                self._waiting = deque(item for item in self._waiting if not any(item is each for each in gone))
                 self._waiting_bytes -= sum(len(data) for _, data in gone)
             self._changed.add((object_id, start))
             self._write_soon()
 
     def flush(self, seconds: float | None = None) -> bool:
-        """Wait until everything in line is written or dropped, so long at most. False if there was no time for that."""
+        """Wait until the queue is written or dropped, at most `seconds`. False after a timeout."""
         with self._guard:
             self._write_soon(marks=1)
             return self._guard.wait_for(lambda: not self._is_writing, seconds)
 
     def _write_soon(self, marks: int = MARKS_AT_ONCE) -> None:
-        """Have a thread write what is in line, if that is worth it; under the guard."""
+        """Start writing the queue, if that is worthwhile; under the guard."""
         if self._is_writing:
             return
         if self._waiting or self._unwanted or self._changed or len(self._used) >= marks:
             self._is_writing = True
             try:
                 _pool("write").submit(self._write_all)
-            except RuntimeError:  # the interpreter ends
+            except RuntimeError:  # the interpreter is shutting down
                 self._is_writing = False
 
     def _write_all(self) -> None:
@@ -226,7 +226,7 @@ class DiskCache:
             raise
 
     def _write_some(self) -> bool:
-        """One transaction. False when nothing is in line any more."""
+        """One transaction. False if the queue is empty."""
         with self._guard:
             batch: list[tuple[CopyName, Any]] = []
             batch_bytes = 0
@@ -257,7 +257,7 @@ class DiskCache:
             except Busy:
                 pass
             except Damaged:
-                self._begin_anew()
+                self._replace_files()
             except Unusable as error:
                 self._pause(error)
         with self._guard:
@@ -269,43 +269,43 @@ class DiskCache:
     # -- fork ---------------------------------------------------------------------------------------------------
 
     def before_fork(self) -> None:
-        """Close the file, and see to it that no thread opens it."""
+        """Close the files, and keep threads from opening them."""
         self._reading.acquire()
         self._writing.acquire()
         self._database.close()
 
     def after_fork_in_parent(self) -> None:
-        """Go on."""
+        """Let the threads continue."""
         self._writing.release()
         self._reading.release()
 
 
 def open_disk_cache(path: str | os.PathLike[str], capacity_bytes: int) -> DiskCache:
-    """The cache in a folder, which all of a process share that ask for the same bound. Touches no file.
+    """The cache in a folder, shared by all callers in a process with the same limit. Touches no file.
 
-    Raises `UsageError` for a bound below `CAPACITY_BYTES_MIN`.
+    Raises `UsageError` for a limit below `CAPACITY_BYTES_MIN`.
     """
-    place = os.path.abspath(os.path.expanduser(os.fspath(path)))
+    folder = os.path.abspath(os.path.expanduser(os.fspath(path)))
     with _lock:
-        found = _open.get((place, capacity_bytes))
-        if found is None:
-            found = _open[place, capacity_bytes] = DiskCache(place, capacity_bytes)
-        return found
+        cache = _open.get((folder, capacity_bytes))
+        if cache is None:
+            cache = _open[folder, capacity_bytes] = DiskCache(folder, capacity_bytes)
+        return cache
 
 
 def _warn(refused: Refused) -> None:
-    """Say once for each folder or file why the cache does not use it."""
+    """Warn once for each folder or file why the cache does not use it."""
     with _lock:
-        if refused.place in _warned_of:
+        if refused.path in _warned_of:
             return
-        _warned_of.add(refused.place)
+        _warned_of.add(refused.path)
     text = (
-        f"the disk cache is not used: {refused}. Its bytes could come from others. Remove the folder, and this process"
-        " makes its own; or name another one (disk_cache, LANCE_IO_DISK_CACHE)"
+        f"the disk cache is not used: {refused}. Other users may have written it. Remove the folder, and this process"
+        " creates its own; or choose another one (disk_cache, LANCE_IO_DISK_CACHE)"
     )
     try:
         warnings.warn(text, UserWarning, stacklevel=2)
-    except UserWarning:  # made an error, which would end a thread instead of the program
+    except UserWarning:  # warnings are errors: that would end a thread, not the program
         _logger.warning("%s", text)
 
 
@@ -314,41 +314,41 @@ _warned_of: set[str] = set()
 _caches: weakref.WeakSet[DiskCache] = weakref.WeakSet()
 _open: weakref.WeakValueDictionary[tuple[str, int], DiskCache] = weakref.WeakValueDictionary()
 _forgotten: deque[RangeDatabase] = deque()
-"""Files of caches that nobody holds any more, to be closed by the next thread that touches one.
+"""Files of caches that were garbage collected, to be closed by the next thread that touches one.
 
-A garbage collection finds them, anywhere, and takes no lock.
+Garbage collection runs anywhere, so it must take no lock.
 """
 _pools: dict[str, LastingPool] = {}
 _pools_lock = threading.Lock()
 
 
 def _pool(purpose: str) -> LastingPool:
-    found = _pools.get(purpose)
-    if found is None:
+    pool = _pools.get(purpose)
+    if pool is None:
         with _pools_lock:
-            found = _pools.get(purpose)
-            if found is None:
-                found = LastingPool(1, f"lance_io-cache-{purpose}")
+            pool = _pools.get(purpose)
+            if pool is None:
+                pool = LastingPool(1, f"lance_io-cache-{purpose}")
                 if not _pools:
-                    atexit.register(_flush_all)  # after that of the pools, so that it comes before it
-                _pools[purpose] = found
-    return found
+                    atexit.register(_flush_all)  # registered after that of the pools, so that it runs before it
+                _pools[purpose] = pool
+    return pool
 
 
 def _close_forgotten() -> None:
     while _forgotten:
-        with suppress(IndexError):  # another thread was faster
+        with suppress(IndexError):  # another thread took it
             _forgotten.popleft().close()
 
 
 def _flush_all() -> None:
-    """At interpreter exit: what this process has read is to be there for the next."""
+    """At interpreter exit: write the queue, for the next process."""
     ends_s = time.monotonic() + EXIT_S_MAX
     for cache in list(_caches):
         cache.flush(max(0.0, ends_s - time.monotonic()))
 
 
-_held: list[DiskCache] = []  # by the thread that forks
+_held: list[DiskCache] = []  # held by the forking thread
 
 
 def _before_fork() -> None:

@@ -1,15 +1,15 @@
-"""Which objects of a table never change, and by what a copy on disk is found.
+"""Which objects of a table are immutable, and the keys of their cached copies.
 
-What is relied on: a name that was drawn at random is never given to other content. So a copy needs no more than the
-name, even if the table is deleted and written anew at the same place:
+A name drawn at random is never reused for other content. So the name is enough to identify a copy, even if the table
+is deleted and written again at the same location:
 
     data/<name>                    24 binary and 26 hexadecimal digits, or a UUID; sidecars in a folder of such a name
     _deletions/<..>-<..>-<id>.*    64 random bits, after fragment and version
     _transactions/<version>-<uuid>.txn
     _indices/<uuid>/...
 
-Files of other names in these folders are not kept. Manifests have names that a new table at the same place uses again:
-a copy of one counts only together with the etag that a listing has shown, or where the caller has pinned the version.
+Files with other names in these folders are not cached. A new table at the same location reuses the names of manifests:
+a copy of a manifest is valid only with the etag from a listing, or if the caller has pinned the version.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lance_io.store.offers import WantedRange
 
 ID_BYTES: Final = 16
-KNOWN_MAX: Final = 4096  # names of objects that are remembered with what they make
+KNOWN_MAX: Final = 4096  # cached object ids
 
 _UUID = r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}"
 _FIXED = re.compile(
@@ -39,11 +39,11 @@ _FIXED = re.compile(
 
 
 class CopyName(NamedTuple):
-    """By what a copy is found.
+    """Key of a copy in the cache.
 
-    object_id   16 bytes that stand for store, credentials, object and kind of the copy
-    start, end  bytes of the object; of a copy that is not a range of one, numbers of its kind
-    is_range    whether a copy of more bytes around it serves as well
+    object_id   16 bytes: hash of store, credentials, object and kind of the copy
+    start, end  bytes of the object; for other kinds of copies, numbers that depend on the kind
+    is_range    whether a larger copy around it also serves
     """
 
     object_id: bytes
@@ -53,10 +53,10 @@ class CopyName(NamedTuple):
 
 
 class NameSpace:
-    """Names the copies of one store, as one set of credentials sees it.
+    """Keys of the copies of one store, for one set of credentials.
 
     identity  of the store
-    access    what tells these credentials from others; it is not kept, only what it makes of names
+    access    identifies the credentials; only its hash is stored
     """
 
     def __init__(self, identity: str, access: str) -> None:
@@ -64,16 +64,16 @@ class NameSpace:
         for part in (identity, access):
             self._hash.update(b"%d:%b" % (len(part), part.encode("utf-8", "surrogatepass")))
 
-        self._known: dict[tuple[bytes, str], bytes] = {}  # a take asks for many ranges of few objects
+        self._known: dict[tuple[bytes, str], bytes] = {}  # a take reads many ranges of few objects
 
     def _id(self, kind: bytes, text: str) -> bytes:
         known = self._known.get((kind, text))
         if known is None:
-            found = self._hash.copy()
-            found.update(kind + text.encode("utf-8", "surrogatepass"))
+            digest = self._hash.copy()
+            digest.update(kind + text.encode("utf-8", "surrogatepass"))
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
-            known = self._known[kind, text] = found.digest()
+            known = self._known[kind, text] = digest.digest()
         return known
 
     def of_range(self, key: str, start: int, end: int) -> CopyName:
@@ -83,15 +83,15 @@ class NameSpace:
     def of_ranges(self, wanted: Iterable[WantedRange]) -> list[CopyName]:
         """`of_range` for each."""
         names, last, object_id = [], None, b""
-        for one in wanted:
-            if one.key is not last:
-                last = one.key
+        for request in wanted:
+            if request.key is not last:
+                last = request.key
                 object_id = self._id(b"r", last)
-            names.append(CopyName(object_id, one.start, one.end, True))
+            names.append(CopyName(object_id, request.start, request.end, True))
         return names
 
     def of_suffix(self, key: str, num_bytes: int) -> CopyName:
-        """The answer for the last bytes of an object."""
+        """The answer to a suffix read."""
         return CopyName(self._id(b"s", key), 0, num_bytes, False)
 
     def of_object(self, key: str) -> CopyName:
@@ -99,18 +99,18 @@ class NameSpace:
         return CopyName(self._id(b"o", key), 0, 0, False)
 
     def of_versioned(self, key: str) -> CopyName:
-        """A whole object whose name may be used again, such as a manifest. Those of one folder have one `object_id`."""
+        """A whole object whose name may be reused, such as a manifest. Those of a folder share one `object_id`."""
         folder, _, name = key.rpartition("/")
         number = int.from_bytes(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=7).digest(), "big")
         return CopyName(self._id(b"v", folder), number, number, False)
 
 
 def is_fixed(key: str) -> bool:
-    """Whether an object of this name never changes."""
+    """Whether the object with this name is immutable."""
     return _FIXED.search(key) is not None
 
 
 def table_folder(key: str) -> str | None:
-    """The folder of the table (or branch) that a fixed object is part of, without `/`; None for other names."""
-    found = _FIXED.search(key)
-    return None if found is None else key[: found.start()]
+    """The folder of the table (or branch) of an immutable object, without a trailing `/`; None for other names."""
+    match = _FIXED.search(key)
+    return None if match is None else key[: match.start()]

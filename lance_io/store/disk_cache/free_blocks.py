@@ -1,7 +1,7 @@
-"""Which blocks of the file of bytes are free, as a table of runs in the index.
+"""Free blocks of the file of bytes, as a table of runs in the index.
 
-Whatever is freed by a transaction is used by later ones only: one that is rolled back has written over nothing that is
-still referred to, and whoever reads can tell by `clock.freed` whether something may have been written over meanwhile.
+Blocks that a transaction frees are used only by later ones: a transaction that rolls back has overwritten no live
+copy, and `clock.freed` shows readers whether blocks may have been overwritten meanwhile.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 BLOCK_BYTES: Final = KIB
-FIRST_BLOCK: Final = 1  # before it is the key
+FIRST_BLOCK: Final = 1  # the first block holds the key
 _PLACE: Final = struct.Struct("<qq")  # start and length in bytes
 
 Runs = list[tuple[int, int]]
-"""First block and number of blocks of each."""
+"""First block and number of blocks of each run."""
 
 
 def blocks_of(num_bytes: int) -> int:
-    """How many blocks bytes take."""
+    """Blocks that `num_bytes` need."""
     return -(-num_bytes // BLOCK_BYTES)
 
 
 def take_blocks(connection: sqlite3.Connection, num_blocks: int) -> Runs:
-    """Free blocks, the first ones of the file. Raises `Damaged` if there are fewer than the index says."""
+    """Take free blocks, the first ones of the file. Raises `Damaged` if there are fewer than the index says."""
     taken: Runs = []
     missing = num_blocks
     for block, blocks in connection.execute("SELECT block, blocks FROM free ORDER BY block"):
@@ -52,7 +52,7 @@ def take_blocks(connection: sqlite3.Connection, num_blocks: int) -> Runs:
 
 
 def free_blocks(connection: sqlite3.Connection, runs: Iterable[tuple[int, int]]) -> None:
-    """Give blocks back, or have them for the first time. Raises `Damaged` if some are free or outside of the file."""
+    """Free used or new blocks. Raises `Damaged` if some are free already or outside of the file."""
     (end,) = connection.execute("SELECT blocks FROM clock").fetchone()
     num_blocks = 0
     for block, blocks in runs:
@@ -62,7 +62,7 @@ def free_blocks(connection: sqlite3.Connection, runs: Iterable[tuple[int, int]])
 
 
 def _join(connection: sqlite3.Connection, block: int, blocks: int, end: int) -> None:
-    """Add a run to the free ones, as one with those that touch it."""
+    """Add a run to the free ones, merged with its neighbours."""
     if not (FIRST_BLOCK <= block < block + blocks <= end):
         raise Damaged(f"blocks {block} to {block + blocks} of {end}")
     near = "SELECT block, blocks FROM free WHERE block <= ? ORDER BY block DESC LIMIT 1"
@@ -81,7 +81,7 @@ def _join(connection: sqlite3.Connection, block: int, blocks: int, end: int) -> 
 
 
 def cut_free(connection: sqlite3.Connection, end: int) -> None:
-    """Let the file end at a block, behind which all are free."""
+    """Truncate the file at a block after which all are free."""
     runs = connection.execute("SELECT block, blocks FROM free WHERE block + blocks > ?", (end,)).fetchall()
     connection.execute("DELETE FROM free WHERE block + blocks > ?", (end,))
     kept = [(block, end - block) for block, _ in runs if block < end]
@@ -91,7 +91,7 @@ def cut_free(connection: sqlite3.Connection, end: int) -> None:
 
 
 def cut_runs(runs: Runs, sizes_bytes: Sequence[int]) -> list[Runs]:
-    """Runs for each of some copies, in their order: what `take_blocks` gave for all of them."""
+    """Split the runs of `take_blocks` among several copies, in their order."""
     left = list(reversed(runs))
     cut: list[Runs] = []
     for size_bytes in sizes_bytes:
@@ -108,20 +108,20 @@ def cut_runs(runs: Runs, sizes_bytes: Sequence[int]) -> list[Runs]:
 
 
 def encode_places(runs: Runs, num_bytes: int) -> bytes:
-    """Where a copy is, as the index has it: start and length in bytes of each run."""
-    places = []
+    """Location of a copy, in the index's format: start and length in bytes of each run."""
+    extents = []
     for block, blocks in runs:
         length = min(num_bytes, blocks * BLOCK_BYTES)
-        places.append(_PLACE.pack(block * BLOCK_BYTES, length))
+        extents.append(_PLACE.pack(block * BLOCK_BYTES, length))
         num_bytes -= length
-    return b"".join(places)
+    return b"".join(extents)
 
 
 def decode_places(places: bytes) -> Runs:
-    """The blocks. Raises `Damaged` for what `encode_places` has not made."""
+    """The runs of blocks. Raises `Damaged` for anything that `encode_places` cannot have returned."""
     if type(places) is not bytes or len(places) % _PLACE.size:
-        raise Damaged("places that are none")
-    found = list(_PLACE.iter_unpack(places))
-    if any(start % BLOCK_BYTES or start < 0 or length <= 0 for start, length in found):
-        raise Damaged("places that are none")
-    return [(start // BLOCK_BYTES, blocks_of(length)) for start, length in found]
+        raise Damaged("an invalid location")
+    extents = list(_PLACE.iter_unpack(places))
+    if any(start % BLOCK_BYTES or start < 0 or length <= 0 for start, length in extents):
+        raise Damaged("an invalid location")
+    return [(start // BLOCK_BYTES, blocks_of(length)) for start, length in extents]

@@ -1,8 +1,8 @@
-"""A folder whose files no other user can have written: made so, and looked at before anything in it is believed.
+"""A folder whose files no other user can have written: checked before any of its content is used.
 
-What counts is owner and mode of the folder itself and of what is in it; the folders above may belong to anybody. The
-folder is held open, never through a symbolic link, and all else is reached from that descriptor. Where the folder
-belongs to this user, and nobody else may write to it, nobody else can put a file there between a look and its use.
+The checks are owner and mode of the folder itself and of its files; the folders above may belong to any user. The
+folder is held open, never through a symbolic link, and all else is reached from that descriptor. If the folder
+belongs to this user and no other user may write to it, no other user can put a file there between check and use.
 """
 
 from __future__ import annotations
@@ -15,31 +15,33 @@ from typing import Final
 
 _FOLDER_MODE: Final = 0o700
 _FILE_MODE: Final = 0o600
-_OTHERS_WRITE: Final = 0o022  # an access list that lets others write shows here, too: the group's bits are its mask
+_OTHERS_WRITE: Final = (
+    0o022  # also set by an access list with write permission for others: the group's bits are its mask
+)
 _OPEN: Final = os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Unusable(Exception):
-    """The disk takes or gives nothing now: it is full, failing, not to be written to."""
+    """The disk fails: it is full, broken, or not writable."""
 
 
 class Refused(Unusable):
-    """Others could have written what is there.
+    """Other users could have written the files.
 
-    place   the folder or file
-    reason  what is wrong with it
+    path    the folder or file
+    reason  the failed check
     """
 
-    def __init__(self, place: str, reason: str) -> None:
-        super().__init__(f"{place} {reason}")
-        self.place = place
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path} {reason}")
+        self.path = path
         self.reason = reason
 
 
 class PrivateFolder:
-    """One that is open. Raises `Refused` for what others may have written, `Unusable`.
+    """An open folder. Raises `Refused` if other users may have written to it, `Unusable`.
 
-    path  made if it is not there, with those above it, for this user alone
+    path  created if missing, with its parents, for this user alone
     """
 
     def __init__(self, path: str) -> None:
@@ -48,15 +50,15 @@ class PrivateFolder:
         try:
             _make(path)
             self._file = os.open(path, _OPEN | os.O_RDONLY | os.O_DIRECTORY)
-            found = os.fstat(self._file)
-            _check(found, path, is_folder=True)
-            self._state = state_of(found)
+            status = os.fstat(self._file)
+            _check(status, path, is_folder=True)
+            self._state = state_of(status)
             for name in self.names():
-                with suppress(FileNotFoundError):  # removed at this moment
+                with suppress(FileNotFoundError):  # removed meanwhile
                     _check(self.stat(name), os.path.join(path, name), is_folder=False)
         except OSError as error:
             self.close()
-            with suppress(OSError):  # a link, or one of another user that not even lets itself be opened
+            with suppress(OSError):  # a link, or another user's folder without permission to open it
                 _check(os.lstat(path), path, is_folder=True)
             raise Unusable(str(error)) from error
         except Refused:
@@ -64,28 +66,28 @@ class PrivateFolder:
             raise
 
     def close(self) -> None:
-        """Close it; more than once does nothing."""
+        """Close it; a no-op if it is closed."""
         file, self._file = self._file, -1
         if file >= 0:
             os.close(file)
 
     def is_at_path(self) -> bool:
-        """Whether the path still leads to this folder, and as it was when it was opened. Raises `OSError`."""
+        """Whether the path still leads to this folder, with unchanged owner and mode. Raises `OSError`."""
         return state_of(os.lstat(self.path)) == self._state
 
     def names(self) -> list[str]:
-        """What is there. Raises `OSError`."""
+        """Names of its files. Raises `OSError`."""
         return os.listdir(self._file)
 
     def stat(self, name: str) -> os.stat_result:
-        """Of a file itself, not of what it links to. Raises `OSError`."""
+        """Status of a file, without following links. Raises `OSError`."""
         return os.stat(name, dir_fd=self._file, follow_symlinks=False)
 
     def create(self, name: str, content: bytes = b"") -> None:
-        """Make a file with its content at once, unless it is there; its mode is right whatever the umask.
+        """Create a file atomically with its content, unless it exists; its mode does not depend on the umask.
 
-        No descriptor of it is left, and none was open while it had this name: where one is closed, SQLite's locks on
-        the file are gone.
+        No descriptor of the file is closed after it has this name: closing one releases SQLite's locks on
+        the file.
 
         Raises `OSError`.
         """
@@ -95,7 +97,7 @@ class PrivateFolder:
             try:
                 os.fchmod(file, _FILE_MODE)
                 if os.write(file, content) < len(content):
-                    raise OSError(f"{self.path} takes no {len(content)} bytes")
+                    raise OSError(f"{self.path}: cannot write {len(content)} bytes")
             finally:
                 os.close(file)
             with suppress(FileExistsError):
@@ -104,7 +106,7 @@ class PrivateFolder:
             self.remove(new_name)
 
     def open_file(self, name: str) -> int:
-        """A descriptor to read and write a file that is there. Raises `OSError`, `Refused`."""
+        """A descriptor to read and write an existing file. Raises `OSError`, `Refused`."""
         file = os.open(name, _OPEN | os.O_RDWR, dir_fd=self._file)
         try:
             _check(os.fstat(file), os.path.join(self.path, name), is_folder=False)
@@ -114,12 +116,12 @@ class PrivateFolder:
         return file
 
     def remove(self, name: str) -> None:
-        """Remove a file, if that can be."""
+        """Remove a file, if possible."""
         with suppress(OSError):
             os.unlink(name, dir_fd=self._file)
 
     def files_bytes(self) -> int:
-        """What all files take; those that are removed at this moment nothing."""
+        """Size of all files; files that are removed meanwhile do not count."""
         total = 0
         with suppress(OSError):
             for name in self.names():
@@ -128,13 +130,13 @@ class PrivateFolder:
         return total
 
 
-def state_of(found: os.stat_result) -> tuple[int, int, int, int]:
-    """Which file it is, whose, and who may write to it."""
-    return found.st_dev, found.st_ino, found.st_uid, found.st_mode
+def state_of(status: os.stat_result) -> tuple[int, int, int, int]:
+    """Identity, owner and mode of a file."""
+    return status.st_dev, status.st_ino, status.st_uid, status.st_mode
 
 
 def _make(path: str) -> None:
-    """Make a folder unless it is there, and those above it; for this user alone, whatever the umask."""
+    """Create a folder and its parents if missing; for this user alone, regardless of the umask."""
     try:
         os.mkdir(path, _FOLDER_MODE)
     except FileExistsError:
@@ -146,15 +148,17 @@ def _make(path: str) -> None:
         _make(above)
         with suppress(FileExistsError):
             os.mkdir(path, _FOLDER_MODE)
-    if stat.S_IMODE(os.stat(path).st_mode) & _FOLDER_MODE != _FOLDER_MODE:  # the umask has taken the owner's own rights
+    if (
+        stat.S_IMODE(os.stat(path).st_mode) & _FOLDER_MODE != _FOLDER_MODE
+    ):  # the umask has removed the owner's permissions
         os.chmod(path, _FOLDER_MODE)
 
 
-def _check(found: os.stat_result, place: str, *, is_folder: bool) -> None:
-    """Raise `Refused` unless it belongs to this user, and nobody else may write to it."""
-    if not (stat.S_ISDIR if is_folder else stat.S_ISREG)(found.st_mode):
-        raise Refused(place, f"is no {'folder' if is_folder else 'file'}")
-    if found.st_uid != os.geteuid():
-        raise Refused(place, f"belongs to user {found.st_uid}, and this process runs as user {os.geteuid()}")
-    if found.st_mode & _OTHERS_WRITE:
-        raise Refused(place, f"can be written by other users (mode {stat.S_IMODE(found.st_mode):04o})")
+def _check(status: os.stat_result, path: str, *, is_folder: bool) -> None:
+    """Raise `Refused` unless it belongs to this user, and no other user may write to it."""
+    if not (stat.S_ISDIR if is_folder else stat.S_ISREG)(status.st_mode):
+        raise Refused(path, f"is no {'folder' if is_folder else 'file'}")
+    if status.st_uid != os.geteuid():
+        raise Refused(path, f"belongs to user {status.st_uid}, and this process runs as user {os.geteuid()}")
+    if status.st_mode & _OTHERS_WRITE:
+        raise Refused(path, f"can be written by other users (mode {stat.S_IMODE(status.st_mode):04o})")

@@ -1,17 +1,17 @@
-"""Copies of byte ranges in two files, within a bound on what they take on disk: an SQLite index, and the bytes.
+"""Copies of byte ranges in two files, within a limit of their size on disk: an SQLite index, and the bytes.
 
-Every copy has a checksum over its name and bytes, which is compared each time it is read: whatever else is damaged
-in the files, wrong bytes are never given. So nothing is flushed to the disk, and a loss of power costs copies, no more.
+Every copy has a checksum over its name and bytes, which is verified on each read: even if the files are damaged in
+other ways, wrong bytes are never returned. So nothing is flushed to the disk, and a power loss costs only copies.
 
-The bound holds for all files together (`database_files.py`). The index has a limit of pages, the bytes one of blocks
-(`free_blocks.py`); what is free is used again, and what was used longest ago is removed to have enough of it. The
-journal has the pages that one transaction changes, so that transactions are small.
+The limit holds for all files together (`database_files.py`). The index has a limit of pages, the file of bytes one of
+blocks (`free_blocks.py`); free space is reused, and the least recently used copies are evicted to make room. The
+journal contains the pages that one transaction changes, so transactions are small.
 
-Bytes are written while their transaction holds the lock of writers, and read by a kernel, many copies at once, with no
-lock at all. If a writer has begun to write bytes since the look into the index, that is asked again, and what was freed
-meanwhile is looked up again.
+Bytes are written under the writers' lock, and read by a kernel, many copies at once, without any lock. If a writer
+has begun to write bytes since the lookup in the index, the reader checks the index again, and drops copies whose
+blocks were freed meanwhile.
 
-Every method blocks. Two threads at most: one that reads (`find_many`), one that writes (everything else).
+Every method blocks. Two threads at most: one reads (`find_many`), one writes (all other methods).
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ if TYPE_CHECKING:
 __all__ = ["CAPACITY_BYTES_MIN", "Busy", "Damaged", "RangeDatabase", "Refused", "Unusable"]
 
 CAPACITY_BYTES_MIN: Final = 4 * MIB  # less is all journal and index
-COPY_BYTES_MAX: Final = 16 * MIB  # the longest that is kept
-CANDIDATES_MAX: Final = 8  # copies that begin before a wanted range and are looked at for whether they reach its end
-READ_WAIT_S: Final = 0.05  # for commits, which write some pages; and for recovery after a kill
+COPY_BYTES_MAX: Final = 16 * MIB  # longest copy
+CANDIDATES_MAX: Final = 8  # copies that begin before a requested range, checked whether they reach its end
+READ_WAIT_S: Final = 0.05  # timeout for commits, which write some pages; and for recovery after a kill
 WRITE_WAIT_S: Final = 2.0
-_JOURNAL_BYTES: Final = (1 * MIB, 16 * MIB)  # of `-journal`: a sixteenth of the bound, but so much at least and at most
-_INDEX_BYTES_MIN: Final = 512 * KIB  # a sixteenth of the bound, but so much at least
-_PAGES_BESIDE: Final = 3  # that a copy may take in the index: its row, its places in two more trees
+_JOURNAL_BYTES: Final = (1 * MIB, 16 * MIB)  # of `-journal`: a sixteenth of the limit, within these bounds
+_INDEX_BYTES_MIN: Final = 512 * KIB  # a sixteenth of the limit, at least this
+_PAGES_BESIDE: Final = 3  # pages of a copy in the index: its row, its entries in two more trees
 _SPARE_PAGES: Final = 16
-_EVICTED_SHARE: Final = 64  # of the bound: so much is freed at once, so that not every write has to
-_JOURNALED_PAGES: Final = 4  # per copy that comes, goes or is marked: rows and places in trees
-_GIVEN_BACK_SHARE: Final = 16  # of the journal's pages: so many pages of the index are given back at once
-_ROUNDS_MAX: Final = 64  # transactions that make room for one
+_EVICTED_SHARE: Final = 64  # an eviction frees this share of the limit, so that not every write has to evict
+_JOURNALED_PAGES: Final = 4  # per copy that is inserted, deleted or marked: rows and entries in trees
+_GIVEN_BACK_SHARE: Final = 16  # the index shrinks by this share of the journal's pages at once
+_ROUNDS_MAX: Final = 64  # transactions that make room for one insertion
 _START_MAX: Final = (1 << 63) - 1
 _NAME: Final = struct.Struct(f"<{ID_BYTES}sqq")
 _FIELDS: Final = "id, start, end, used, checksum, places"
@@ -70,21 +70,21 @@ _FIND_AROUND: Final = (
     f"SELECT {_FIELDS} FROM (SELECT * FROM copy WHERE object_id = ? AND start <= ?"
     f" ORDER BY start DESC, end DESC LIMIT {CANDIDATES_MAX}) WHERE end >= ? LIMIT 1"
 )
-_STARTS_AT_ONCE: Final = 64  # looked for by one statement, of which there is one: the last is asked for again
+_STARTS_AT_ONCE: Final = 64  # per statement, which has a fixed number of parameters: the last start fills the rest
 _FIND_EXACT: Final = f"SELECT {_FIELDS} FROM copy WHERE object_id = ? AND start IN ({', '.join('?' * _STARTS_AT_ONCE)})"
 
 ObjectCopies: TypeAlias = "tuple[bytes, int | None]"
-"""The copies of one object that begin at one place, or all of them."""
+"""The copies of one object that begin at an offset, or all of them."""
 
 _Row: TypeAlias = "tuple[int, int, int, int, int, bytes]"
-"""The `_FIELDS` of a copy, as far as the index is not damaged."""
+"""The `_FIELDS` of a copy, unless the index is damaged."""
 
 
 class FoundCopy(NamedTuple):
     """A copy, or a part of a larger one.
 
-    data      its bytes: in the memory that was given for them, if it could be used
-    is_stale  others were kept since it was last used: it is to be marked as used
+    data      its bytes: in the caller's memory, if that could be used
+    is_stale  other copies were added since its latest use: it should be marked as used
     """
 
     data: memoryview
@@ -93,11 +93,11 @@ class FoundCopy(NamedTuple):
 
 
 @dataclass(slots=True)
-class Findings:
-    """What a look came to.
+class LookupResult:
+    """Result of a lookup.
 
-    copies   of each wanted name, or None
-    damaged  ids of copies whose bytes were not those that had been kept
+    copies   of each name, or None
+    damaged  ids of copies with a wrong checksum
     """
 
     copies: list[FoundCopy | None]
@@ -105,15 +105,15 @@ class Findings:
 
 
 def checksum_of(key: bytes, name: tuple[bytes, int, int], data: Any) -> int:
-    """CRC-32 of the files' key, a copy's name and bytes: it finds every burst of up to 32 bits."""
+    """CRC-32 of the files' key, a copy's name and bytes: it detects every burst of up to 32 bits."""
     return zlib.crc32(data, zlib.crc32(key + _NAME.pack(*name)))
 
 
 class RangeDatabase:
-    """See the module's description.
+    """See the module's docstring.
 
-    folder          made when it is first needed; only its owner may look into it
-    capacity_bytes  bound on what all files take, at least `CAPACITY_BYTES_MIN`
+    folder          created on first use; only its owner may access it
+    capacity_bytes  limit of the size of all files, at least `CAPACITY_BYTES_MIN`
     """
 
     def __init__(self, folder: str, capacity_bytes: int) -> None:
@@ -124,28 +124,30 @@ class RangeDatabase:
         left_bytes = capacity_bytes - self.journal_bytes_max - self.pages_max * PAGE_BYTES
         self.blocks_max = left_bytes // BLOCK_BYTES
         self.batch_bytes_max = min(COPY_BYTES_MAX, self.blocks_max * BLOCK_BYTES // 8)
-        # Of the journal a fifth each is for the places of copies that come, go and are marked.
+        # A fifth of the journal each is for the entries of copies that are inserted, deleted and marked.
         self.batch_copies_max = self.journal_bytes_max // (5 * _JOURNALED_PAGES * PAGE_BYTES)
         self._reader = Connection(self, READ_WAIT_S, writes=False)
         self._writer = Connection(self, WRITE_WAIT_S, writes=True)
 
     @property
     def is_open(self) -> bool:
-        """Whether copies can be found at once."""
+        """Whether the files are open."""
         return self._reader.bytes_file >= 0
 
     def close(self) -> None:
-        """Close both connections, which the next call opens again; while neither thread is in a call."""
+        """Close both connections, which the next call opens again; call it while neither thread is in a call."""
         self._reader.close()
         self._writer.close()
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    def find_many(self, wanted: Sequence[CopyName], memories: Sequence[memoryview | None] | None = None) -> Findings:
-        """Copies of some names, whose checksums are right. Raises `Damaged`, `Unusable`, `Busy`.
+    def find_many(
+        self, wanted: Sequence[CopyName], memories: Sequence[memoryview | None] | None = None
+    ) -> LookupResult:
+        """Copies with valid checksums. Raises `Damaged`, `Unusable`, `Busy`.
 
-        memories  for each, None or writable memory of its length, where it is read to unless it is a part of a larger
-                  copy; of what is not found there is anything in it
+        memories  for each name None or writable memory of its length: destination of the copy, unless it is a part of
+                  a larger one; undefined content after a miss
         """
         memories = memories or [None] * len(wanted)
         with self._reader as connection:
@@ -153,13 +155,13 @@ class RangeDatabase:
             now, freed = self._reader.begin_reading(connection)
             rows = _look_up(connection, wanted)
             connection.execute("COMMIT")
-            found = self._read(wanted, memories, rows)
+            data_of_rows = self._read(wanted, memories, rows)
             if self._reader.writes_begun() != writes:
                 if self._reader.begin_reading(connection)[1] != freed:
                     rows = [row if row is not None and _is_there(connection, row) else None for row in rows]
                 connection.execute("COMMIT")
-            findings = Findings([], [])
-            for row, data in zip(rows, found, strict=True):
+            findings = LookupResult([], [])
+            for row, data in zip(rows, data_of_rows, strict=True):
                 if row is None or data is None:
                     findings.copies.append(None)
                     if row is not None:
@@ -171,7 +173,7 @@ class RangeDatabase:
     def _read(
         self, wanted: Sequence[CopyName], memories: Sequence[memoryview | None], rows: Sequence[_Row | None]
     ) -> list[memoryview | None]:
-        """The bytes of copies that the index has, whose checksums are right; without a transaction."""
+        """The bytes of copies in the index, if their checksums are valid; without a transaction."""
         copies, key = [], self._reader.key
         for name, memory, row in zip(wanted, memories, rows, strict=True):
             if row is not None:
@@ -180,30 +182,30 @@ class RangeDatabase:
                 beside = key + _NAME.pack(name.object_id, start, end)
                 copies.append((beside, places, checksum, memory if is_whole else None))
         answers = iter(_kernels.read_copies(self._reader.bytes_file, copies, COPY_BYTES_MAX, cpu_count()))
-        found: list[memoryview | None] = []
+        buffers: list[memoryview | None] = []
         for name, memory, row in zip(wanted, memories, rows, strict=True):
             answer = False if row is None else next(answers)
             if row is None or answer is False:
-                found.append(None)
+                buffers.append(None)
             elif answer is True:
-                found.append(memory)
+                buffers.append(memory)
             else:
                 data, (_, start, end, *_) = memoryview(answer), row
                 if not name.is_range:
-                    found.append(data)
+                    buffers.append(data)
                 else:
-                    found.append(data[name.start - start : name.end - start] if len(data) == end - start else None)
-        return found
+                    buffers.append(data[name.start - start : name.end - start] if len(data) == end - start else None)
+        return buffers
 
     # -- writing ------------------------------------------------------------------------------------------------
 
     def keep_many(self, copies: Sequence[tuple[CopyName, Any]], used: Iterable[int]) -> int:
-        """Keep copies, and mark others as used.
+        """Insert copies, and mark others as used.
 
-        copies  `batch_bytes_max` long together and `batch_copies_max` at most
-        used    ids, so many at most
+        copies  at most `batch_copies_max` with together `batch_bytes_max`
+        used    ids, at most `batch_copies_max`
 
-        Returns how many others were removed to make room. Raises `Damaged`, `Unusable`, `Busy`.
+        Returns the number of evicted copies. Raises `Damaged`, `Unusable`, `Busy`.
         """
         num_blocks = sum(blocks_of(len(data)) for _, data in copies)
         num_pages = len(copies) * _PAGES_BESIDE + _SPARE_PAGES
@@ -224,29 +226,29 @@ class RangeDatabase:
                 self._writer.commit(connection)
                 if is_room:
                     return num_evicted
-            raise Busy("others fill the room that is made")
+            raise Busy("other processes use the room that was made")
 
     def remove(self, copy_ids: Iterable[int], objects: Iterable[ObjectCopies] = ()) -> None:
-        """Remove copies by their own ids, `batch_copies_max` at most, and those of objects. Raises as `keep_many`."""
+        """Remove copies by id, at most `batch_copies_max`, and those of objects. Raises as `keep_many`."""
         with self._writer as connection:
-            found = list(copy_ids)
+            ids = list(copy_ids)
             for object_id, start in objects:
                 sql = "SELECT id FROM copy WHERE object_id = ? AND start BETWEEN ? AND ?"
                 low, high = (0, _START_MAX) if start is None else (start, start)
-                found += [copy_id for (copy_id,) in connection.execute(sql, (object_id, low, high))]
-            for at in range(0, len(found), self.batch_copies_max):
+                ids += [copy_id for (copy_id,) in connection.execute(sql, (object_id, low, high))]
+            for at in range(0, len(ids), self.batch_copies_max):
                 connection.execute("BEGIN IMMEDIATE")
-                _delete(connection, found[at : at + self.batch_copies_max])
+                _delete(connection, ids[at : at + self.batch_copies_max])
                 self._writer.commit(connection)
 
-    def start_anew(self) -> None:
-        """Begin the next file, after damage, unless another process has. Raises `Unusable`, `Busy`."""
+    def start_new_files(self) -> None:
+        """Replace damaged files, unless another process has done so. Raises `Unusable`, `Busy`."""
         damaged = max(self._reader.number, self._writer.number)
         self.close()
         self._writer.open(above=damaged)
 
     def disk_bytes(self) -> int:
-        """What all files take, as the thread that has written sees them."""
+        """Size of all files, as the writing thread sees them."""
         return self._writer.files_bytes()
 
     def _has_room(self, connection: sqlite3.Connection, num_blocks: int, num_pages: int) -> bool:
@@ -255,9 +257,9 @@ class RangeDatabase:
         return bool(num_free >= num_blocks and free_pages >= num_pages)
 
     def _evict(self, connection: sqlite3.Connection, num_blocks: int, num_pages: int) -> int:
-        """Remove what was used longest ago until so much is free, and some more, as far as one transaction goes.
+        """Evict the least recently used copies until there is room, and some more, within one transaction's limit.
 
-        How many were removed.
+        Returns the number of evicted copies.
         """
         num_blocks += self.blocks_max // _EVICTED_SHARE
         num_pages += self.pages_max // _EVICTED_SHARE
@@ -274,7 +276,7 @@ class RangeDatabase:
         return num_evicted
 
     def _insert_all(self, connection: sqlite3.Connection, copies: Sequence[tuple[CopyName, Any]]) -> None:
-        """With room for all of them. Whatever another process has kept meanwhile stays, unless it may have changed."""
+        """Insert copies, with room for all. Copies of other processes stay, unless they may have changed."""
         wanted: dict[CopyName, Any] = dict(copies)
         replaced = []
         for name in list(wanted):
@@ -288,7 +290,9 @@ class RangeDatabase:
             return
         sizes = [len(data) for data in wanted.values()]
         runs = cut_runs(take_blocks(connection, sum(map(blocks_of, sizes))), sizes)
-        _delete(connection, replaced)  # behind that: its blocks are not written to before it is gone
+        _delete(
+            connection, replaced
+        )  # after taking blocks: blocks of a replaced copy must not be written to in this transaction
         connection.execute("UPDATE clock SET now = now + 1")
         (now,) = connection.execute("SELECT now FROM clock").fetchone()
         self._writer.begin_writing()
@@ -302,10 +306,10 @@ class RangeDatabase:
         sql = "INSERT INTO copy (object_id, start, end, used, checksum, places) VALUES (?, ?, ?, ?, ?, ?)"
         connection.executemany(sql, rows)
 
-    # -- other bounds -------------------------------------------------------------------------------------------
+    # -- other limits -------------------------------------------------------------------------------------------
 
     def _fit(self, connection: sqlite3.Connection) -> int:
-        """Bring files that were made with another bound to this one. How many copies were removed."""
+        """Adapt files that were made with another limit to this one. Returns the number of evicted copies."""
         num_evicted = 0
         while (num_blocks := _blocks(connection)) != self.blocks_max:
             connection.execute("BEGIN IMMEDIATE")
@@ -321,7 +325,7 @@ class RangeDatabase:
                     cut_free(connection, self.blocks_max)
             self._writer.commit(connection)
         if os.fstat(self._writer.bytes_file).st_size > self.blocks_max * BLOCK_BYTES:
-            connection.execute("BEGIN IMMEDIATE")  # nobody writes
+            connection.execute("BEGIN IMMEDIATE")  # excludes writers
             if _blocks(connection) <= self.blocks_max:
                 self._writer.begin_writing()
                 os.ftruncate(self._writer.bytes_file, self.blocks_max * BLOCK_BYTES)
@@ -348,21 +352,21 @@ class RangeDatabase:
 
 
 def _look_up(connection: sqlite3.Connection, wanted: Sequence[CopyName]) -> list[_Row | None]:
-    """What the index has of each: the copy itself, or one around it. One statement for many of an object."""
+    """The index entries of names: the copy itself, or one around it. One statement for many names of an object."""
     starts: dict[bytes, set[int]] = {}
     for name in wanted:
         starts.setdefault(name.object_id, set()).add(name.start)
-    found: dict[tuple[bytes, int, int], _Row] = {}
+    by_name: dict[tuple[bytes, int, int], _Row] = {}
     for object_id, unordered in starts.items():
         ordered = sorted(unordered)
         for at in range(0, len(ordered), _STARTS_AT_ONCE):
             some = ordered[at : at + _STARTS_AT_ONCE]
             some += some[-1:] * (_STARTS_AT_ONCE - len(some))
             for row in connection.execute(_FIND_EXACT, (object_id, *some)):
-                found[object_id, row[1], row[2]] = row
+                by_name[object_id, row[1], row[2]] = row
     rows = []
     for name in wanted:
-        row = found.get(name[:3])
+        row = by_name.get(name[:3])
         if row is None and name.is_range:
             row = connection.execute(_FIND_AROUND, name[:3]).fetchone()
         rows.append(row)
@@ -370,13 +374,13 @@ def _look_up(connection: sqlite3.Connection, wanted: Sequence[CopyName]) -> list
 
 
 def _is_there(connection: sqlite3.Connection, row: _Row) -> bool:
-    """Whether a copy has stayed where it was."""
+    """Whether a copy is still at the same location."""
     sql = "SELECT 1 FROM copy WHERE id = ? AND checksum = ? AND places = ?"
     return connection.execute(sql, (row[0], *row[4:])).fetchone() is not None
 
 
 def _number(connection: sqlite3.Connection, pragma: str) -> int:
-    """What a pragma says."""
+    """Value of a pragma."""
     (number,) = connection.execute(f"PRAGMA {pragma}").fetchone()
     return int(number)
 
@@ -387,18 +391,18 @@ def _blocks(connection: sqlite3.Connection) -> int:
 
 
 def _copies_behind(connection: sqlite3.Connection, end: int, num_max: int) -> list[int]:
-    """Ids of copies some of which is behind a block."""
-    found: list[int] = []
+    """Ids of copies that extend beyond a block."""
+    copy_ids: list[int] = []
     for copy_id, places in connection.execute("SELECT id, places FROM copy"):
         if any(block + blocks > end for block, blocks in decode_places(places)):
-            found.append(copy_id)
-            if len(found) == num_max:
+            copy_ids.append(copy_id)
+            if len(copy_ids) == num_max:
                 break
-    return found
+    return copy_ids
 
 
 def _delete(connection: sqlite3.Connection, copy_ids: Sequence[int]) -> None:
-    """Remove copies; those that are not there any more do not matter."""
+    """Remove copies; missing ones are ignored."""
     runs = []
     for copy_id in copy_ids:
         row = connection.execute("SELECT places FROM copy WHERE id = ?", (copy_id,)).fetchone()

@@ -1,4 +1,4 @@
-"""What the adapter asks of a filesystem, and what all of its kinds share: threads, and texts without credentials."""
+"""Interface of a filesystem's calls, and helpers for all kinds: threads, and texts without credentials."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 THREADS_MAX: Final = 32  # of this process, for all filesystems that block
 FORK_ADVICE: Final = "start processes by 'spawn' or 'forkserver', or open the table by its URL"
-SECRET_LENGTH_MIN: Final = 4  # shorter texts would blot out half of a message
+SECRET_LENGTH_MIN: Final = 4  # shorter texts would redact half of a message
 
 _SECRET_NAME = re.compile(
     r"key|secret|token|pass|cred|sas|auth|cookie|header|private|connection_string|connstr|signature", re.IGNORECASE
@@ -36,19 +36,19 @@ _numbers = count()
 
 
 class ForkedRuntimeError(UnsupportedError):
-    """The threads of another library did not come along into this forked process: it would wait for ever."""
+    """The threads of another library do not exist in this forked process: a call would wait for ever."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a filesystem promises, as far as it is known without asking it.
+    """Known properties of a filesystem.
 
-    creates         one of many creators of a name wins, and the filesystem decides who
-    unproven        the service behind it may not know of it: try it first
-    renames         a write may be seen half done: it is made under a temporary name and then renamed
+    creates         exclusive create: one of many creators of a name wins, decided by the filesystem
+    unproven        the service behind it may ignore exclusive create: probe it first
+    renames         readers may see a half-done write: write under a temporary name and rename
     suffix          `read_suffix` is one request
-    is_local        a read costs microseconds
-    has_folders     a folder must be there before a file in it
+    is_local        a read takes microseconds
+    has_folders     a folder must exist before a file in it
     """
 
     creates: bool
@@ -64,60 +64,60 @@ class FilesystemCalls(Protocol):
 
     @property
     def scheme(self) -> str:
-        """Its name, for people."""
+        """Its name, for messages."""
 
     @property
     def identity(self) -> str:
-        """Tells it from others of this process; no credential can be read from it."""
+        """Identifies it in this process, without credentials."""
 
     @property
     def traits(self) -> Traits:
-        """What it promises."""
+        """Its properties."""
 
     @property
     def secrets(self) -> Sequence[str]:
-        """Texts that no message may show."""
+        """Texts to redact in messages."""
 
     given: Any
-    """What it was made of: another process makes it of this again."""
+    """Its source, from which another process recreates it."""
 
     @property
     def blocks(self) -> bool:
-        """Whether its calls are made in threads."""
+        """Whether its calls run in threads."""
 
     async def read(self, key: str, start: int, end: int) -> bytes:
-        """Bytes of a file; fewer where it ends."""
+        """Bytes of a file; fewer at its end."""
 
     async def read_all(self, key: str) -> tuple[bytes, ObjectMeta]:
-        """A whole file; its etag is None where telling it would be another request."""
+        """A whole file; the etag is None if it would take another request."""
 
     async def read_suffix(self, key: str, num_bytes: int) -> tuple[bytes, ObjectMeta]:
-        """The end of a file, at least a byte; asked for only where the traits say so."""
+        """The end of a file, at least one byte; only called if `traits.suffix`."""
 
     async def describe(self, key: str) -> ObjectMeta:
-        """Size and etag, not from a cache. Raises `FileNotFoundError` for a folder, too."""
+        """Size and etag, not from a cache. Raises `FileNotFoundError`, for a folder, too."""
 
     async def entries(self, folder: str, *, deep: bool) -> list[ObjectMeta]:
-        """What is in a folder, not from a cache: files and, unless `deep`, folders, whose keys end in `/`.
+        """Entries of a folder, not from a cache: files and, unless `deep`, folders, whose keys end in `/`.
 
         folder  ends in `/`, or is empty
-        deep    files in folders of it, too
+        deep    include files in subfolders
         """
 
     async def write(self, key: str, data: bytes, *, create: bool) -> str | None:
-        """Write a file; its etag if the answer tells it. `create`: `FileExistsError` if there is one."""
+        """Write a file; its etag if the answer has it. `create`: `FileExistsError` if there is one."""
 
     async def write_file(self, key: str, local_path: str, *, create: bool) -> None:
         """The same with the content of a file on this machine, in bounded memory."""
 
     async def make_folder(self, folder: str) -> None:
-        """Make a folder and those above it; one that is there stays."""
+        """Create a folder and its parents; an existing one stays."""
 
     async def rename(self, source: str, key: str) -> None:
-        """Give a file another name, in place of one that has it."""
+        """Rename a file; replaces an existing one."""
 
     async def rename_absent(self, source: str, key: str) -> None:
-        """The same if no file has that name: `FileExistsError`."""
+        """Rename a file; `FileExistsError` if there is one of that name."""
 
     async def copy(self, source: str, key: str) -> None:
         """Write a file with the content of another."""
@@ -126,13 +126,13 @@ class FilesystemCalls(Protocol):
         """Remove a file."""
 
     def key_of(self, uri: str) -> str:
-        """The key that a URI or path names, without a slash at its end. Raises `UsageError`."""
+        """The key of a URI or path, without a trailing slash. Raises `UsageError`."""
 
     async def aclose(self) -> None:
-        """Close what the running loop has opened."""
+        """Close the resources of the running loop."""
 
     def start_over(self) -> None:
-        """Forget what was opened (after a fork)."""
+        """Drop open resources (after a fork)."""
 
 
 _pool: LastingPool | None = None
@@ -146,7 +146,7 @@ def _threads() -> LastingPool:
 
 
 def _forget_threads() -> None:
-    """In a forked child: they are not there."""
+    """In a forked child: the threads do not exist."""
     global _pool
     _pool = None
 
@@ -155,13 +155,13 @@ os.register_at_fork(after_in_child=_forget_threads)
 
 
 async def in_thread(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Call what blocks. Not the pool for the iterators of users: these may wait for what goes on here."""
+    """Call a blocking function. Not in the pool for users' iterators: these may wait for calls that run here."""
     call = partial(copy_context().run, function, *args, **kwargs)
     return await asyncio.get_running_loop().run_in_executor(_threads(), call)
 
 
 async def in_thread_to_the_end(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """The same for what writes: whoever is cancelled comes back when nothing is written any more."""
+    """The same for writes: after a cancellation it returns when the write has ended."""
     return await to_the_end(in_thread(function, *args, **kwargs))
 
 
@@ -172,7 +172,7 @@ _GONE: Final = (404, 410)
 
 
 def cause_of(error: Exception) -> Exception:
-    """What a filesystem calls "not found" where it is that: a lost connection or a refusal that it turned into one."""
+    """The cause of a "not found" error that is really a lost connection or a refusal; else the error itself."""
     cause = error.__cause__
     if not isinstance(error, FileNotFoundError) or not isinstance(cause, Exception):
         return error
@@ -183,7 +183,7 @@ def cause_of(error: Exception) -> Exception:
 
 
 def status_of(error: Exception) -> int | None:
-    """The HTTP status that an error of a client library carries."""
+    """The HTTP status of an error of a client library."""
     for name in ("status", "status_code", "code"):
         value = getattr(error, name, None)
         if str(value).isdecimal():
@@ -192,29 +192,29 @@ def status_of(error: Exception) -> int | None:
 
 
 def fingerprint(content: bytes) -> str:
-    """A short text that differs where the content does; nobody can find the content by it, here or elsewhere."""
+    """A short text that depends on the content and does not reveal it; salted for this process."""
     return blake2b(content, key=_salt, digest_size=6).hexdigest()
 
 
 def pickled(filesystem: Any) -> bytes:
-    """What tells a filesystem from others: equal ones that can be pickled have the same."""
+    """Identifies a filesystem: equal filesystems that can be pickled have equal bytes."""
     try:
         return pickle.dumps(filesystem)
-    except Exception:  # one in memory, or one that somebody wrote, which may raise anything
+    except Exception:  # in-memory filesystems, and those of users, which may raise any error
         return b"%d" % next(_numbers)
 
 
 def secret_texts(options: Any, *, is_secret: bool = False) -> list[str]:
-    """All texts in options that may be credentials, by the names of the options, however deep they are.
+    """All texts in options that may be credentials, by the names of the options, at any depth.
 
-    options    mappings, sequences and texts; anything else has none
-    is_secret  whether what is no mapping counts as one
+    options    mappings, sequences and texts; other types contain none
+    is_secret  whether texts outside of mappings count as credentials
     """
     if isinstance(options, dict):
-        found: list[str] = []
+        texts: list[str] = []
         for name, value in options.items():
-            found += secret_texts(value, is_secret=is_secret or bool(_SECRET_NAME.search(str(name))))
-        return found
+            texts += secret_texts(value, is_secret=is_secret or bool(_SECRET_NAME.search(str(name))))
+        return texts
     if isinstance(options, (list, tuple)):
         return [text for value in options for text in secret_texts(value, is_secret=is_secret)]
     if isinstance(options, bytes):

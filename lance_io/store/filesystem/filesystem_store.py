@@ -1,11 +1,11 @@
-"""The one adapter: an `ObjectStore` over the calls of any filesystem.
+"""The adapter: an `ObjectStore` over the calls of any filesystem.
 
-Files of up to 16 MiB are written by one call. Larger ones are collected in a file of this machine that has no name, and
-go up from there in one piece, in bounded memory, because few filesystems know parts that may be sent in any order.
-Where a filesystem shows files that are half written, they get a temporary name first.
+Files of up to 16 MiB are written in one call. Larger ones are collected in a temporary file of this machine, and
+uploaded from there in one call, in bounded memory, because few filesystems support parts in any order.
+If a filesystem shows half-written files, they get a temporary name first.
 
-Requests are not repeated here: these libraries do it themselves. A write that decides is made once by us, and what
-became of it is read back by whoever asked, as everywhere (`commit/put_absent.py`).
+Requests are not retried here: these libraries do it themselves. A conditional write is sent once by us, and the caller
+reads back the outcome, as everywhere (`commit/put_absent.py`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class FilesystemStore:
     """Files of a filesystem. Usable from any event loop; `repr` and errors show no credentials.
 
     calls    of the filesystem
-    profile  the numbers to plan reads by; `requests_max` calls at most are under way on a loop
+    profile  for the planning of reads; at most `requests_max` calls are in flight on a loop
     """
 
     def __init__(self, calls: FilesystemCalls, *, profile: StoreProfile, stats: StoreStats | None = None) -> None:
@@ -84,7 +84,7 @@ class FilesystemStore:
         survive_fork(self)
 
     def start_over(self) -> None:
-        """Forget loops and connections (after a fork): they are the parent's."""
+        """Drop loops and connections (after a fork): they are the parent's."""
         self._gates = WeakKeyDictionary()
         self.calls.start_over()
 
@@ -93,24 +93,24 @@ class FilesystemStore:
 
     @property
     def origin(self) -> tuple[str, StoreProfile]:
-        """What this was made of: stores with the same can stand for each other."""
+        """Identifies its source: stores with the same are interchangeable."""
         return self.identity, self.profile
 
     def key_of(self, uri: str) -> str:
-        """The key that a URI or path of the filesystem names. Raises `UsageError` for those of others."""
+        """The key of a URI or path of the filesystem. Raises `UsageError` for those of other filesystems."""
         return self.calls.key_of(uri)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
     async def get_range(self, key: str, start: int, end: int) -> Buffer:
-        """Exactly these bytes, in one request; where it fails, another one tells why."""
+        """Exactly these bytes, in one request; after a failure another request finds the cause."""
         if start < 0 or end <= start:
             check_range(key, start, end, 0)
             return b""
         read = partial(self.calls.read, key, start, end)
         try:
             data = await self._call("get", key, read, start=start, end=end, size=len)
-        except StoreFailure:  # some refuse a range behind the end, with an error of their own
+        except StoreFailure:  # some raise an error of their own for a range after the end
             with suppress(StoreFailure):
                 check_range(key, start, end, (await self.head(key)).size_bytes)
             raise
@@ -122,11 +122,11 @@ class FilesystemStore:
         raise Transient(f"asked for {end - start} bytes, found {len(data)}", path=key, operation="get")
 
     async def get_suffix(self, key: str, num_bytes: int) -> tuple[Buffer, int, str | None]:
-        """The end of an object: one request, or one for its size before it."""
+        """The end of an object: one request, or two with one for its size."""
         wanted = max(1, num_bytes)
         if self.calls.traits.suffix:
             read = partial(self.calls.read_suffix, key, wanted)
-            tail, meta = await self._call("get", key, read, start=-wanted, size=lambda found: len(found[0]))
+            tail, meta = await self._call("get", key, read, start=-wanted, size=lambda answer: len(answer[0]))
         else:
             meta = await self.head(key)
             tail = await self.get_range(key, max(0, meta.size_bytes - wanted), meta.size_bytes)
@@ -134,7 +134,7 @@ class FilesystemStore:
 
     async def get(self, key: str) -> tuple[Buffer, ObjectMeta]:
         """A whole object."""
-        data, meta = await self._call("get", key, partial(self.calls.read_all, key), size=lambda found: len(found[0]))
+        data, meta = await self._call("get", key, partial(self.calls.read_all, key), size=lambda answer: len(answer[0]))
         return memoryview(data).toreadonly(), meta
 
     async def head(self, key: str) -> ObjectMeta:
@@ -142,13 +142,13 @@ class FilesystemStore:
         return await self._call("head", key, partial(self.calls.describe, key))
 
     async def list(self, prefix: str, asked: Selection = ALL) -> AsyncIterator[ObjectMeta]:
-        """Objects below a prefix in key order; the folder is listed in one call, and sorted here."""
+        """Objects below a prefix in key order; lists the folder in one call, and sorts it here."""
         folder = prefix[: prefix.rfind("/") + 1]
         if asked.delimiter not in (None, "/"):
             raise UsageError(f"a filesystem is listed by the delimiter '/', not {asked.delimiter!r}")
         look = partial(self.calls.entries, folder, deep=asked.delimiter is None)
         try:
-            found = await self._call("list", prefix, look)
+            entries = await self._call("list", prefix, look)
         except NotFound:
             return
         hidden = self.capabilities.temporary_prefix
@@ -156,7 +156,7 @@ class FilesystemStore:
             hidden = None
         kept = {
             meta.key: meta
-            for meta in found
+            for meta in entries
             if meta.key.startswith(prefix)
             and (asked.start_after is None or meta.key.encode() > asked.start_after.encode())
             and not (hidden is not None and meta.name.startswith(hidden))
@@ -176,9 +176,9 @@ class FilesystemStore:
         durability: Durability | None = None,
         in_place: bool = False,
     ) -> ObjectMeta:
-        """Write an object; it appears whole. Under a condition it is sent once, see `ObjectStore.put`."""
+        """Write an object atomically. A conditional write is sent once, see `ObjectStore.put`."""
         if if_match is not None:
-            raise UnsupportedError(f"{self.identity} knows no writes under the condition of an etag", path=key)
+            raise UnsupportedError(f"{self.identity} does not support writes under the condition of an etag", path=key)
         body = data if isinstance(data, bytes) else bytes(data)
         operation: Operation = "put_create" if if_absent else "put"
         write = partial(self._write, key, if_absent, partial(self.calls.write, data=body))
@@ -188,7 +188,7 @@ class FilesystemStore:
     async def put_multipart(
         self, key: str, *, if_absent: bool = False, durability: Durability | None = None
     ) -> SpooledParts:
-        """Collect parts on this machine and write them together at the end."""
+        """Collect parts on this machine and write them in one call at the end."""
         return SpooledParts(self, key, if_absent=if_absent)
 
     async def open_upload(
@@ -218,7 +218,7 @@ class FilesystemStore:
         await self._call("put", source, partial(self._write, key, False, write))
 
     async def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects side by side; one that is not there counts as deleted."""
+        """Delete objects concurrently; a missing object counts as deleted."""
         waiting = iter(list(keys))
 
         async def work() -> None:
@@ -241,7 +241,7 @@ class FilesystemStore:
     # -- inside -----------------------------------------------------------------------------------------------------
 
     async def _write(self, key: str, create: bool, write: Callable[..., Awaitable[T]]) -> T | None:
-        """Have `write` make the file, under a temporary name where others would see it half done."""
+        """Call `write` for the file, under a temporary name if readers would see it half done."""
         if create and not self.calls.traits.creates:
             raise UnsupportedError(f"{self.identity} {CANNOT_CREATE}", path=key)
         if not self.calls.traits.renames:
@@ -251,7 +251,7 @@ class FilesystemStore:
             await self._in_folder(key, partial(write, temporary, create=False))
             await (self.calls.rename_absent if create else self.calls.rename)(temporary, key)
         except BaseException:
-            with suppress(Exception):  # it may not be there
+            with suppress(Exception):  # it may not exist
                 await to_the_end(self.calls.remove(temporary))
             raise
         return None
@@ -261,7 +261,7 @@ class FilesystemStore:
             return await write()
         try:
             return await write()
-        except FileNotFoundError:  # nearly always the folder is there
+        except FileNotFoundError:  # rare: the folder is missing
             folder = key.rpartition("/")[0]
             if not folder:
                 raise
@@ -272,7 +272,7 @@ class FilesystemStore:
         self,
         operation: Operation,
         key: str,
-        make: Callable[[], Awaitable[T]],
+        request: Callable[[], Awaitable[T]],
         *,
         start: int = 0,
         end: int = -1,
@@ -280,7 +280,7 @@ class FilesystemStore:
         num_bytes: int = 0,
         decides: bool = False,
     ) -> T:
-        """Make a request in its turn, counted; its errors are ours."""
+        """Make a request within the limit, count it, and translate its errors."""
         loop = asyncio.get_running_loop()
         gate = self._gates.get(loop)
         if gate is None:
@@ -288,7 +288,7 @@ class FilesystemStore:
         async with gate:
             self.stats.begin(operation, key, start, end)
             try:
-                result = await make()
+                result = await request()
             except LanceError:
                 self.stats.end(operation, failed=True)
                 raise
@@ -302,17 +302,17 @@ class FilesystemStore:
             return result
 
     def _failure(self, error: Exception, operation: Operation, key: str, *, decides: bool) -> LanceError:
-        """Our error for one of the filesystem's."""
+        """Our error for an error of the filesystem."""
         error = cause_of(error)
         names = {kind.__name__ for kind in type(error).__mro__}
         status = status_of(error)
-        told = f"{type(error).__name__}: {hide_secrets(str(error), self.calls.secrets)}".removesuffix(": ")
-        text = f"{told} ({self.identity})"
+        cause = f"{type(error).__name__}: {hide_secrets(str(error), self.calls.secrets)}".removesuffix(": ")
+        text = f"{cause} ({self.identity})"
         if names & {"FileNotFoundError", "NotFoundError", "IsADirectoryError"} or status == 404:
             return NotFound(f"there is no such object ({self.identity})", path=key)
         if names & {"FileExistsError", "AlreadyExistsError"} or (decides and status == 412):
             return AlreadyExists(f"an object of this key is there already ({self.identity})", path=key)
-        if names & _REFUSALS or status in (401, 403) or "ACCESS_DENIED" in told:
+        if names & _REFUSALS or status in (401, 403) or "ACCESS_DENIED" in cause:
             return AccessDenied(f"access was refused: {text}", path=key)
         if isinstance(error, ModuleNotFoundError):
             return UnsupportedError(f"a package is missing: {text}", path=key)
@@ -329,7 +329,7 @@ class FilesystemStore:
 
 
 class SpooledParts:
-    """Parts of an object to be, in a file without a name; see `PartWriter`."""
+    """Parts of an object in a temporary file; see `PartWriter`."""
 
     def __init__(self, store: FilesystemStore, key: str, *, if_absent: bool) -> None:
         self._store = store
@@ -339,7 +339,7 @@ class SpooledParts:
         self._num_bytes = 0
 
     async def write_part(self, number: int, offset_bytes: int, data: Buffer) -> None:
-        """Keep a part; it does not count as a request."""
+        """Keep a part; not counted as a request."""
         view = memoryview(data).cast("B")
         await to_the_end(in_thread(_write_at, self._file.fileno(), view, offset_bytes))
         self._num_bytes = max(self._num_bytes, offset_bytes + len(view))
@@ -354,7 +354,7 @@ class SpooledParts:
             self._close()
 
     async def abort(self) -> None:
-        """Forget the parts."""
+        """Drop the parts."""
         self._close()
 
     def _close(self) -> None:

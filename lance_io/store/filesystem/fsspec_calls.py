@@ -1,9 +1,9 @@
 """fsspec filesystems.
 
-Those with coroutines (`async_impl`) run on the running loop, whatever loop they were made for: each loop gets a twin,
-made of the same arguments, with sessions of its own. A twin keeps no listings. Those that block run in threads, on a
-shallow copy that keeps no listings either. What is asked for are single files by their whole names: neither patterns
-(`*`) nor bulk calls that expand them.
+Async ones (`async_impl`) run on the running loop, whichever loop they were created for: each loop gets a twin, created
+from the same arguments, with its own sessions and without a listings cache. Blocking ones run in threads, on a shallow
+copy without a listings cache. All calls are for single files by their full names: no patterns (`*`), and no bulk calls
+that expand them.
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ from lance_io.store.forking import never_finalize
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-DECIDING: Final = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"})  # `mode="create"` is up to the service
-REPLACES_NOTHING: Final = frozenset({"smb", "webhdfs", "webHDFS", "hdfs", "arrow_hdfs"})  # by a rename
+DECIDING: Final = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"})  # the service decides a `mode="create"`
+RENAME_FAILS_IF_PRESENT: Final = frozenset(
+    {"smb", "webhdfs", "webHDFS", "hdfs", "arrow_hdfs"}
+)  # renames do not replace
 _ETAGS: Final = ("ETag", "etag", "e_tag", "generation", "md5Hash", "sha", "blob_id", "oid")
 _TIMES: Final = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")
-_TELLS_CONTENT: Final = (*_ETAGS, *_TIMES, "ino", "size")
+_IDENTIFIES_CONTENT: Final = (*_ETAGS, *_TIMES, "ino", "size")
 _READS: Final = frozenset({"cat_file", "info", "ls", "find"})
 
 _Twins: TypeAlias = "WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[Any]]"
@@ -47,17 +49,17 @@ _Twins: TypeAlias = "WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future
 class FsspecCalls:
     """Calls of an fsspec filesystem; see `FilesystemCalls`.
 
-    make              gives the filesystem, when it is first needed: making it may take long
+    create            returns the filesystem, on first use: creating it may take long
     kind              its class
-    given             the filesystem, or the URL and options that it is made of
-    options           what it is made of, as far as known: credentials in it are kept out of messages
-    hidden            credentials in a URL, which are kept out, too
-    exclusive_create  the user vouches for `mode="create"`
+    given             the filesystem, or its URL and options
+    options           its known arguments: credentials in them are redacted in messages
+    hidden            credentials in its URL, which are redacted, too
+    exclusive_create  the user guarantees that `mode="create"` works
     """
 
     def __init__(
         self,
-        make: Callable[[], Any],
+        create: Callable[[], Any],
         kind: type,
         *,
         given: Any,
@@ -66,7 +68,7 @@ class FsspecCalls:
         hidden: Sequence[str] = (),
         exclusive_create: bool = False,
     ) -> None:
-        self._make = make
+        self._create = create
         self._kind = kind
         self.given = given
         self.identity = identity
@@ -85,7 +87,7 @@ class FsspecCalls:
 
     @classmethod
     def of_filesystem(cls, fs: Any, *, exclusive_create: bool = False) -> FsspecCalls:
-        """The calls of one that a user has made. Raises `UsageError` for one that answers from a cache."""
+        """The calls of a user's filesystem. Raises `UsageError` for one that answers from a cache."""
         given = fs
         if type(fs).__name__ == "AsyncFileSystemWrapper":
             fs = fs.sync_fs
@@ -116,31 +118,33 @@ class FsspecCalls:
         return [*secret_texts(self._options), *self._hidden]
 
     def start_over(self) -> None:
-        """Twins belong to the loops that made them."""
+        """Drop twins, which belong to the loops of the parent."""
         never_finalize(dict(self._twins))
         self._twins.clear()
         self._is_inherited = True
         self._closes_at_exit = False
 
     async def _filesystem(self) -> Any:
-        """The filesystem for the running loop, made once."""
+        """The filesystem for the running loop, created once."""
         loop = asyncio.get_running_loop()
-        found = self._twins.get(loop)
-        if found is None or found.cancelled() or (found.done() and found.exception() is not None):
+        twin = self._twins.get(loop)
+        if twin is None or twin.cancelled() or (twin.done() and twin.exception() is not None):
             if not self._closes_at_exit and runtime.on_engine_thread():
                 self._closes_at_exit = True
                 runtime.on_engine_close(self.aclose)
-            found = self._twins[loop] = asyncio.ensure_future(self._prepare())
-        return await asyncio.shield(found)
+            twin = self._twins[loop] = asyncio.ensure_future(self._prepare())
+        return await asyncio.shield(twin)
 
     async def _prepare(self) -> Any:
-        def make() -> Any:
-            fs = self._make()
+        def create() -> Any:
+            fs = self._create()
             if has_coroutines(fs):
                 return twin_of(fs)
-            return copy_without_listings(_remake(fs) if self._is_inherited else fs)  # connections are the parent's
+            return copy_without_listings(
+                _remake(fs) if self._is_inherited else fs
+            )  # its connections belong to the parent
 
-        return await in_thread(make)
+        return await in_thread(create)
 
     async def _do(self, name: str, *args: Any, **kwargs: Any) -> Any:
         fs = await self._filesystem()
@@ -160,11 +164,11 @@ class FsspecCalls:
         return data, ObjectMeta(key, len(data))
 
     async def read_suffix(self, key: str, num_bytes: int) -> tuple[bytes, ObjectMeta]:
-        """Not offered: what a negative start means differs."""
+        """Not offered: the meaning of a negative start differs between filesystems."""
         raise NotImplementedError
 
     async def describe(self, key: str) -> ObjectMeta:
-        """What it says about a file."""
+        """Metadata of a file."""
         fs = await self._filesystem()
         if not has_coroutines(fs):
             await in_thread(fs.invalidate_cache, _parent(key))
@@ -174,21 +178,21 @@ class FsspecCalls:
         return _meta(key, info)
 
     async def entries(self, folder: str, *, deep: bool) -> list[ObjectMeta]:
-        """A listing that was made for this call."""
+        """A listing, not from a cache."""
         fs = await self._filesystem()
-        place = folder if folder == "/" else folder.rstrip("/")
+        path = folder if folder == "/" else folder.rstrip("/")
         if not has_coroutines(fs):
-            await in_thread(fs.invalidate_cache, place)
+            await in_thread(fs.invalidate_cache, path)
         if deep:
-            infos = await self._below(fs, place)
+            infos = await self._below(fs, path)
         else:
-            infos = await self._do("ls", place, detail=True)
+            infos = await self._do("ls", path, detail=True)
         metas = []
         for info in infos:
             name = info["name"].rstrip("/")
             if folder.startswith("/") and not name.startswith("/"):
                 name = f"/{name}"
-            if name == place.rstrip("/"):
+            if name == path.rstrip("/"):
                 continue
             if info["type"] != "directory":
                 metas.append(_meta(name, info))
@@ -196,11 +200,11 @@ class FsspecCalls:
                 metas.append(ObjectMeta(f"{name}/", 0))
         return metas
 
-    async def _below(self, fs: Any, place: str) -> list[dict[str, Any]]:
+    async def _below(self, fs: Any, root: str) -> list[dict[str, Any]]:
         """All files below a folder.
 
-        Where fsspec's own walk would list them, which passes over folders that cannot be listed, as if they were empty,
-        each is listed here: only one that is gone is empty.
+        The generic walk of fsspec skips folders that cannot be listed, as if they were empty. If a filesystem uses it,
+        each folder is listed here: only a missing one counts as empty.
         """
         from fsspec.asyn import AsyncFileSystem
         from fsspec.spec import AbstractFileSystem
@@ -210,15 +214,15 @@ class FsspecCalls:
         else:
             walks = type(fs).find is AbstractFileSystem.find
         if not walks:
-            return list((await self._do("find", place, detail=True)).values())
+            return list((await self._do("find", root, detail=True)).values())
         if not has_coroutines(fs):
-            return await in_thread(_walk, fs, place)
-        walk = _Walk(place)
+            return await in_thread(_walk, fs, root)
+        walk = _Walk(root)
         for folder in walk.folders():
             try:
                 walk.add(folder, await fs._ls(folder, detail=True))
             except FileNotFoundError as error:
-                walk.passes_over(folder, error)
+                walk.skip_missing(folder, error)
         return walk.files
 
     async def write(self, key: str, data: bytes, *, create: bool) -> str | None:
@@ -228,42 +232,42 @@ class FsspecCalls:
         return None
 
     async def write_file(self, key: str, local_path: str, *, create: bool) -> None:
-        """In parts, as the filesystem sees fit."""
+        """With the filesystem's own part sizes."""
         how = {"mode": "create"} if create else {}
         await self._do("put_file", local_path, key, **how)
 
     async def make_folder(self, folder: str) -> None:
-        """With those above."""
+        """With its parents."""
         await self._do("makedirs", folder, exist_ok=True)
 
     async def rename(self, source: str, key: str) -> None:
-        """As the filesystem moves files."""
+        """Replaces another file."""
         fs = await self._filesystem()
         if (path := _local_path(fs)) is not None:
             await in_thread_to_the_end(os.replace, path(source), path(key))
             return
-        if not REPLACES_NOTHING.isdisjoint(protocols(_innermost(fs))):
+        if not RENAME_FAILS_IF_PRESENT.isdisjoint(protocols(_innermost(fs))):
             with contextlib.suppress(FileNotFoundError):
                 await self._do("rm_file", key)
         await self._do("mv", source, key)
 
     async def rename_absent(self, source: str, key: str) -> None:
-        """By a link, on the local disk: no other filesystem with such renames says what it does here."""
+        """With a link, on the local disk: other filesystems do not specify this for renames."""
         path = _local_path(await self._filesystem())
         assert path is not None
         await in_thread_to_the_end(os.link, path(source), path(key))
         await self._do("rm_file", source)
 
     async def copy(self, source: str, key: str) -> None:
-        """On the other side, where it can."""
+        """A copy within the filesystem, if it supports that."""
         await self._do("cp_file", source, key)
 
     async def remove(self, key: str) -> None:
-        """One file."""
+        """Removes one file."""
         await self._do("rm_file", key)
 
     def key_of(self, uri: str) -> str:
-        """As the filesystem strips its protocol."""
+        """Strips the protocol as the filesystem does."""
         scheme, separator, _ = uri.partition("://")
         if separator and (scheme.lower() not in self._known or self._strip is None):
             raise UsageError(f"expected a path of this filesystem ({self.scheme}), found one of {scheme}://")
@@ -271,30 +275,30 @@ class FsspecCalls:
         return key if key == "/" else key.rstrip("/")
 
     async def aclose(self) -> None:
-        """Close the sessions of this loop's twin; it is made anew when it is needed again."""
+        """Close the sessions of this loop's twin; the next call creates another one."""
         twin = self._twins.pop(asyncio.get_running_loop(), None)
-        if twin is not None and (made := _made(twin)) is not None:
-            await _close(made)
+        if twin is not None and (filesystem := _result_of(twin)) is not None:
+            await _close(filesystem)
 
 
 class _Walk:
-    """A walk through folders below one, which is to be there itself.
+    """A walk through the folders below a root, which must exist.
 
-    files  what was found, as the filesystem describes it
+    files  found so far, as the filesystem describes them
     """
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, root: str) -> None:
         self.files: list[dict[str, Any]] = []
-        self._place = place
-        self._waiting = [place]
+        self._root = root
+        self._waiting = [root]
 
     def folders(self) -> Iterator[str]:
-        """Each in turn; those that `add` finds are among them."""
+        """Folders to list, those that `add` finds included."""
         while self._waiting:
             yield self._waiting.pop()
 
     def add(self, folder: str, infos: Iterable[dict[str, Any]]) -> None:
-        """A folder was listed."""
+        """Add the listing of a folder."""
         for info in infos:
             name = info["name"].rstrip("/")
             if info["type"] != "directory":
@@ -302,40 +306,40 @@ class _Walk:
             elif name.strip("/") != folder.strip("/"):
                 self._waiting.append(name)
 
-    def passes_over(self, folder: str, error: FileNotFoundError) -> None:
-        """A folder is not there. Raises the error for the first one, and where it hides a lost connection."""
-        if folder == self._place or cause_of(error) is not error:
+    def skip_missing(self, folder: str, error: FileNotFoundError) -> None:
+        """Skip a missing folder. Raises the error for the root, and if its cause is a lost connection."""
+        if folder == self._root or cause_of(error) is not error:
             raise error
 
 
-def _walk(fs: Any, place: str) -> list[dict[str, Any]]:
-    walk = _Walk(place)
+def _walk(fs: Any, root: str) -> list[dict[str, Any]]:
+    walk = _Walk(root)
     for folder in walk.folders():
         try:
             walk.add(folder, fs.ls(folder, detail=True))
         except FileNotFoundError as error:
-            walk.passes_over(folder, error)
+            walk.skip_missing(folder, error)
     return walk.files
 
 
 def protocols(fs: Any) -> tuple[str, ...]:
-    """The names of a filesystem or class, the first one its own."""
+    """Protocol names of a filesystem or class, its own first."""
     named = getattr(fs, "protocol", "fsspec")
     return (named,) if isinstance(named, str) else tuple(named) or ("fsspec",)
 
 
 def has_coroutines(fs: Any) -> bool:
-    """Whether a filesystem has them; one that stands for a folder of another says so of itself in any case."""
+    """Whether a filesystem has coroutines; a wrapper of a folder claims to have them in any case."""
     return bool(_innermost(fs).async_impl)
 
 
 def twin_of(fs: Any) -> Any:
-    """The same filesystem for the loop that will use it first, with those inside it; it keeps no listings."""
+    """The same filesystem for the loop that uses it first, with new inner ones; without a listings cache."""
     return _remake(fs)
 
 
 def _remake(fs: Any) -> Any:
-    """Another filesystem of the same arguments, with those inside it made anew."""
+    """Another filesystem with the same arguments, and new inner filesystems."""
     from fsspec.spec import AbstractFileSystem
 
     def own(value: Any) -> Any:
@@ -344,17 +348,17 @@ def _remake(fs: Any) -> Any:
     options = {name: own(value) for name, value in fs.storage_options.items() if name not in ("asynchronous", "loop")}
     if has_coroutines(fs):
         options["asynchronous"] = True
-    made = type(fs)(*[own(value) for value in fs.storage_args], **options, skip_instance_cache=True)
-    _forget_listings(made)
-    return made
+    filesystem = type(fs)(*[own(value) for value in fs.storage_args], **options, skip_instance_cache=True)
+    _forget_listings(filesystem)
+    return filesystem
 
 
 def copy_without_listings(fs: Any) -> Any:
-    """The same filesystem with the same connections, without the listings that its user may have."""
+    """The same filesystem with the same connections, without the listings cache of its user."""
     from fsspec.spec import AbstractFileSystem
 
     inner = fs.__dict__.get("fs")
-    if hasattr(type(fs), "__del__"):  # the copy would close what both have; there are no listings of others in these
+    if hasattr(type(fs), "__del__"):  # the copy's finalizer would close shared resources; these have no listings cache
         return fs
     copied = object.__new__(type(fs))
     copied.__dict__.update(fs.__dict__)
@@ -381,13 +385,13 @@ def _refuse_caches(fs: Any) -> None:
     kinds = {kind.__name__ for kind in type(_innermost(fs)).__mro__}
     if "CachingFileSystem" in kinds:
         raise UsageError(
-            f"{type(_innermost(fs)).__name__} answers from a cache, where a table's newest version may be missing: "
-            "give the filesystem that is below it"
+            f"{type(_innermost(fs)).__name__} answers from a cache, which may miss a table's newest version: "
+            "pass the filesystem inside of it"
         )
 
 
 def _traits(fs: Any, exclusive: bool) -> Traits:
-    """What a filesystem, or one of a class, promises."""
+    """Properties of a filesystem or its class."""
     from fsspec.implementations.local import LocalFileSystem
     from fsspec.spec import AbstractFileSystem
 
@@ -402,7 +406,7 @@ def _traits(fs: Any, exclusive: bool) -> Traits:
 
 
 def _local_path(fs: Any) -> Callable[[str], str] | None:
-    """What gives the path on this machine of a key, where there is one."""
+    """A function from a key to its path on this machine, if there is one."""
     from fsspec.implementations.local import LocalFileSystem
 
     if isinstance(fs, LocalFileSystem):
@@ -413,18 +417,18 @@ def _local_path(fs: Any) -> Callable[[str], str] | None:
 
 
 def _token(fs: Any) -> str:
-    """What tells it from others; those that are equal for fsspec have the same."""
+    """Identifies it; equal for filesystems that fsspec considers equal."""
     return f"{type(fs).__module__}.{type(fs).__qualname__} {getattr(fs, '_fs_token_', None) or id(fs)}"
 
 
 def _arguments(fs: Any) -> dict[str, Any]:
-    """By their names what a filesystem was made of, and what those inside it were."""
-    found = dict(fs.storage_options)
+    """Arguments of a filesystem by name, with those of inner ones."""
+    arguments = dict(fs.storage_options)
     with contextlib.suppress(TypeError, ValueError):
         names = list(inspect.signature(type(fs).__init__).parameters)[1:]
-        found |= dict(zip(names, fs.storage_args, strict=False))
+        arguments |= dict(zip(names, fs.storage_args, strict=False))
     inner = fs.__dict__.get("fs")
-    return {**found, "fs": _arguments(inner)} if hasattr(inner, "storage_options") else found
+    return {**arguments, "fs": _arguments(inner)} if hasattr(inner, "storage_options") else arguments
 
 
 def _parent(key: str) -> str:
@@ -434,8 +438,8 @@ def _parent(key: str) -> str:
 def _meta(key: str, info: dict[str, Any]) -> ObjectMeta:
     etag = next((str(info[name]) for name in _ETAGS if info.get(name)), None)
     if etag is None:
-        told = repr([(name, info[name]) for name in _TELLS_CONTENT if name in info])
-        etag = blake2b(told.encode(), digest_size=8).hexdigest()
+        content = repr([(name, info[name]) for name in _IDENTIFIES_CONTENT if name in info])
+        etag = blake2b(content.encode(), digest_size=8).hexdigest()
     modified = next((info[name] for name in _TIMES if info.get(name)), None)
     return ObjectMeta(key, int(info["size"] or 0), etag, _moment(modified))
 
@@ -451,19 +455,19 @@ def _moment(value: Any) -> datetime | None:
     return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
 
 
-def _made(twin: asyncio.Future[Any]) -> Any:
+def _result_of(twin: asyncio.Future[Any]) -> Any:
     return twin.result() if twin.done() and not twin.cancelled() and twin.exception() is None else None
 
 
 def _release(twins: _Twins) -> None:
-    """The calls' last user is gone: close the twins' sessions on their loops, where those still run."""
+    """The calls' last user is gone: close the twins' sessions on their loops, if those still run."""
     for loop, twin in list(twins.items()):
-        if (made := _made(twin)) is not None:
-            runtime.close_soon(loop, partial(_close, made))
+        if (filesystem := _result_of(twin)) is not None:
+            runtime.close_soon(loop, partial(_close, filesystem))
 
 
 async def _close(fs: Any) -> None:
-    """Close the sessions that the known libraries keep, and those of filesystems inside."""
+    """Close the sessions of the known libraries, and those of inner filesystems."""
     session = fs.__dict__.get("_session")
     if session is not None and inspect.iscoroutinefunction(getattr(session, "close", None)):
         await session.close()

@@ -1,7 +1,7 @@
-"""obstore's stores, whose requests are coroutines of a runtime of its own.
+"""Stores of obstore, whose requests are coroutines of its own runtime.
 
-That runtime does not survive a fork: a child that uses it waits for ever, also with a store that it makes itself. So
-nothing is asked of it in a child of a process that had imported obstore.
+That runtime does not survive a fork: a child that uses it waits for ever, even with a store that it creates itself. So
+a child makes no requests if the parent had imported obstore.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-_SUFFIX: Final = frozenset({"S3Store", "GCSStore", "HTTPStore", "LocalStore", "MemoryStore"})  # Azure knows none
+_SUFFIX: Final = frozenset(
+    {"S3Store", "GCSStore", "HTTPStore", "LocalStore", "MemoryStore"}
+)  # Azure has no suffix ranges
 
 
 class ObstoreCalls:
@@ -46,11 +48,11 @@ class ObstoreCalls:
 
     @property
     def secrets(self) -> Sequence[str]:
-        """Texts of its configuration: keys of services, as it names them."""
+        """Credentials in its configuration."""
         return secret_texts(dict(getattr(self._store, "config", None) or {}))
 
     def start_over(self) -> None:
-        """Nothing is kept."""
+        """Nothing to reset."""
 
     @property
     def _used(self) -> Any:
@@ -72,7 +74,7 @@ class ObstoreCalls:
         return bytes(await answer.bytes_async()), meta
 
     async def read_suffix(self, key: str, num_bytes: int) -> tuple[bytes, ObjectMeta]:
-        """The end, with what is known of the object."""
+        """The end of an object, its size and etag."""
         answer = await self._used.get_async(key, options={"range": {"suffix": num_bytes}})
         meta = _meta(answer.meta)
         return bytes(await answer.bytes_async()), meta
@@ -82,23 +84,23 @@ class ObstoreCalls:
         return _meta(await self._used.head_async(key))
 
     async def entries(self, folder: str, *, deep: bool) -> list[ObjectMeta]:
-        """A listing; pages as the store makes them."""
+        """A listing, with the store's pages."""
         prefix = folder.rstrip("/") or None
         if not deep:
             answer = await self._used.list_with_delimiter_async(prefix)
             folders = [ObjectMeta(f"{path.rstrip('/')}/", 0) for path in answer["common_prefixes"]]
-            return [*(_meta(one) for one in answer["objects"]), *folders]
-        return [_meta(one) async for page in self._used.list(prefix) for one in page]
+            return [*(_meta(item) for item in answer["objects"]), *folders]
+        return [_meta(item) async for page in self._used.list(prefix) for item in page]
 
     async def write(self, key: str, data: bytes, *, create: bool) -> str | None:
-        """One request."""
+        """See `FilesystemCalls`; one request."""
         mode = "create" if create else "overwrite"
         answer = await self._used.put_async(key, data, mode=mode, use_multipart=False)
         etag: str | None = answer["e_tag"]
         return etag
 
     async def write_file(self, key: str, local_path: str, *, create: bool) -> None:
-        """In parts; a create in one request, which alone can be one."""
+        """In parts; a create in one request, as parts cannot be conditional."""
         from pathlib import Path
 
         path: Path = Path(local_path)
@@ -108,22 +110,22 @@ class ObstoreCalls:
             await self._used.put_async(key, path)
 
     async def make_folder(self, folder: str) -> None:
-        """Folders are part of keys."""
+        """No-op: folders are parts of keys."""
 
     async def rename(self, source: str, key: str) -> None:
-        """In place of another object."""
+        """Replaces another object."""
         await self._used.rename_async(source, key, overwrite=True)
 
     async def rename_absent(self, source: str, key: str) -> None:
-        """If there is no other object."""
+        """Fails if there is an object."""
         await self._used.rename_async(source, key, overwrite=False)
 
     async def copy(self, source: str, key: str) -> None:
-        """On the other side."""
+        """A copy within the store."""
         await self._used.copy_async(source, key, overwrite=True)
 
     async def remove(self, key: str) -> None:
-        """One object."""
+        """Removes one object."""
         await self._used.delete_async(key)
 
     def key_of(self, uri: str) -> str:
@@ -136,5 +138,5 @@ class ObstoreCalls:
         """Nothing to close."""
 
 
-def _meta(told: Any) -> ObjectMeta:
-    return ObjectMeta(told["path"], told["size"], told["e_tag"], told["last_modified"])
+def _meta(answer: Any) -> ObjectMeta:
+    return ObjectMeta(answer["path"], answer["size"], answer["e_tag"], answer["last_modified"])

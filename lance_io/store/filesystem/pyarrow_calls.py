@@ -1,7 +1,7 @@
-"""pyarrow filesystems, in threads: their calls release the interpreter's lock.
+"""pyarrow filesystems, in threads: their calls release the GIL.
 
-None of them has a write that creates; on the local disk a link does it. One that stands for an fsspec filesystem is
-taken for that (`place.py`).
+None of them has an exclusive create; on the local disk a link replaces it. A pyarrow wrapper of an fsspec filesystem
+is unwrapped (`resolve.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import pyarrow.fs as pafs
 
-PIECE_BYTES: Final = 8 * MIB  # of a file that goes up
+PIECE_BYTES: Final = 8 * MIB  # of a file that is uploaded
 
 
 class PyArrowCalls:
@@ -42,7 +42,7 @@ class PyArrowCalls:
 
         self.given = fs
         inner = fs
-        self._root = ""  # of the local disk, below which keys lie
+        self._root = ""  # prefix of keys on the local disk
         while isinstance(inner, pafs.SubTreeFileSystem):
             self._root = f"{inner.base_path.rstrip('/')}/{self._root}"
             inner = inner.base_fs
@@ -61,11 +61,11 @@ class PyArrowCalls:
         """Texts among its options that may be credentials."""
         try:
             return secret_texts(self._inner.__reduce__()[1])
-        except Exception:  # whatever a filesystem that somebody wrote raises
+        except Exception:  # filesystems of users may raise any error
             return ()
 
     def start_over(self) -> None:
-        """Clients of services do not survive a fork: their threads are not there."""
+        """Clients of services do not survive a fork: their threads are gone."""
         self._is_inherited = not self.traits.is_local
 
     @property
@@ -101,7 +101,7 @@ class PyArrowCalls:
         raise NotImplementedError
 
     async def describe(self, key: str) -> ObjectMeta:
-        """What it says about a file."""
+        """Metadata of a file."""
         info = await in_thread(self._fs.get_file_info, key)
         if not info.is_file:
             raise FileNotFoundError(key)
@@ -111,19 +111,19 @@ class PyArrowCalls:
         """A listing."""
         import pyarrow.fs as pafs
 
-        place = folder if folder == "/" else folder.rstrip("/")
-        selector = pafs.FileSelector(place, recursive=deep, allow_not_found=True)
+        path = folder if folder == "/" else folder.rstrip("/")
+        selector = pafs.FileSelector(path, recursive=deep, allow_not_found=True)
         infos = await in_thread(self._fs.get_file_info, selector)
-        found = []
+        metas = []
         for info in infos:
             if info.is_file:
-                found.append(_meta(info))
+                metas.append(_meta(info))
             elif not deep and info.type == pafs.FileType.Directory:
-                found.append(ObjectMeta(f"{info.path.rstrip('/')}/", 0))
-        return found
+                metas.append(ObjectMeta(f"{info.path.rstrip('/')}/", 0))
+        return metas
 
     async def write(self, key: str, data: bytes, *, create: bool) -> str | None:
-        """One file; creating is a link's work."""
+        """Writes one file; exclusive creation is done by `rename_absent`."""
 
         def write() -> None:
             with self._fs.open_output_stream(key, compression=None) as stream:
@@ -133,7 +133,7 @@ class PyArrowCalls:
         return None
 
     async def write_file(self, key: str, local_path: str, *, create: bool) -> None:
-        """A piece after the other."""
+        """Writes piece by piece."""
 
         def write() -> None:
             with open(local_path, "rb") as source, self._fs.open_output_stream(key, compression=None) as stream:
@@ -143,12 +143,12 @@ class PyArrowCalls:
         await in_thread_to_the_end(write)
 
     async def make_folder(self, folder: str) -> None:
-        """With those above."""
+        """With its parents."""
         await in_thread_to_the_end(self._fs.create_dir, folder, recursive=True)
 
     async def rename(self, source: str, key: str) -> None:
-        """In place of another file."""
-        if self.scheme == "hdfs":  # whose renames replace nothing
+        """Replaces another file."""
+        if self.scheme == "hdfs":  # HDFS renames do not replace
             with suppress(FileNotFoundError):
                 await self.remove(key)
         await in_thread_to_the_end(self._fs.move, source, key)
@@ -159,15 +159,15 @@ class PyArrowCalls:
         await self.remove(source)
 
     async def copy(self, source: str, key: str) -> None:
-        """On the other side, where it can."""
+        """A copy within the filesystem, if it supports that."""
         await in_thread_to_the_end(self._fs.copy_file, source, key)
 
     async def remove(self, key: str) -> None:
-        """One file."""
+        """Removes one file."""
         await in_thread_to_the_end(self._fs.delete_file, key)
 
     def key_of(self, uri: str) -> str:
-        """A path of the filesystem, or one behind its scheme."""
+        """A path of the filesystem, or one after its scheme."""
         scheme, separator, path = uri.partition("://")
         if not separator:
             path = uri

@@ -1,4 +1,4 @@
-"""What the HTTP transport has to know of a bucket: where its objects are, who reads them, what its refusals mean."""
+"""`Site` of a bucket, for our HTTP client: URLs, authorisation and error answers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from lance_io.store.offers import WantedRange
     from lance_io.store.policies.download import Download
 
-PATHS_MAX: Final = 4096  # keys whose encoded path is kept
+PATHS_MAX: Final = 4096  # size of the cache of encoded paths
 
 
 class GcsSite:
-    """A bucket, for `HttpGets`: the JSON API, which reads objects with `alt=media`."""
+    """A bucket for `HttpGets`, through the JSON API, which reads objects with `alt=media`."""
 
     def __init__(self, options: GcsOptions, state: GcsState) -> None:
         self._options = options
@@ -39,20 +39,20 @@ class GcsSite:
         self._tail = f"accept-encoding: identity\r\nuser-agent: {options.user_agent}\r\n{more}\r\n"
         self._paths: dict[str, str] = {}
         self._token: str | None = None
-        self._common = ""  # lines that all requests have
+        self._common = ""  # lines common to all requests
 
     def is_ready(self, now_s: float) -> bool:
         """See `Site`."""
         if self._options.skip_signature:
-            return self._take(None)
-        token = self._state.tokens.at_hand()
-        return token is not None and self._take(token)
+            return self._use_token(None)
+        token = self._state.tokens.get_nowait()
+        return token is not None and self._use_token(token)
 
     async def make_ready(self, key: str) -> None:
         """See `Site`."""
-        self._take(None if self._options.skip_signature else await self._state.tokens.token(key))
+        self._use_token(None if self._options.skip_signature else await self._state.tokens.token(key))
 
-    def _take(self, token: str | None) -> bool:
+    def _use_token(self, token: str | None) -> bool:
         if token is not self._token or not self._common:
             authorised = "" if token is None else f"authorization: Bearer {token}\r\n"
             self._token, self._common = token, f" HTTP/1.1\r\nhost: {self._host}\r\n{authorised}"
@@ -63,16 +63,16 @@ class GcsSite:
         lines = "".join([f"{name}: {value}\r\n" for name, value in download.headers().items()])
         return self._origin, f"GET {self._path(download.key)}{self._common}{lines}{self._tail}".encode("latin-1")
 
-    def range_requests(self, wanted: Sequence[WantedRange]) -> tuple[Origin, list[bytes]]:
+    def range_requests(self, requests: Sequence[WantedRange]) -> tuple[Origin, list[bytes]]:
         """See `Site`."""
         common, tail = self._common, self._tail
         return self._origin, [
-            f"GET {self._path(one.key)}{common}range: bytes={one.start}-{one.end - 1}\r\n{tail}".encode("latin-1")
-            for one in wanted
+            f"GET {self._path(key)}{common}range: bytes={start}-{end - 1}\r\n{tail}".encode("latin-1")
+            for key, start, end, *_ in requests
         ]
 
-    def question(self, query: Mapping[str, str]) -> tuple[Origin, bytes]:
-        """See `Site`; about the objects of the bucket."""
+    def query_request(self, query: Mapping[str, str]) -> tuple[Origin, bytes]:
+        """See `Site`."""
         return self._origin, f"GET {self._objects}?{wire_query(query)}{self._common}{self._tail}".encode("latin-1")
 
     def _path(self, key: str) -> str:
@@ -89,16 +89,16 @@ class GcsSite:
         total_s = options.request_timeout_s + num_bytes / SLOWEST_BYTES_PER_S
         return Patience(options.connect_timeout_s, options.stall_s, total_s)
 
-    def not_served(self, exchange: Exchange, download: Download) -> bool:
+    def on_failed_get(self, exchange: Exchange, download: Download) -> bool:
         """See `Site`."""
         if exchange.status == 412 and download.received:
             download.object_changed()
         if exchange.status == 416:
             download.no_such_range(exchange.headers)
             return False
-        return self.refused(exchange, download.key, "get")
+        return self.on_failed_query(exchange, download.key, "get")
 
-    def refused(self, exchange: Exchange, name: str, operation: str) -> bool:
+    def on_failed_query(self, exchange: Exchange, name: str, operation: str) -> bool:
         """See `Site`."""
         raise answer_error(
             exchange.status,

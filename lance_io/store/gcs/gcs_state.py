@@ -1,4 +1,4 @@
-"""What a store needs per event loop beside connections for GETs: tokens, and the client that writes."""
+"""State of a store on one event loop, apart from connections for GETs: tokens and the client for writes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class GcsState(LoopClients):
-    """See the module's description."""
+    """See the module's docstring."""
 
     store: ClassVar = "gs"
     variables: ClassVar = ("GOOGLE_", "CLOUDSDK_", "GCE_", "NO_GCE_CHECK")
@@ -28,23 +28,23 @@ class GcsState(LoopClients):
         self._client: JsonClient | None = None
         self.tokens = Tokens(options)
 
-    def is_known(self) -> bool:
+    def has_fixed_credentials(self) -> bool:
         """See `LoopClients`."""
         options = self._options
-        given = (options.token, options.service_account, options.provided)
-        return options.skip_signature or any(one is not None for one in given)
+        credentials = (options.token, options.service_account, options.provided)
+        return options.skip_signature or any(value is not None for value in credentials)
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not appear in a message."""
+        """Texts to hide in messages."""
         return self.tokens.secrets
 
-    async def ask_again(self) -> bool:
+    async def refetch(self) -> bool:
         """See `LoopClients`."""
-        return not self._options.skip_signature and await self.tokens.ask_again()
+        return not self._options.skip_signature and await self.tokens.refetch()
 
     async def client(self) -> JsonClient:
-        """What sends requests other than ranged GETs."""
+        """The client for requests other than ranged GETs, created at first use."""
         if self._client is None:
             await load_library()
         if self._client is None:
@@ -53,12 +53,12 @@ class GcsState(LoopClients):
 
     @cached_property
     def proxy(self) -> str | None:
-        """By option or environment."""
+        """The proxy from options or environment."""
         parts = urlsplit(self._options.base)
         return self._options.find_proxy(parts.hostname or "", is_plain_http=parts.scheme == "http")
 
     def tls_settings(self) -> TlsSettings:
-        """Whom our own HTTP client has to trust."""
+        """TLS settings of our own HTTP client."""
         options = self._options
         return TlsSettings(authorities=options.ca_certificates) if options.verify else TlsSettings(verify=False)
 
@@ -71,7 +71,7 @@ class GcsState(LoopClients):
         finally:
             await self.tokens.close()
 
-    def let_go(self) -> None:
+    def drop(self) -> None:
         """See `LoopClients`."""
         if self._client is not None:
             self._client.detach()

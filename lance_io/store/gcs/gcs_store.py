@@ -1,8 +1,7 @@
 """Tables in Google Cloud Storage.
 
-GETs of objects and listings go over connections of our own (`http/`); gcsfs sends all else, and GETs where it was
-chosen or a proxy is between (`gcsfs_gets.py`). An object's etag is its generation: with it a write can be made
-conditional, and unlike Google's own it stays the same when only metadata change.
+Our own connections (`http/`) carry GETs of objects and listings; gcsfs sends all other requests. An object's
+etag is its generation: it works as a condition for writes and, unlike Google's etag, does not change with metadata.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from lance_io.store.cloud.cloud_store import CloudStore
 from lance_io.store.cloud.connections import Connections
 from lance_io.store.cloud.loop_clients import share_clients
 from lance_io.store.failures import answered_with
-from lance_io.store.gcs.gcs_options import GcsOptions, parse_gcs, token_given
+from lance_io.store.gcs.gcs_options import GcsOptions, parse_gcs, provided_token
 from lance_io.store.gcs.gcs_site import GcsSite
 from lance_io.store.gcs.gcs_state import GcsState
 from lance_io.store.gcs.json_client import OBJECT, OBJECTS, Answer, Request, missing_library
@@ -27,8 +26,8 @@ from lance_io.store.gcs.resources import (
     FIELDS,
     OCTETS,
     document,
+    ignore_answer,
     meta_of,
-    nothing,
     page_of,
     session_of,
     written,
@@ -48,29 +47,29 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LIST_PAGE: Final = 1000  # what Google gives at once
+LIST_PAGE: Final = 1000  # Google's maximum
 DELETES_AT_ONCE: Final = 64
 
 
 def open_gcs(bucket: str, options: Mapping[str, str], source: OptionsSource | None = None) -> GcsStore:
-    """The store of a bucket by storage options (lower-case names) and environment; makes no request.
+    """The store of a bucket by storage options (lower-case names) and environment; sends no request.
 
-    source  who gives others, which stand before these
-    Raises `UsageError` for options that make no sense, `ModuleNotFoundError` if the client library is missing.
+    source  provider of options, which override `options`
+    Raises `UsageError` for invalid options, `ModuleNotFoundError` if the client library is missing.
     """
     for package in ("httptools", "aiohttp", "gcsfs"):
-        if find_spec(package) is None:  # it is imported when it is first needed
+        if find_spec(package) is None:  # imported on demand
             raise missing_library(package)
-    given = {} if source is None else source.first(options).options
-    options = {**options, **given}
+    provided = {} if source is None else source.first(options).options
+    options = {**options, **provided}
     parsed = parse_gcs(bucket, options)
-    if source is not None and not parsed.skip_signature and token_given(given) is not None:
+    if source is not None and not parsed.skip_signature and provided_token(provided) is not None:
         parsed = replace(parsed, service_account=None, credentials=None, token=None, provided=source)
     return GcsStore(parsed, profile=CLOUD.with_options(planning(options)).within_descriptors())
 
 
 class GcsDownload(Download):
-    """A download that knows which generation its object is."""
+    """A download that records the object's generation."""
 
     _generation: str | None = None
 
@@ -98,21 +97,18 @@ class GcsStore(CloudStore[GcsState]):
     download_kind = GcsDownload
 
     def __init__(self, options: GcsOptions, *, profile: StoreProfile = CLOUD, stats: StoreStats | None = None) -> None:
-        able = Capabilities(create_unproven=options.endpoint is not None)
-        super().__init__(options, options.identity, able, profile, stats)
+        capabilities = Capabilities(create_unproven=options.endpoint is not None)
+        super().__init__(options, options.identity, capabilities, profile, stats)
 
     def connect(self) -> Connections[GcsState]:
-        """See `CloudStore`: our own HTTP client, unless gcsfs was chosen, or a proxy is between, unknown to it."""
+        """See `CloudStore`."""
+        from lance_io.store.http.gets import HttpGets
+
         options, connections_max, user = self.options, self.profile.connections_max, object()
         state = share_clients(GcsState, options, connections_max, user)
-        if options.transport == "http" and state.proxy is None:
-            from lance_io.store.http.gets import HttpGets
-
-            own = HttpGets(GcsSite(options, state), options.identity, connections_max, self.stats, *options.pool_idle)
-            return Connections(self, state, user, own, None)
-        from lance_io.store.gcs.gcsfs_gets import GcsfsGets
-
-        return Connections(self, state, user, None, GcsfsGets(options, state))
+        site, proxies = GcsSite(options, state), options.proxies(state.tls_settings)
+        gets = HttpGets(site, options.identity, connections_max, self.stats, proxies, *options.pool_idle)
+        return Connections(self, state, user, gets, None)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -126,7 +122,7 @@ class GcsStore(CloudStore[GcsState]):
         query = {"prefix": prefix, "fields": f"items({FIELDS}),prefixes,nextPageToken"}
         after = asked.start_after
         if after is not None:
-            query["startOffset"] = after  # which is among the answers
+            query["startOffset"] = after  # inclusive
         if asked.delimiter is not None:
             query["delimiter"] = asked.delimiter
         rest = asked.limit
@@ -145,17 +141,17 @@ class GcsStore(CloudStore[GcsState]):
             query["pageToken"] = token
 
     async def _list_page(self, query: Mapping[str, str], prefix: str) -> tuple[Sequence[ObjectMeta], str]:
-        """Its entries, and what the next page is asked for with, empty after the last."""
+        """Entries of a page, and the token of the next one, empty after the last."""
 
         async def once(loop: Connections[GcsState]) -> tuple[Sequence[ObjectMeta], str]:
-            if loop.own is not None:
-                return await loop.own.ask(query, prefix, "list", partial(page_of, prefix=prefix))
+            if loop.http_gets is not None:
+                return await loop.http_gets.query(query, prefix, "list", partial(page_of, prefix=prefix))
             client = await loop.state.client()
-            answer = await client.ask("list", prefix, Request("GET", OBJECTS, (self.options.bucket,), query))
+            answer = await client.send("list", prefix, Request("GET", OBJECTS, (self.options.bucket,), query))
             with answered_with(answer.headers):
                 return page_of(answer.body, prefix)
 
-        return await self.call_repeatedly("list", prefix, once)
+        return await self.call_with_retries("list", prefix, once)
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -169,18 +165,18 @@ class GcsStore(CloudStore[GcsState]):
         durability: Durability | None = None,
         in_place: bool = False,
     ) -> ObjectMeta:
-        """Write an object; a write under a condition is sent once, see `ObjectStore.put`."""
+        """Write an object; a conditional write is sent once, see `ObjectStore.put`."""
         body = data if isinstance(data, bytes) else bytes(data)
         condition = _condition(if_absent, if_match, key)
         operation: Operation = "put_create" if if_absent else "put"
         query = {"uploadType": "media", "name": key, "fields": FIELDS, **condition}
-        request = Request("POST", self._upload_url, (self.options.bucket,), query, self._octets, body)
-        made = partial(written, key=key, operation=operation, size_bytes=len(body))
-        return await self.call(operation, key, request, made, decides=bool(condition))
+        request = Request("POST", self._upload_url, (self.options.bucket,), query, self._content_type_header, body)
+        read = partial(written, key=key, operation=operation, size_bytes=len(body))
+        return await self.call(operation, key, request, read, decides=bool(condition))
 
     @property
-    def _octets(self) -> Mapping[str, str]:
-        """What content is said to be."""
+    def _content_type_header(self) -> Mapping[str, str]:
+        """Content-Type header of written objects."""
         content_type = self.options.content_type
         return OCTETS if content_type is None else {"Content-Type": content_type}
 
@@ -191,37 +187,37 @@ class GcsStore(CloudStore[GcsState]):
         from lance_io.store.gcs.resumable import ResumableWriter
 
         query = {"uploadType": "resumable", "name": key, "fields": FIELDS, **_condition(if_absent, None, key)}
-        headers = {"X-Upload-Content-Type": self._octets["Content-Type"]}
+        headers = {"X-Upload-Content-Type": self._content_type_header["Content-Type"]}
         request = Request("POST", self._upload_url, (self.options.bucket,), query, headers)
         session = await self.call("part", key, request, partial(session_of, key=key))
         return ResumableWriter(self, key, session, if_absent=if_absent)
 
     async def copy(self, source: str, key: str) -> None:
-        """Write an object with the content of another, without its bytes coming here."""
+        """Copy an object on the server."""
         bucket, query = self.options.bucket, {"fields": "done,rewriteToken"}
-        while True:  # large ones between classes of storage go in steps
+        while True:  # large objects are copied between storage classes in steps
             request = Request("POST", f"{OBJECT}/rewriteTo/{OBJECT}", (bucket, source, bucket, key), query)
-            found = await self.call("put", key, request, partial(document, key=key, operation="put"))
-            if found.get("done", True):
+            progress = await self.call("put", key, request, partial(document, key=key, operation="put"))
+            if progress.get("done", True):
                 return
-            query["rewriteToken"] = str(found.get("rewriteToken", ""))
+            query["rewriteToken"] = str(progress.get("rewriteToken", ""))
 
     async def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects, some at once."""
+        """Delete objects, up to 64 concurrently."""
         rest = list(dict.fromkeys(keys))
         while rest:
-            some, rest = rest[:DELETES_AT_ONCE], rest[DELETES_AT_ONCE:]
+            batch, rest = rest[:DELETES_AT_ONCE], rest[DELETES_AT_ONCE:]
             failed = [
                 error
-                for error in await asyncio.gather(*map(self._delete_one, some), return_exceptions=True)
+                for error in await asyncio.gather(*map(self._delete_object, batch), return_exceptions=True)
                 if error is not None
             ]
             if failed:
                 raise failed[0]
 
-    async def _delete_one(self, key: str) -> None:
+    async def _delete_object(self, key: str) -> None:
         try:
-            await self.call("delete", key, Request("DELETE", OBJECT, (self.options.bucket, key)), nothing)
+            await self.call("delete", key, Request("DELETE", OBJECT, (self.options.bucket, key)), ignore_answer)
         except NotFound:
             pass
 
@@ -229,7 +225,7 @@ class GcsStore(CloudStore[GcsState]):
 
     @property
     def _upload_url(self) -> str:
-        """Where uploads go, the bucket left open."""
+        """URL of uploads, with `{}` for the bucket."""
         return f"{self.options.base}/upload/storage/v1/b/{{}}/o"
 
     async def call(
@@ -237,29 +233,29 @@ class GcsStore(CloudStore[GcsState]):
         operation: Operation,
         key: str,
         request: Request,
-        understand: Callable[[Answer], T],
+        parse: Callable[[Answer], T],
         *,
         decides: bool = False,
     ) -> T:
-        """Make a request, again if that may help, also where its answer is not understood.
+        """Send a request, with retries, also after an invalid answer.
 
-        understand  what an answer says; raises `Transient` for nonsense
-        decides     as in `call_repeatedly`
+        parse    parses an answer; raises `Transient` for an invalid one
+        decides  as in `call_with_retries`
         """
 
         async def once(loop: Connections[GcsState]) -> T:
             client = await loop.state.client()
-            return understand(await client.ask(operation, key, request))
+            return parse(await client.send(operation, key, request))
 
-        return await self.call_repeatedly(operation, key, once, num_bytes=len(request.data or b""), decides=decides)
+        return await self.call_with_retries(operation, key, once, num_bytes=len(request.data or b""), decides=decides)
 
 
 def _condition(if_absent: bool, if_match: str | None, key: str) -> dict[str, str]:
-    """What a write has to meet, as a parameter."""
+    """Query parameters of a conditional write."""
     if if_absent:
         return {"ifGenerationMatch": "0"}
     if if_match is None:
         return {}
     if not if_match.isdecimal():
-        raise UsageError(f"{key}: expected the etag that this store gave, a number, found {if_match!r}")
+        raise UsageError(f"{key}: expected an etag of this store, a number, found {if_match!r}")
     return {"ifGenerationMatch": if_match}

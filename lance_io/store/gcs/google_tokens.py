@@ -1,4 +1,4 @@
-"""OAuth tokens, found by google-auth and renewed ahead of their end (`cloud/renewal.py`)."""
+"""OAuth tokens from google-auth, renewed before they expire (`cloud/renewal.py`)."""
 
 from __future__ import annotations
 
@@ -17,82 +17,82 @@ from lance_io.store.cloud.client_options import certificates_file, is_header_tex
 from lance_io.store.cloud.provided_credentials import ProvidedCredentials
 from lance_io.store.cloud.renewal import Renewal
 from lance_io.store.failures import Transient
-from lance_io.store.gcs.gcs_options import read_key, token_given
+from lance_io.store.gcs.gcs_options import provided_token, read_key
 
 if TYPE_CHECKING:
     from lance_io.store.gcs.gcs_options import GcsOptions
 
-_METADATA_HOSTS: Final = ("metadata.google.internal", "169.254.169.254")  # of the machine: no proxy leads there
+_METADATA_HOSTS: Final = ("metadata.google.internal", "169.254.169.254")  # of the machine; never behind a proxy
 SCOPE: Final = "https://www.googleapis.com/auth/devstorage.read_write"
 
 
 class Tokens:
-    """The token of each moment, for the requests of one event loop. Never shows it."""
+    """The current token, for the requests of one event loop; `repr` hides it."""
 
     def __init__(self, options: GcsOptions) -> None:
         self._options = options
         self._credentials: Any = None  # google-auth's
         self._renewal: Renewal[str] = (
-            Renewal(self._fetch, self._failure, "gs")
+            Renewal(self._fetch, self._map_error, "gs")
             if options.provided is None
-            else ProvidedCredentials(options.provided, token_given, "gs")
+            else ProvidedCredentials(options.provided, provided_token, "gs")
         )
         self._key = options.service_account
-        self._asked_with: tuple[str, ...] = ()  # of a user's credentials
+        self._grant_secrets: tuple[str, ...] = ()  # client secret and refresh token of a user's credentials
 
     def __repr__(self) -> str:
         return "Tokens()"
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not appear in a message: tokens, and what they are asked for with."""
+        """Texts to hide in messages: tokens, and the secrets that obtain them."""
         keys = {self._options.service_account or "", self._key or ""}
         lines = [line for key in keys for line in _lines_of_private_key(key)]
-        given = (self._options.token, *self._options.header_secrets)
-        found = (*given, *self._renewal.recent, *keys, *lines, *self._asked_with)
-        return tuple(text for text in found if text)
+        from_options = (self._options.token, *self._options.header_secrets)
+        secrets = (*from_options, *self._renewal.recent, *keys, *lines, *self._grant_secrets)
+        return tuple(text for text in secrets if text)
 
-    def at_hand(self) -> str | None:
-        """That of this moment without waiting, or None where it has to be waited for; begins its renewal when due."""
-        return self._options.token or self._renewal.at_hand()
+    def get_nowait(self) -> str | None:
+        """The current token without waiting, or None if a caller must wait; starts its renewal when due."""
+        return self._options.token or self._renewal.get_nowait()
 
     async def token(self, key: str) -> str:
-        """The same, waiting for it if need be. Raises our errors, which name `key`."""
+        """The current token; waits if needed. Raises our errors, which name `key`."""
         try:
             return self._options.token or await self._renewal.get()
         except LanceError as error:
             error.path = error.path or key
             raise
 
-    async def ask_again(self) -> bool:
-        """The store takes this token no more: whether there is another one now. Raises our errors."""
+    async def refetch(self) -> bool:
+        """Refetch a refused token; returns whether the new one differs. Raises our errors."""
         refused = self._renewal.latest
         if self._options.token is not None or refused is None:
             return False
-        self._credentials = None  # files may say something else by now
+        self._credentials = None  # files may have changed
         self._renewal.forget(refused)
         return await self._renewal.get() != refused
 
     async def _fetch(self) -> tuple[str, float | None]:
-        """Another token, and when it expires, in seconds since 1970."""
+        """A new token and its expiry in seconds since 1970."""
         await load_modules("google.auth", "google.auth.transport.requests")
         if self._credentials is None:
             self._credentials = await in_thread(self._find)
         credentials = self._credentials
-        held = (getattr(credentials, name, None) for name in ("client_secret", "refresh_token"))
-        self._asked_with = tuple(text for text in held if isinstance(text, str))
+        secrets = (getattr(credentials, name, None) for name in ("client_secret", "refresh_token"))
+        self._grant_secrets = tuple(text for text in secrets if isinstance(text, str))
         try:
             await in_thread(_refresh, credentials, self._options)
         except Exception:
-            self._credentials = None  # a key that is taken no more is one of a file that may be another by now
+            self._credentials = None  # the file of a refused key may hold another one by now
             raise
         token, expiry = credentials.token, credentials.expiry
         if not is_header_text(token):
-            raise ValueError("the token holds characters that no header can")
+            raise ValueError("the token has characters invalid in a header")
         return token, None if expiry is None else expiry.replace(tzinfo=UTC).timestamp()
 
     def _find(self) -> Any:
-        """Credentials of google-auth's; reads files, may ask whether there is a metadata service."""
+        """google-auth credentials; reads files, may probe for a metadata service."""
         options = self._options
         if options.key_file is not None:
             self._key = read_key("google_service_account", options.key_file)
@@ -105,7 +105,7 @@ class Tokens:
 
         return google.auth.default(scopes=[SCOPE])[0]
 
-    def _failure(self, error: Exception) -> LanceError:
+    def _map_error(self, error: Exception) -> LanceError:
         from google.auth import exceptions
 
         text = hide_secrets(f"{type(error).__name__}: {error}", self.secrets)
@@ -119,11 +119,11 @@ class Tokens:
         return AccessDenied(f"no token ({text})")
 
     async def close(self) -> None:
-        """End what is under way, soon."""
+        """End work in progress, soon."""
         await self._renewal.close()
 
 
-# Kinds of files of credentials, and what reads them: a module of google-auth's, and a method of its `Credentials`.
+# Kinds of credentials files, and their readers: a module of google-auth and a method of its `Credentials`.
 _KINDS: Final = {
     "service_account": ("google.oauth2.service_account", "from_service_account_info"),
     "authorized_user": ("google.oauth2.credentials", "from_authorized_user_info"),
@@ -135,22 +135,22 @@ _KINDS: Final = {
 }
 
 
-def _read(found: dict[str, Any]) -> Any:
-    """Credentials by what a file of them says."""
-    kind = str(found.get("type"))
+def _read(content: dict[str, Any]) -> Any:
+    """Credentials from the content of a file."""
+    kind = str(content.get("type"))
     if kind == "external_account":
-        source = found.get("credential_source") or {}
+        source = content.get("credential_source") or {}
         by = "aws" if str(source.get("environment_id", "")).startswith("aws") else "identity_pool"
         module, method = f"google.auth.{'pluggable' if 'executable' in source else by}", "from_info"
     elif kind in _KINDS:
         module, method = _KINDS[kind]
     else:
-        raise ValueError(f"expected a file of credentials of Google's, found one of type {kind[:100]!r}")
-    return getattr(import_module(module).Credentials, method)(found, scopes=[SCOPE])
+        raise ValueError(f"expected a file of Google credentials, found type {kind[:100]!r}")
+    return getattr(import_module(module).Credentials, method)(content, scopes=[SCOPE])
 
 
 def _refresh(credentials: Any, options: GcsOptions) -> None:
-    """Ask for a token."""
+    """Fetch a new token."""
     from google.auth.transport.requests import Request
 
     with _session_class()(options) as session:
@@ -159,7 +159,7 @@ def _refresh(credentials: Any, options: GcsOptions) -> None:
 
 @cache
 def _session_class() -> type:
-    """Of requests, with the proxy and the certificates of our options; there, what the environment says comes first."""
+    """A `requests.Session` whose proxy and certificates come from our options before the environment."""
     import requests
 
     class Session(requests.Session):
@@ -168,24 +168,24 @@ def _session_class() -> type:
             self._options = options
 
         def merge_environment_settings(self, url: Any, *rest: Any) -> Any:
-            found, options = super().merge_environment_settings(url, *rest), self._options
+            settings, options = super().merge_environment_settings(url, *rest), self._options
             if not options.verify:
-                found["verify"] = False
+                settings["verify"] = False
             elif options.ca_certificates:
-                found["verify"] = certificates_file(options.ca_certificates)
+                settings["verify"] = certificates_file(options.ca_certificates)
             if options.proxy:
                 host = urlsplit(url).hostname or ""
                 proxy = None if host in _METADATA_HOSTS else options.proxy_for(host)
-                found["proxies"] = {} if proxy is None else {"http": proxy, "https": proxy}
-            return found
+                settings["proxies"] = {} if proxy is None else {"http": proxy, "https": proxy}
+            return settings
 
     return Session
 
 
 def _lines_of_private_key(text: str) -> list[str]:
-    """Of a service account's key; one by one, as line ends may be shown in another way."""
+    """Lines of a service account's key, for separate hiding: a message may show other line ends."""
     try:
-        found = json.loads(text)["private_key"]
+        private_key = json.loads(text)["private_key"]
     except (ValueError, KeyError, TypeError):
         return []
-    return [line for line in str(found).splitlines() if line and not line.startswith("-----")]
+    return [line for line in str(private_key).splitlines() if line and not line.startswith("-----")]

@@ -1,9 +1,9 @@
-"""Requests of the JSON API other than ranged GETs: sent by gcsfs, once each, authorised and judged here.
+"""Requests of the JSON API other than ranged GETs: gcsfs sends each once; authorisation and errors are handled here.
 
-Of gcsfs stays what forms and sends a request. Its repetitions would multiply with ours, and meet the result of a
-write whose answer was lost; its search for credentials refreshes them on the event loop; its listings are cached;
-its errors have lost the status. (`gcsfs.core` has the plain file system: what the package itself offers may speak gRPC
-to a bucket, and stalls where nothing does.)
+Only gcsfs's code that builds and sends requests is used. Its retries would multiply with ours, and could meet the
+result of a write whose answer was lost; it refreshes credentials on the event loop; it caches listings; its errors lack
+the status. (`gcsfs.core` has the plain file system: the package's own one may try gRPC, and stalls without a gRPC
+server.)
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from lance_io.store.gcs.gcs_options import GcsOptions
     from lance_io.store.gcs.gcs_state import GcsState
-    from lance_io.store.http.exchange import Sink
 
 
 OBJECT: Final = "b/{}/o/{}"
@@ -38,13 +37,11 @@ OBJECTS: Final = "b/{}/o"
 
 
 class Request(NamedTuple):
-    """What is to be done.
+    """A request.
 
-    method
-    path, args  below `storage/v1/`, or a whole URL; `{}` in it for each of `args`
+    path, args  below `storage/v1/`, or a whole URL, with `{}` for each of `args`
     query       parameters
-    right       statuses that are an answer; all others are raised as errors of ours
-    sink        takes the body of 200 and 206
+    accepted    statuses that are returned; others are raised as our errors
     """
 
     method: str
@@ -53,12 +50,11 @@ class Request(NamedTuple):
     query: Mapping[str, str] = MappingProxyType({})
     headers: Mapping[str, str] = MappingProxyType({})
     data: bytes | None = None
-    right: tuple[int, ...] = (200, 201, 204)
-    sink: Sink | None = None
+    accepted: tuple[int, ...] = (200, 201, 204)
 
 
 class Answer(NamedTuple):
-    """What was answered; headers are found by their names in any case."""
+    """An answer; names of headers are case-insensitive."""
 
     status: int
     headers: Mapping[str, str]
@@ -66,14 +62,14 @@ class Answer(NamedTuple):
 
 
 def missing_library(name: str) -> ModuleNotFoundError:
-    """The error for a package that the extra installs."""
+    """The error for a missing package of the extra."""
     return ModuleNotFoundError(f"gs:// needs the package {name}: pip install 'lance_io[gcs]'", name=name)
 
 
 async def load_library() -> None:
-    """Have the client library imported, which takes half a second.
+    """Import the client library, which takes half a second.
 
-    Raises `ModuleNotFoundError`, which says what to install.
+    Raises `ModuleNotFoundError`, which names the package to install.
     """
     try:
         await load_modules("aiohttp", "gcsfs.core")
@@ -86,7 +82,7 @@ def _plain_file_system() -> type:
     from gcsfs.core import GCSFileSystem
 
     class PlainFileSystem(GCSFileSystem):  # type: ignore[misc]
-        """gcsfs, which sends each request once and leaves it to us what an answer means."""
+        """gcsfs without retries and without its own handling of answers."""
 
         async def _request(
             self,
@@ -96,10 +92,9 @@ def _plain_file_system() -> type:
             headers: Any,
             data: io.BytesIO | None,
             timeout: Any,
-            sink: Sink | None,
             **query: Any,
         ) -> Answer:
-            """One request; a body that is right goes into the sink, piece by piece."""
+            """Send one request."""
             request = self._session.request(
                 method,
                 self._format_path(path, args),
@@ -110,12 +105,7 @@ def _plain_file_system() -> type:
                 timeout=timeout,
             )
             async with request as answer:
-                if sink is None or answer.status not in (200, 206):
-                    return Answer(answer.status, answer.headers, await answer.read())
-                sink.begin(answer.status, answer.headers)
-                async for chunk in answer.content.iter_any():
-                    sink.add(chunk)
-                return Answer(answer.status, answer.headers, b"")
+                return Answer(answer.status, answer.headers, await answer.read())
 
     return PlainFileSystem
 
@@ -139,7 +129,7 @@ class JsonClient:
             skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent"),
             headers={"Accept-Encoding": "identity", "User-Agent": options.user_agent, **options.headers},
         )
-        self._session._retry_connection = False  # aiohttp would send a DELETE or PUT again whose connection broke
+        self._session._retry_connection = False  # aiohttp would resend a DELETE or PUT after a broken connection
         self._gcsfs = _plain_file_system()(
             endpoint_url=options.base, token="anon", asynchronous=True, skip_instance_cache=True
         )
@@ -152,26 +142,26 @@ class JsonClient:
         bundle = certificates_file(options.ca_certificates)
         return True if bundle is None else tls_context(bundle)
 
-    async def ask(self, operation: str, key: str, request: Request) -> Answer:
-        """Make a request, once.
+    async def send(self, operation: str, key: str, request: Request) -> Answer:
+        """Send a request once.
 
         operation, key  for errors
         """
         token = None if self._options.skip_signature else await self._state.tokens.token(key)
         answer = await self._send(operation, key, request, token)
-        if answer.status in request.right:
+        if answer.status in request.accepted:
             return answer
         raise answer_error(*answer, key=key, operation=operation, secrets=self._state.secrets)
 
     async def _send(self, operation: str, key: str, request: Request, token: str | None) -> Answer:
         import aiohttp
 
-        options, secrets, sink = self._options, self._state.secrets, request.sink
-        num_bytes = len(request.data or b"") if sink is None else sink.num_bytes
+        options, secrets = self._options, self._state.secrets
+        num_bytes = len(request.data or b"")
         timeout = aiohttp.ClientTimeout(
             total=options.request_timeout_s + num_bytes / SLOWEST_BYTES_PER_S,
             sock_connect=options.connect_timeout_s,
-            sock_read=options.silence_s if sink is None else options.stall_s,
+            sock_read=options.silence_s,
         )
         authorised = {} if token is None else {"Authorization": f"Bearer {token}"}
         try:
@@ -180,9 +170,8 @@ class JsonClient:
                 request.path,
                 *request.args,
                 headers={**request.headers, **authorised},
-                data=None if request.data is None else io.BytesIO(request.data),  # sent in pieces, not copied
+                data=None if request.data is None else io.BytesIO(request.data),  # zero-copy, sent in pieces
                 timeout=timeout,
-                sink=sink,
                 **request.query,
             )
             return answer
@@ -203,5 +192,5 @@ class JsonClient:
         await self._session.close()
 
     def detach(self) -> None:
-        """The loop is closed already: let go without a word."""
+        """Release the connections of a loop that is already closed."""
         self._session.detach()

@@ -1,6 +1,7 @@
-"""From what Google Cloud Storage answers to our errors.
+"""Maps error answers of Google Cloud Storage to our errors.
 
-A refusal has an HTTP status and, mostly, a JSON document `{"error": {"message": ..., "errors": [{"reason": ...}]}}`.
+An error answer has an HTTP status and usually a JSON document
+`{"error": {"message": ..., "errors": [{"reason": ...}]}}`.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ if TYPE_CHECKING:
 
     from lance_io.errors import LanceError
 
-TEXT_MAX: Final = 2000  # of what a message shows of an answer
+TEXT_MAX: Final = 2000  # characters of an answer that a message shows
 _DIALECT: Final = Dialect(
-    throttled=frozenset({"rateLimitExceeded", "userRateLimitExceeded"}),  # told with 403, too
-    gone=frozenset({404, 410}),  # 410: an upload that is over
+    throttled=frozenset({"rateLimitExceeded", "userRateLimitExceeded"}),  # also with status 403
+    gone=frozenset({404, 410}),  # 410: the upload session has ended
 )
 
 
@@ -31,8 +32,8 @@ def answer_error(
     operation: str,
     secrets: Iterable[str] = (),
 ) -> LanceError:
-    """The error for an answer that is no success; `body` is a document, possibly empty or something else."""
-    reason, message = _told(body)
+    """The error for an unsuccessful answer; `body` may be a JSON document, empty or other text."""
+    reason, message = _reason_and_message(body)
     return refusal(
         _DIALECT,
         status,
@@ -45,12 +46,12 @@ def answer_error(
     )
 
 
-def _told(body: bytes) -> tuple[str, str]:
-    """Reason and message of a refusal."""
+def _reason_and_message(body: bytes) -> tuple[str, str]:
+    """Reason and message of an error answer."""
     text = body.decode("utf-8", "replace")
     try:
         error = json.loads(text)["error"]
-        if isinstance(error, str):  # of the service for tokens
+        if isinstance(error, str):  # from the token service
             return error[:TEXT_MAX], ""
         reasons = error.get("errors") or [{}]
         return str(reasons[0].get("reason", ""))[:TEXT_MAX], str(error.get("message", ""))[:TEXT_MAX]

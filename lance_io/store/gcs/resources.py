@@ -1,4 +1,4 @@
-"""Objects as the JSON API describes them, in one document or in a listing."""
+"""Objects of the JSON API, from single documents and listings."""
 
 from __future__ import annotations
 
@@ -19,49 +19,49 @@ OCTETS: Final = {"Content-Type": "application/octet-stream"}
 
 
 def written(answer: Answer, key: str, operation: str, size_bytes: int) -> ObjectMeta:
-    """What an object is that was just written, by the answer."""
+    """Metadata of a written object, from the answer."""
     generation = document(answer, key, operation).get("generation")
     return ObjectMeta(key, size_bytes, None if generation is None else str(generation))
 
 
 def session_of(answer: Answer, key: str) -> str:
-    """The URL of an upload that was begun, which is a secret. Raises `Transient` where there is none."""
-    found = answer.headers.get("location")
-    if not found:
+    """The URL of a started upload, which is a secret. Raises `Transient` if it is missing."""
+    url = answer.headers.get("location")
+    if not url:
         with answered_with(answer.headers):
             raise Transient("the answer names no upload", path=key, operation="part")
-    return found
+    return url
 
 
-def nothing(answer: Answer) -> None:
-    """What an answer says that needs to say nothing."""
+def ignore_answer(answer: Answer) -> None:
+    """Parse an answer whose body is irrelevant."""
 
 
 def document(answer: Answer, key: str, operation: str) -> dict[str, Any]:
-    """What an answer says. Raises `Transient` for what is no JSON object."""
+    """The JSON object of an answer. Raises `Transient` if it is none."""
     with answered_with(answer.headers):
         return parse(answer.body, key, operation)
 
 
 def parse(body: bytes, key: str, operation: str) -> dict[str, Any]:
-    """The same of a body."""
+    """The JSON object of a body. Raises `Transient` if it is none."""
     try:
-        found = json.loads(body)
+        content = json.loads(body)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        content = None
+    if not isinstance(content, dict):
         raise Transient("the answer is no JSON object", path=key, operation=operation)
-    return found
+    return content
 
 
-def meta_of(found: Mapping[str, Any], key: str, operation: str) -> ObjectMeta:
-    """An object as the JSON API describes it. Raises `Transient` for what is none."""
+def meta_of(resource: Mapping[str, Any], key: str, operation: str) -> ObjectMeta:
+    """Metadata from an object resource. Raises `Transient` for an invalid one."""
     try:
-        updated = found.get("updated")
-        generation = found.get("generation")
+        updated = resource.get("updated")
+        generation = resource.get("generation")
         return ObjectMeta(
             key,
-            int(found["size"]),
+            int(resource["size"]),
             None if generation is None else str(generation),
             None if updated is None else datetime.fromisoformat(updated),
         )
@@ -71,15 +71,15 @@ def meta_of(found: Mapping[str, Any], key: str, operation: str) -> ObjectMeta:
 
 
 def page_of(document: bytes, prefix: str) -> tuple[list[ObjectMeta], str]:
-    """The entries of a page, and what the next one is asked for with, empty after the last. Raises `Transient`."""
+    """Entries of a page and the token of the next one, empty after the last. Raises `Transient` for an invalid page."""
     page = parse(document, prefix, "list")
     return entries_of(page, prefix), str(page.get("nextPageToken") or "")
 
 
 def entries_of(page: Mapping[str, Any], prefix: str) -> list[ObjectMeta]:
-    """Objects and folders of a page in key order."""
+    """Objects and folders of a page, in key order."""
     try:
-        entries = [meta_of(found, str(found["name"]), "list") for found in page.get("items", ())]
+        entries = [meta_of(resource, str(resource["name"]), "list") for resource in page.get("items", ())]
         entries += [ObjectMeta(str(name), 0) for name in page.get("prefixes", ())]
     except (KeyError, TypeError, AttributeError) as error:
         text = f"the answer is no listing ({type(error).__name__}: {error})"

@@ -1,12 +1,12 @@
-"""Uploads in parts: a resumable upload of Google's, which takes them one after the other.
+"""Uploads in parts: a Google resumable upload, which takes parts in order.
 
-    PUT session, Content-Range: bytes 0-16777215/*        308, Range: bytes=0-16777215     so much is kept
-    PUT session, Content-Range: bytes 16777216-20000000/20000001     200                   the object is there
-    PUT session, Content-Range: bytes */*                 308, Range: ...                  how much is kept?
+    PUT session, Content-Range: bytes 0-16777215/*                   308, Range: bytes=0-16777215   received bytes
+    PUT session, Content-Range: bytes 16777216-20000000/20000001     200                            the object exists
+    PUT session, Content-Range: bytes */*                            308, Range: ...                query received bytes
 
-All but the last must be multiples of 256 KiB; what is over waits for the next one. Nothing shows in the bucket before
-the last, and what was begun and left is forgotten by Google after a week. The session's URL lets whoever has it
-write: it is not shown.
+Every part but the last must be a multiple of 256 KiB; remaining bytes are sent with the next part. The object appears
+only after the last part; Google drops abandoned uploads after a week. Messages hide the session's URL, because it
+grants write access.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from lance_io.errors import NotFound
 from lance_io.store.failures import StoreFailure, Transient
 from lance_io.store.gcs.json_client import Request
-from lance_io.store.gcs.resources import OCTETS, nothing, written
+from lance_io.store.gcs.resources import OCTETS, ignore_answer, written
 
 if TYPE_CHECKING:
     from lance_io.store.api import Buffer, ObjectMeta
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from lance_io.store.gcs.json_client import Answer, JsonClient
 
 STEP_BYTES: Final = 256 << 10
-_MORE: Final = 308  # what has come is kept, go on
+_MORE: Final = 308  # incomplete: continue
 _KEPT: Final = re.compile(r"bytes=0-(\d{1,19})")
 
 
 class ResumableWriter:
-    """See the module's description, and `PartWriter`. Parts may come in any order; each waits for its turn."""
+    """See the module's docstring and `PartWriter`. Parts may arrive in any order; each waits for its turn."""
 
     def __init__(self, store: GcsStore, key: str, session: str, *, if_absent: bool) -> None:
         self._store = store
@@ -42,78 +42,80 @@ class ResumableWriter:
         self._session = session
         self._if_absent = if_absent
         self._turn = asyncio.Condition()
-        self._taken_bytes = 0  # of the parts whose turn has been
-        self._sent_bytes = 0  # that Google has
-        self._over_bytes = b""  # the last of them, not a whole step
-        self._is_unsure = False  # how many bytes it has
+        self._accepted_bytes = 0  # in parts whose turn has passed
+        self._sent_bytes = 0  # received by Google
+        self._pending = b""  # accepted but unsent: less than `STEP_BYTES`
+        self._must_query = False  # whether `_sent_bytes` is uncertain
         self._failed = False
-        self._over = False
+        self._is_finished = False
 
     def __repr__(self) -> str:
         return f"ResumableWriter({self._key!r})"
 
     async def write_part(self, number: int, offset_bytes: int, data: Buffer) -> None:
-        """Send a part when all before it have gone, again if need be."""
+        """Send a part after all earlier ones, with retries."""
         try:
             async with self._turn:
-                await self._turn.wait_for(lambda: self._failed or self._taken_bytes == offset_bytes)
+                await self._turn.wait_for(lambda: self._failed or self._accepted_bytes == offset_bytes)
             if self._failed:
                 raise StoreFailure("an earlier part of this upload failed", path=self._key, operation="part")
             body = data if isinstance(data, bytes) else bytes(data)
-            if self._over_bytes:
-                body = self._over_bytes + body
+            if self._pending:
+                body = self._pending + body
             whole = len(body) // STEP_BYTES * STEP_BYTES
             if whole:
                 await self._send(body if whole == len(body) else body[:whole])
-            self._over_bytes = body[whole:]
-            self._taken_bytes += len(data)
+            self._pending = body[whole:]
+            self._accepted_bytes += len(data)
         except BaseException:
-            self._failed = True  # those behind it must not wait for ever
+            self._failed = True  # later parts must not wait forever
             raise
         finally:
             async with self._turn:
                 self._turn.notify_all()
 
     async def _send(self, body: bytes) -> None:
-        """Have so many more bytes kept: all of them, though an answer may say that only some were."""
+        """Send all bytes of `body`; an answer may report that Google received only some of them."""
         begin = self._sent_bytes
         end = begin + len(body)
 
         async def once(loop: Connections[GcsState]) -> None:
             client = await loop.state.client()
-            if self._is_unsure:
-                self._note(await self._ask(client, b"", "bytes */*", (200, 201, _MORE)), begin, end)
+            if self._must_query:
+                self._note(await self._put_session(client, b"", "bytes */*", (200, 201, _MORE)), begin, end)
             while self._sent_bytes < end:
                 before = self._sent_bytes
                 rest = body[before - begin :] if before > begin else body
-                self._is_unsure = True
-                self._note(await self._ask(client, rest, f"bytes {before}-{end - 1}/*", (_MORE,)), before, end)
+                self._must_query = True
+                self._note(await self._put_session(client, rest, f"bytes {before}-{end - 1}/*", (_MORE,)), before, end)
                 if self._sent_bytes == before:
                     raise Transient("no byte of a part was kept", path=self._key, operation="part")
 
-        await self._store.call_repeatedly("part", self._key, once, num_bytes=len(body))
+        await self._store.call_with_retries("part", self._key, once, num_bytes=len(body))
 
     def _note(self, answer: Answer, least: int, most: int) -> None:
-        """How many bytes are kept, by an answer."""
+        """Take the number of received bytes from an answer."""
         match = _KEPT.fullmatch(answer.headers.get("range", ""))
         kept = 0 if match is None else int(match[1]) + 1
         if not least <= kept <= most:
             raise StoreFailure(
                 f"the upload has {kept} bytes, expected {least} to {most}", path=self._key, operation="part"
             )
-        self._sent_bytes, self._is_unsure = kept, False
+        self._sent_bytes, self._must_query = kept, False
 
-    async def _ask(self, client: JsonClient, body: bytes, content_range: str, right: tuple[int, ...]) -> Answer:
+    async def _put_session(
+        self, client: JsonClient, body: bytes, content_range: str, accepted: tuple[int, ...]
+    ) -> Answer:
         headers = {**OCTETS, "Content-Range": content_range}
         operation = "put_create" if self._if_absent else "part"
-        request = Request("PUT", self._session, headers=headers, data=body, right=right)
-        return await client.ask(operation, self._key, request)
+        request = Request("PUT", self._session, headers=headers, data=body, accepted=accepted)
+        return await client.send(operation, self._key, request)
 
     async def complete(self) -> ObjectMeta:
-        """Make the object visible; sent once if it is to be created, else until an answer comes."""
+        """Make the object visible; sent once if `if_absent`, else with retries."""
         if self._failed:
             raise StoreFailure("a part of this upload failed, it cannot be completed", path=self._key)
-        begin, body = self._sent_bytes, self._over_bytes
+        begin, body = self._sent_bytes, self._pending
         size_bytes = begin + len(body)
         span = f"bytes {begin}-{size_bytes - 1}/{size_bytes}" if body else f"bytes */{size_bytes}"
 
@@ -122,18 +124,18 @@ class ResumableWriter:
         async def once(loop: Connections[GcsState]) -> ObjectMeta:
             client = await loop.state.client()
             answer = None
-            if self._is_unsure:
-                answer = await self._ask(client, b"", f"bytes */{size_bytes}", (200, 201, _MORE))
+            if self._must_query:
+                answer = await self._put_session(client, b"", f"bytes */{size_bytes}", (200, 201, _MORE))
             if answer is None or answer.status == _MORE:
-                self._is_unsure = True
-                answer = await self._ask(client, body, span, (200, 201))
+                self._must_query = True
+                answer = await self._put_session(client, body, span, (200, 201))
             return written(answer, self._key, operation, size_bytes)
 
         try:
-            meta = await self._store.call_repeatedly(
+            meta = await self._store.call_with_retries(
                 operation, self._key, once, num_bytes=len(body), decides=self._if_absent
             )
-        except NotFound:  # the upload is no more: completed, or forgotten
+        except NotFound:  # the upload is completed or dropped
             if self._if_absent:
                 raise
             meta = await self._store.head(self._key)
@@ -143,17 +145,17 @@ class ResumableWriter:
                     f"{size_bytes} bytes",
                     path=self._key,
                 ) from None
-        self._over = True
+        self._is_finished = True
         return meta
 
     async def abort(self) -> None:
-        """Forget what was sent."""
-        if self._over:
+        """Drop the upload."""
+        if self._is_finished:
             return
-        self._over = self._failed = True
+        self._is_finished = self._failed = True
         try:
             await self._store.call(
-                "delete", self._key, Request("DELETE", self._session, right=(200, 204, 499)), nothing
+                "delete", self._key, Request("DELETE", self._session, accepted=(200, 204, 499)), ignore_answer
             )
         except NotFound:
-            pass  # completed after all, or forgotten
+            pass  # completed after all, or dropped

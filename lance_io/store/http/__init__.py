@@ -1,16 +1,16 @@
-"""GETs over HTTP/1.1, for every store that is reached by it: a store says where an object is and signs, and no more.
+"""GETs over HTTP/1.1 for every HTTP store: the store only locates objects and signs requests.
 
-    gets.py          `HttpGets`: the downloads of one store, and its questions
-    attempt.py       one request for a download; what became of it, in our errors
-    range_get.py     the GET of a range as nearly all go: all of it in one object, many together
-    pool.py          connections to one origin, shared by all stores of a loop: opening, idling, spreading, deadlines
-    connection.py    one connection: a request out, an answer in, its body straight to where the download wants it
-    socket_group.py  what has come on many plain sockets, read by one call
-    exchange.py      one request and what is known of its answer
-    addresses.py     a host name's addresses, taken in turn
-    tcp.py           connections over plain TCP without a task for each
-    tls.py           whom to trust
-    sigv4.py         signatures of requests, as Amazon has them
+    gets.py          `HttpGets`: downloads and queries of one store
+    attempt.py       one request of a download; maps its outcome to our errors
+    range_get.py     fast path for GETs of ranges: one object per GET, sent in batches
+    pool.py          connections to one origin, shared by all stores of a loop: opening, idling, balancing, deadlines
+    connection.py    one connection: sends a request, reads the answer, receives its body into the download's memory
+    socket_group.py  reads many plain sockets by one call
+    exchange.py      one request and its answer
+    addresses.py     addresses of a host name, used round-robin
+    tcp.py           plain TCP connections without a task for each
+    tls.py           TLS contexts: trusted certificates
+    sigv4.py         AWS request signatures
 
-A GET costs no task and no timer: connections call back, and one sweep per pool looks at all deadlines.
+A GET needs no task and no timer: connections call back, and one sweep per pool checks all deadlines.
 """

@@ -1,4 +1,4 @@
-"""The addresses of a host: looked up once a minute, taken in turn, so that connections spread over all servers."""
+"""Addresses of a host: resolved once a minute and used round-robin, so that connections spread over all servers."""
 
 from __future__ import annotations
 
@@ -6,83 +6,84 @@ import asyncio
 import socket
 from typing import Final
 
-FRESH_S: Final = 60.0  # how long an answer of the name service holds
-SHUNNED_S: Final = 30.0  # an address that could not be reached comes last for so long
+RESOLVED_S: Final = 60.0  # how long a DNS answer is used
+UNHEALTHY_S: Final = 30.0  # an unreachable address is tried last for this time
 
 
 class Addresses:
-    """Of one host and port, for one event loop."""
+    """Addresses of one host and port, for one event loop."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port
-        self._found: list[tuple[int, str]] = []  # family, address
-        self._stale_s = 0.0
-        self._looking: asyncio.Task[None] | None = None
+        self._resolved: list[tuple[int, str]] = []  # family, address
+        self._expires_s = 0.0
+        self._lookup: asyncio.Task[None] | None = None
         self._turn = 0
-        self._shunned: dict[str, float] = {}  # until when
+        self._unhealthy_until_s: dict[str, float] = {}  # by address
 
-    def next_one(self) -> str | None:
-        """The next address, if that needs no looking up, and it could be reached lately."""
+    def next_resolved(self) -> str | None:
+        """The next address; None if that needs a lookup or the address is unhealthy."""
         now_s = asyncio.get_running_loop().time()
-        if not self._found or now_s >= self._stale_s:
+        if not self._resolved or now_s >= self._expires_s:
             return None
         preferred = self._preferred_family()
         address = preferred[self._turn % len(preferred)]
-        if self._shunned.get(address, 0.0) > now_s:
+        if self._unhealthy_until_s.get(address, 0.0) > now_s:
             return None
         self._turn += 1
         return address
 
     def is_only(self, address: str) -> bool:
-        """Whether there is no other one."""
-        return all(found == address for _, found in self._found)
+        """Whether the host has no other address."""
+        return all(resolved == address for _, resolved in self._resolved)
 
     async def in_turn(self) -> list[str]:
-        """All addresses, in the order in which to try them; the next call begins with the next one.
+        """All addresses in the order to try them; the next call starts with the next address.
 
-        Those of the family that the system prefers come first. Raises `OSError` if the name is not known.
+        Addresses of the system's preferred family come first. Raises `OSError` for an unknown name.
         """
         loop = asyncio.get_running_loop()
         now_s = loop.time()
-        if not self._found or now_s >= self._stale_s:
-            if self._looking is None or self._looking.done():
-                self._looking = loop.create_task(self._look_up())
-                self._looking.add_done_callback(_seen)
-            await asyncio.shield(self._looking)
+        if not self._resolved or now_s >= self._expires_s:
+            if self._lookup is None or self._lookup.done():
+                self._lookup = loop.create_task(self._resolve())
+                self._lookup.add_done_callback(_retrieve_error)
+            await asyncio.shield(self._lookup)
         preferred = self._preferred_family()
-        others = [address for _, address in self._found if address not in preferred]
-        at = self._turn % len(preferred)
+        others = [address for _, address in self._resolved if address not in preferred]
+        start = self._turn % len(preferred)
         self._turn += 1
-        ordered = preferred[at:] + preferred[:at] + others
-        return sorted(ordered, key=lambda address: self._shunned.get(address, 0.0) > now_s)
+        ordered = preferred[start:] + preferred[:start] + others
+        return sorted(ordered, key=lambda address: self._unhealthy_until_s.get(address, 0.0) > now_s)
 
     def _preferred_family(self) -> list[str]:
-        """Of the family that the system prefers."""
-        first = self._found[0][0]
-        return [address for family, address in self._found if family == first]
+        """Addresses of the system's preferred family."""
+        first = self._resolved[0][0]
+        return [address for family, address in self._resolved if family == first]
 
-    def shun(self, address: str) -> None:
-        """It could not be reached: try it last for a while, and look the name up again."""
+    def mark_unhealthy(self, address: str) -> None:
+        """Try an unreachable address last for a while, and resolve the name again."""
         now_s = asyncio.get_running_loop().time()
-        self._shunned = {known: until_s for known, until_s in self._shunned.items() if until_s > now_s}
-        self._shunned[address] = now_s + SHUNNED_S
-        self._stale_s = now_s
+        unhealthy = {other: until_s for other, until_s in self._unhealthy_until_s.items() if until_s > now_s}
+        unhealthy[address] = now_s + UNHEALTHY_S
+        self._unhealthy_until_s = unhealthy
+        self._expires_s = now_s
 
     def close(self) -> None:
-        """Stop looking."""
-        if self._looking is not None:
-            self._looking.cancel()
+        """Cancel the lookup."""
+        if self._lookup is not None:
+            self._lookup.cancel()
 
-    async def _look_up(self) -> None:
+    async def _resolve(self) -> None:
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-        self._found = list(dict.fromkeys((int(family), str(address[0])) for family, _, _, _, address in found))
-        if not self._found:
+        entries = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+        self._resolved = list(dict.fromkeys((int(family), str(address[0])) for family, _, _, _, address in entries))
+        if not self._resolved:
             raise OSError(f"the name {self._host} has no address")
-        self._stale_s = loop.time() + FRESH_S
+        self._expires_s = loop.time() + RESOLVED_S
 
 
-def _seen(looking: asyncio.Task[None]) -> None:
-    """Whoever waited for it was told of its error; if all of them have gone, nobody needs to be."""
-    if not looking.cancelled():
-        looking.exception()
+def _retrieve_error(lookup: asyncio.Task[None]) -> None:
+    """Mark the task's error as retrieved: waiters have raised it, and without waiters it is irrelevant."""
+    if not lookup.cancelled():
+        lookup.exception()

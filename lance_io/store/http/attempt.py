@@ -1,4 +1,4 @@
-"""One request for a download: sent once, judged in our errors."""
+"""One request of a download; maps its outcome to our errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lance_io.errors import LanceError
 from lance_io.store.failures import StoreFailure, Transient, request_id_of
 from lance_io.store.http.connection import BadAnswer
 from lance_io.store.http.exchange import Exchange
-from lance_io.store.http.tls import NoTrust
+from lance_io.store.http.tls import UnreadableCertificates
 
 if TYPE_CHECKING:
     import asyncio
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from lance_io.store.http.gets import HttpGets
     from lance_io.store.policies.download import Download
 
-AGAIN_MAX: Final = 1  # times that a store sends us elsewhere
+AGAIN_MAX: Final = 1  # redirects of a store
 
 
 class DownloadAttempt:
-    """A GET on its way; see `Attempt` in `store/policies/transport.py`."""
+    """A GET in flight; see `Attempt` in `store/policies/transport.py`."""
 
     __slots__ = ("_download", "_ended", "_exchange", "_gets", "_num_sent", "_preparing", "_site")
 
@@ -36,7 +36,7 @@ class DownloadAttempt:
         self._num_sent = 0
 
     def begin(self) -> None:
-        """Send it as soon as the site can authorise it."""
+        """Send the request as soon as the site can authorise it."""
         gets = self._gets
         now_s = gets.loop.time()
         if self._site.is_ready(now_s):
@@ -45,10 +45,10 @@ class DownloadAttempt:
             self._preparing = gets.loop.create_task(self._site.make_ready(self._download.key))
             self._preparing.add_done_callback(self._end_preparing)
 
-    def goes_on(self, head: bytes, patience: Patience, began_s: float) -> Exchange:
-        """The request is under way already: the exchange that it is."""
+    def take_over(self, head: bytes, patience: Patience, began_s: float) -> Exchange:
+        """Adopt a request that is already sent; returns its exchange."""
         self._num_sent = 1
-        self._exchange = Exchange(head, self._download, patience, self._end_answered, began_s, self._gets.get_again)
+        self._exchange = Exchange(head, self._download, patience, self._end_answered, began_s, self._gets.count_resend)
         return self._exchange
 
     def _send(self, now_s: float) -> None:
@@ -85,26 +85,26 @@ class DownloadAttempt:
         download = self._download
         download.queue_s += exchange.waited_s
         if exchange.error is not None:
-            self._end(failure_of(exchange.error, download.key, "get", download))
+            self._end(error_of(exchange.error, download.key, "get", download))
         elif exchange.status in (200, 206):
             self._end(None)
         else:
-            self._not_served(exchange)
+            self._on_failed_get(exchange)
 
-    def _not_served(self, exchange: Exchange) -> None:
+    def _on_failed_get(self, exchange: Exchange) -> None:
         download = self._download
         download.request_id = request_id_of(exchange.headers)
         try:
-            again = self._site.not_served(exchange, download)
+            again = self._site.on_failed_get(exchange, download)
         except LanceError as error:
             self._end(error)
             return
         if not again:
             self._end(None)
         elif self._num_sent > AGAIN_MAX:
-            self._end(sent_around(exchange, download.key, "get"))
+            self._end(too_many_redirects(exchange, download.key, "get"))
         else:
-            self._gets.get_again()
+            self._gets.count_resend()
             self.begin()
 
     def _end(self, error: BaseException | None) -> None:
@@ -113,21 +113,21 @@ class DownloadAttempt:
             ended(error)
 
 
-def sent_around(exchange: Exchange | None, name: str, operation: str) -> StoreFailure:
-    """What it ends with when a store sends us elsewhere again."""
+def too_many_redirects(exchange: Exchange | None, name: str, operation: str) -> StoreFailure:
+    """The error after another redirect."""
     status = None if exchange is None else exchange.status
-    text = f"the store sends us elsewhere, again and again (HTTP {status})"
+    text = f"too many redirects of the store (HTTP {status})"
     failure = StoreFailure(text, path=name, operation=operation, status=status)
     failure.request_id = None if exchange is None else request_id_of(exchange.headers)
     return failure
 
 
-def failure_of(error: BaseException, name: str, operation: str, download: Download | None) -> LanceError:
-    """What an exchange ended with, as an error of ours."""
+def error_of(error: BaseException, name: str, operation: str, download: Download | None) -> LanceError:
+    """Maps the error of an exchange to one of ours."""
     if isinstance(error, LanceError):
         return error
     kind = type(error).__name__
-    if _is_distrust(error):  # a certificate that is not trusted stays so
+    if _is_untrusted(error):  # no retry: the certificate stays untrusted
         return StoreFailure(f"cannot connect ({kind}: {error})", path=name, operation=operation)
     if isinstance(error, MemoryError):
         return StoreFailure("no memory for the answer", path=name, operation=operation)
@@ -142,12 +142,12 @@ def failure_of(error: BaseException, name: str, operation: str, download: Downlo
         text = (
             f"the answer broke off after {download.so_far} ({kind}: {error})"
             if is_broken
-            else f"{text}, {download.so_far} are here"
+            else f"{text}, {download.so_far} received"
         )
     return Transient(text, path=name, operation=operation)
 
 
-def _is_distrust(error: BaseException) -> bool:
+def _is_untrusted(error: BaseException) -> bool:
     import ssl
 
-    return isinstance(error, (ssl.SSLCertVerificationError, NoTrust))
+    return isinstance(error, (ssl.SSLCertVerificationError, UnreadableCertificates))

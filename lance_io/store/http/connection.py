@@ -1,11 +1,11 @@
-"""One connection: a request out, an answer in.
+"""One connection: sends a request, receives its answer.
 
-    head    comes into memory that all connections of a pool share: it is looked at before the loop reads another socket
-    body    of known length: a small one is there with the head, a large one is received where the download wants it
-            of any other form (in chunks, to the end of the connection), and of a refusal: through the parser
+    head    arrives in memory that all connections of a pool share; it is parsed before the loop reads another socket
+    body    of known length: a small one arrives with the head, a large one goes straight into the download's memory
+            of any other form (chunks, until the connection ends), and of an error answer: through the parser
 
-What a server may do is bounded: length and number of headers, interim answers, the body of a refusal. An answer that is
-not HTTP/1.1, or does not fit the request, ends the connection; so do bytes that nobody asked for.
+Limits bound the length and number of headers, interim answers and the body of an error answer. An answer that is not
+HTTP/1.1 or does not fit the request ends the connection; so do unrequested bytes.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from lance_io.store.http.pool import OriginPool
     from lance_io.store.http.range_get import RangeGet
 
-    HandedGet: TypeAlias = tuple[int, bytes, int, int, memoryview | None]
+    KernelGet: TypeAlias = tuple[int, bytes, int, int, memoryview | None]
 
 HEAD_BYTES_MAX: Final = 64 * KIB
 HEADERS_MAX: Final = 200
-INTERIM_MAX: Final = 8  # answers like "100 Continue" before the real one
+INTERIM_MAX: Final = 8  # answers like "100 Continue" before the final one
 SCRATCH_BYTES: Final = 132 * KIB
-# Bodies up to this size are received together with their head and copied once, which costs less than a second call of
-# the system; of larger ones as little as possible comes with the head.
+# A body up to this size is received together with its head and copied once, which costs less than a second system call.
+# As little as possible of a larger body is received with the head.
 COPIED_BYTES_MAX: Final = 96 * KIB
 HEAD_READ_BYTES: Final = 4 * KIB
-TURN_BYTES_MAX: Final = 256 * KIB  # received at once: a megabyte into fresh memory takes a millisecond
+TURN_BYTES_MAX: Final = 256 * KIB  # per receive: a megabyte into fresh memory takes a millisecond
 
 _KEPT: Final = {
     name.encode(): name
@@ -56,15 +56,15 @@ _KEPT: Final = {
         *REQUEST_IDS,
     )
 }
-_ONCE: Final = frozenset({"content-range", "etag"})  # twice, they say two things
+_ONCE: Final = frozenset({"content-range", "etag"})  # a repeated one is ambiguous
 
 
 class BadAnswer(Exception):
-    """What came is no answer in HTTP/1.1, or goes beyond all measure."""
+    """An answer that is not HTTP/1.1 or exceeds a limit."""
 
 
 class Scratch:
-    """Memory for what has just been read, shared by connections that look at it before another one reads."""
+    """Memory for received bytes, shared by connections: each parses its bytes before another one reads."""
 
     __slots__ = ("head", "memory", "whole")
 
@@ -75,7 +75,7 @@ class Scratch:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Carries one exchange at a time; tells its pool when it is free, and when it is gone."""
+    """Carries one exchange at a time; notifies its pool when it is free or closed."""
 
     __slots__ = (
         "_ends_with_connection",
@@ -84,10 +84,10 @@ class Connection(asyncio.BufferedProtocol):
         "_has_ended",
         "_has_head",
         "_headers",
+        "_in_kernel",
         "_interim",
-        "_is_handed",
+        "_is_direct",
         "_is_kept",
-        "_is_placed",
         "_left",
         "_mode",
         "_num_headers",
@@ -105,21 +105,21 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, pool: OriginPool, scratch: Scratch, address: str) -> None:
         self._pool = pool
-        self._scratch = Scratch() if sys.platform == "win32" else scratch  # there, reads overlap
+        self._scratch = Scratch() if sys.platform == "win32" else scratch  # on Windows reads overlap
         self._transport: Any = None
         self._exchange: Exchange | RangeGet | None = None
         self.address = address
         self.num_served = 0
         self.idle_since_s = 0.0
-        self._is_handed = False  # to the kernel of the group: it reads the answer
+        self._in_kernel = False  # whether the group's kernel reads the answer
         self._reset()
 
     def _reset(self) -> None:
-        """Ready for a head."""
+        """Expect the head of the next answer."""
         self._mode: Literal["head", "body", "feed"] = "head"
         self._view = self._scratch.head  # where the next bytes go
-        self._left = 0  # bytes of a body of known length that are still to come
-        self._partial: bytearray | None = None  # what has come of a head
+        self._left = 0  # missing bytes of a body of known length
+        self._partial: bytearray | None = None  # received part of a head
         self._interim = 0
         self._parser: Any = None
         self._error: BaseException | None = None
@@ -135,12 +135,12 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether a request may be sent over it."""
+        """Whether it can send a request."""
         return self._transport is not None and not self._transport.is_closing()
 
     @property
     def exchange(self) -> Exchange | RangeGet | None:
-        """The request that is under way on it."""
+        """Its request in flight."""
         return self._exchange
 
     def start(self, exchange: Exchange | RangeGet, now_s: float) -> None:
@@ -155,35 +155,35 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def slot(self) -> int:
-        """See `TcpTransport.slot`; -1 for every other transport."""
+        """See `TcpTransport.slot`; -1 for other transports."""
         return getattr(self._transport, "slot", -1)
 
-    def hand(self, get: RangeGet, slot: int, now_s: float) -> HandedGet:
-        """What a kernel needs to send this request, and to read the answer as long as it is the usual one."""
+    def kernel_request(self, get: RangeGet, slot: int, now_s: float) -> KernelGet:
+        """Arguments for the kernel to send a request and read its answer, as long as that has the usual form."""
         self._exchange = get
-        self._is_handed = True
+        self._in_kernel = True
         get.connection = self
         get.waited_s += now_s - get.heard_s
         get.heard_s = now_s
         return slot, get.head, get.start_bytes, get.end_bytes, get.memory_for_kernel(COPIED_BYTES_MAX)
 
-    def take_on(self, num_sent: int, error: OSError | None) -> None:
-        """The kernel could not send all of the request that was handed to it."""
+    def send_rest(self, num_sent: int, error: OSError | None) -> None:
+        """Send the rest of a request of which the kernel could not send all."""
         get = self._exchange
         assert get is not None
-        self.take_back()
+        self.leave_kernel()
         if error is None:
             self._transport.wrote(get.head, num_sent)
         else:
             self._transport.broken(error)
 
-    def take_back(self) -> None:
-        """Read the answer on from where the kernel stands."""
+    def leave_kernel(self) -> None:
+        """Take the answer over from the kernel, with the bytes received so far."""
         get = self._exchange
-        if not self._is_handed or get is None or get.plain is None:
+        if not self._in_kernel or get is None or get.plain is None:
             return
-        self._is_handed = False
-        get.plain.came(*self._transport.group.give_back(self._transport.slot))
+        self._in_kernel = False
+        get.plain.adopt_received(*self._transport.group.give_back(self._transport.slot))
         if get.plain.answer is not None:
             self._mode, self._is_kept = "body", True
             self._left = get.plain.num_bytes - get.plain.received
@@ -191,89 +191,89 @@ class Connection(asyncio.BufferedProtocol):
         elif get.plain.num_bytes <= COPIED_BYTES_MAX:
             self._view = self._scratch.whole
 
-    def has_begun(self, size_bytes: int, etag: str | None, now_s: float) -> None:
-        """The kernel has read the head of the answer."""
+    def on_kernel_head(self, size_bytes: int, etag: str | None, now_s: float) -> None:
+        """The kernel has read the answer's head."""
         get = self._exchange
         assert get is not None and get.plain is not None
-        get.plain.begun(size_bytes, etag, now_s)
+        get.plain.on_head(size_bytes, etag, now_s)
 
-    def completed(self, piece: bytes | None, now_s: float) -> RangeGet:
-        """The kernel has read all of the answer; see `RangeGet.complete`. The connection is free."""
+    def on_kernel_done(self, piece: bytes | None, now_s: float) -> RangeGet:
+        """The kernel has read the whole answer, see `RangeGet.complete`; the connection is free."""
         get = self._exchange
         assert get is not None and get.plain is not None
         self._exchange = None
-        self._is_handed = False
+        self._in_kernel = False
         self.num_served += 1
         get.plain.complete(piece, now_s)
         return get.plain
 
-    def read_on(self, data: bytes) -> None:
-        """The kernel has read what is no usual answer, as far as it has come."""
-        self.take_back()
+    def resume_read(self, data: bytes) -> None:
+        """Parse an answer of another form, of which the kernel has read `data`."""
+        self.leave_kernel()
         self._view = self._scratch.whole
         self._view[: len(data)] = data
         self.buffer_updated(len(data))
 
     def heard_s(self) -> float:
-        """When there was the last sign of life of what is under way."""
+        """When the request in flight was sent or last received bytes; when idle, since when."""
         exchange = self._exchange
         if exchange is None:
             return self.idle_since_s
-        return max(exchange.heard_s, self._transport.group.heard_s(self.slot)) if self._is_handed else exchange.heard_s
+        return max(exchange.heard_s, self._transport.group.heard_s(self.slot)) if self._in_kernel else exchange.heard_s
 
-    def carry(self, exchange: Exchange) -> None:
-        """Another one takes the place of what is under way."""
+    def replace_exchange(self, exchange: Exchange) -> None:
+        """Replace the exchange in flight."""
         self._exchange = exchange
         exchange.connection = self
 
     def abandon(self) -> None:
-        """Nobody waits for the answer any more."""
+        """Close without reporting to the exchange, which is cancelled."""
         self._exchange = None
-        self._is_handed = False
+        self._in_kernel = False
         self.close()
 
     def fail(self, error: BaseException) -> None:
         """End the exchange with an error, and the connection with it."""
-        self.take_back()
+        self.leave_kernel()
         exchange, self._exchange = self._exchange, None
         self.close()
         if exchange is not None:
             exchange.end(error)
 
     def close(self) -> None:
-        """Close at once; the loop tells the pool."""
+        """Close at once; `connection_lost` notifies the pool later."""
         self._mode = "head"
         self._view = self._scratch.head
-        self._pool.unusable(self)
+        self._pool.remove_idle(self)
         if self._transport is not None:
             self._transport.abort()
 
-    # -- its answer, as the loop reads it ----------------------------------------------------------------------------
+    # -- called by the loop: bytes of the answer ---------------------------------------------------------------------
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go: of many megabytes so many that others need not wait long for their turn."""
+        """Where the next bytes go; at most `TURN_BYTES_MAX`, so that other connections get their turn soon."""
         view = self._view
         return view if len(view) <= TURN_BYTES_MAX else view[:TURN_BYTES_MAX]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes have come."""
+        """Handle received bytes."""
         exchange = self._exchange
         if exchange is None:
-            self.close()  # bytes that nobody asked for
+            self.close()  # unrequested bytes
             return
         exchange.heard_s = self._pool.loop.time()
         if self._mode == "body":
-            self._body_came(exchange, nbytes)
+            self._on_body_bytes(exchange, nbytes)
         elif self._mode == "feed":
             self._feed(cast("Exchange", exchange), self._view[:nbytes])
         elif self._partial is None:
-            self._head_came(exchange, self._scratch.memory, nbytes)
+            self._on_head_bytes(exchange, self._scratch.memory, nbytes)
         else:
             self._partial += self._view[:nbytes]
-            self._head_came(exchange, self._partial, len(self._partial))
+            self._on_head_bytes(exchange, self._partial, len(self._partial))
 
     def eof_received(self) -> bool:
-        """The server says no more: what remains is done by `connection_lost`."""
+        """The server has closed its side; `connection_lost` does the rest."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -285,22 +285,22 @@ class Connection(asyncio.BufferedProtocol):
         if self._mode == "feed" and self._ends_with_connection and exc is None:
             exchange.end()
         elif self._mode == "head" and self._partial is None and self.num_served:
-            # The server closed it while the request was on its way. Over a new connection that cannot happen again.
+            # The server closed it while the request was on its way. This cannot recur on a new connection.
             self._pool.resend(exchange)
         else:
             exchange.end(exc or ConnectionResetError("the server closed the connection"))
 
     # -- heads -------------------------------------------------------------------------------------------------------
 
-    def _head_came(self, exchange: Exchange | RangeGet, memory: bytearray, num_bytes: int) -> None:
-        """Look at the first `num_bytes` of what is there: perhaps it holds the end of a head."""
+    def _on_head_bytes(self, exchange: Exchange | RangeGet, memory: bytearray, num_bytes: int) -> None:
+        """Parse the head if the first `num_bytes` of `memory` hold its end."""
         plain = exchange.plain
         if plain is not None:
-            found = part_answer(memory, num_bytes, plain.start_bytes, plain.end_bytes)
-            if found is not None:
-                end, size_bytes, etag = found
+            parsed = part_answer(memory, num_bytes, plain.start_bytes, plain.end_bytes)
+            if parsed is not None:
+                end, size_bytes, etag = parsed
                 self._partial, self._is_kept = None, True
-                plain.begun(size_bytes, etag, exchange.heard_s)
+                plain.on_head(size_bytes, etag, exchange.heard_s)
                 self._begin_body(plain, plain.num_bytes, memory, end, num_bytes)
                 return
         start = 0
@@ -310,7 +310,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._keep_partial(memory, start, num_bytes)
                 return
             if end - start > HEAD_BYTES_MAX or not self._parse(memory, start, end):
-                self.fail(self._error or BadAnswer("the head of the answer is no head, or too long"))
+                self.fail(self._error or BadAnswer("the head of the answer is malformed or too long"))
                 return
             status = self._parser.get_status_code()
             if status >= 200:
@@ -321,7 +321,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
             start = end
         self._partial = None
-        general = cast("Exchange", exchange) if plain is None else plain.general()
+        general = cast("Exchange", exchange) if plain is None else plain.to_exchange()
         general.status, general.headers = status, self._headers
         try:
             self._begin(general, memory, end, num_bytes)
@@ -335,10 +335,10 @@ class Connection(asyncio.BufferedProtocol):
         if num_bytes > start:
             self._partial = bytearray(memoryview(memory)[start:num_bytes])
         else:
-            self._partial = bytearray()  # not None: an interim answer has come
+            self._partial = bytearray()  # not None: an interim answer was received
 
     def _parse(self, memory: bytearray, start: int, end: int) -> bool:
-        """Read a head; False, and perhaps an error, for what is none."""
+        """Parse a head; returns False, and may set `_error`, if it is malformed."""
         self._headers: dict[str, str] = {}
         self._num_headers = 0
         self._has_head = self._has_ended = self._surplus = False
@@ -354,7 +354,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._has_head
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Called by the parser, also for what stands behind the last chunk."""
+        """Called by the parser, also for trailers after the last chunk."""
         self._num_headers += 1
         if self._num_headers > HEADERS_MAX:
             self._error = BadAnswer(f"more than {HEADERS_MAX} headers")
@@ -374,7 +374,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- bodies ------------------------------------------------------------------------------------------------------
 
     def _begin(self, exchange: Exchange, memory: bytearray, end: int, num_bytes: int) -> None:
-        """The head is read, what came behind it begins at `end`. Raises what the sink says of it."""
+        """Start the body after a head that ends at `end`. Raises the sink's errors."""
         headers, sink = exchange.headers, exchange.sink
         coding = headers.get("transfer-encoding")
         length = headers.get("content-length")
@@ -393,7 +393,7 @@ class Connection(asyncio.BufferedProtocol):
     def _begin_body(
         self, exchange: Exchange | RangeGet, length: int, memory: bytearray, end: int, num_bytes: int
     ) -> None:
-        """A body of known length follows."""
+        """Start a body of known length."""
         sink = exchange.sink
         self._left = length
         here = num_bytes - end
@@ -405,33 +405,33 @@ class Connection(asyncio.BufferedProtocol):
         self._mode = "body"
         self._make_room(sink)
         if here:
-            room = self._view[:here]  # all of it fits: a body that does not say how long it is goes through the parser
+            room = self._view[:here]  # fits: bodies of unknown length go through the parser
             room[:] = memoryview(memory)[end:num_bytes]
-            self._body_came(exchange, here)
+            self._on_body_bytes(exchange, here)
 
     def _make_room(self, sink: Sink | RangeGet) -> None:
-        """Receive the rest of the body where the sink wants it, or, if it has no place, in what all share."""
+        """Receive the rest of the body into the sink's memory, or into the scratch if it has none."""
         room = sink.room(self._left)
-        self._is_placed = room is not None
+        self._is_direct = room is not None
         self._view = self._scratch.whole[: self._left] if room is None else room
 
-    def _body_came(self, exchange: Exchange | RangeGet, num_bytes: int) -> None:
-        """So many bytes are where the view begins."""
+    def _on_body_bytes(self, exchange: Exchange | RangeGet, num_bytes: int) -> None:
+        """Handle body bytes received at the start of the view."""
         sink = exchange.sink
-        if self._is_placed:
+        if self._is_direct:
             sink.advance(num_bytes)
         else:
             sink.add(self._view[:num_bytes])
         self._left -= num_bytes
         if not self._left:
             self._complete(exchange, is_clean=True)
-        elif self._is_placed:
+        elif self._is_direct:
             self._view = self._view[num_bytes:]
         else:
             self._view = self._scratch.whole[: self._left]
 
     def _feed(self, exchange: Exchange, data: memoryview) -> None:
-        """Bytes of a body that the parser has to look at."""
+        """Pass body bytes through the parser."""
         if self._has_ended:
             self._surplus = len(data) > 0
         else:
@@ -444,7 +444,7 @@ class Connection(asyncio.BufferedProtocol):
             self._complete(exchange, is_clean=False)
 
     def _parse_body(self, data: memoryview) -> None:
-        """The callbacks below take what is in it; an error that they or the parser find is left for the caller."""
+        """Parse; the callbacks below consume the data. Leaves errors in `_error` for the caller."""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
@@ -467,7 +467,7 @@ class Connection(asyncio.BufferedProtocol):
             exchange.body += body[: REFUSAL_BYTES_MAX - len(exchange.body)]
 
     def on_message_begin(self) -> None:
-        """Called by the parser; a second time for bytes behind the end of the answer."""
+        """Called by the parser; a second call means bytes after the end of the answer."""
         if self._has_ended:
             self._surplus = True
 
@@ -476,7 +476,7 @@ class Connection(asyncio.BufferedProtocol):
         self._has_ended = True
 
     def _complete(self, exchange: Exchange | RangeGet, *, is_clean: bool) -> None:
-        """All of the answer is here."""
+        """End the exchange after its whole answer."""
         self._exchange = None
         self.num_served += 1
         if is_clean and self._is_kept and self.is_open:

@@ -1,4 +1,4 @@
-"""One request and its answer: what is sent, how long that may take, what came of it."""
+"""One request and its answer: head, timeouts, result."""
 
 from __future__ import annotations
 
@@ -12,32 +12,45 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lance_io.store.http.connection import Connection
+    from lance_io.store.http.proxy import Proxy
     from lance_io.store.http.range_get import RangeGet
     from lance_io.store.http.tls import TlsSettings
 
 DOCUMENT_BYTES_MAX: Final = 32 << 20  # a page of a listing has 1,000 keys of at most 1 KiB, escaped
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
-REFUSAL_BYTES_MAX: Final = 1 << 16  # of the body of an answer that refuses; the rest says nothing more
+REFUSAL_BYTES_MAX: Final = 1 << 16  # of the body of an error answer; the rest is ignored
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where requests go: what connections have in common.
+    """The server of a request; connections to it are interchangeable.
 
-    tls  None for plain HTTP
+    tls    None for plain HTTP
+    proxy  the proxy between; None for a direct connection
     """
 
     host: str
     port: int
     tls: TlsSettings | None = None
+    proxy: Proxy | None = None
+
+    @property
+    def first_hop(self) -> tuple[str, int]:
+        """Host and port to connect to: of the proxy, or of the server."""
+        return (self.host, self.port) if self.proxy is None else (self.proxy.host, self.proxy.port)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether connections are plain TCP, all the way."""
+        return self.tls is None and (self.proxy is None or self.proxy.tls is None)
 
 
 class Patience(NamedTuple):
-    """How long to wait, in seconds.
+    """Timeouts in seconds.
 
-    connect_s  for a connection
-    silence_s  between two signs of life, the first byte of the answer among them
-    total_s    for everything, from the moment that the request is made
+    connect_s  for a connect
+    silence_s  without received bytes, also before the answer's first byte
+    total_s    for the whole request, including the wait for a connection
     """
 
     connect_s: float
@@ -46,29 +59,29 @@ class Patience(NamedTuple):
 
 
 class Sink(Protocol):
-    """Takes the body of an answer; `Download` is one."""
+    """Receives the body of an answer; `Download` is one."""
 
     @property
     def num_bytes(self) -> int:
-        """How long the body should be, 0 where that is not known yet."""
+        """Expected length of the body, 0 if unknown."""
 
     def begin(self, status: int, headers: Mapping[str, str]) -> None:
-        """The head is here; raises one of our errors if it does not fit."""
+        """Check the head of the answer. Raises our errors if it does not fit the request."""
 
     def add(self, chunk: bytes | memoryview) -> None:
-        """The next bytes, to be copied if they are a view; raises one of our errors if they are too many."""
+        """Add the next bytes; copies them if they are a view. Raises our errors if they are too many."""
 
     def room(self, num_bytes: int) -> memoryview | None:
-        """Memory for the next bytes, at most so many; None: they are to be added."""
+        """Memory for at most `num_bytes` next bytes; None to pass them to `add`."""
 
     def advance(self, num_bytes: int) -> None:
-        """So many bytes are in the memory that `room` gave."""
+        """`num_bytes` have been written to the memory from `room`."""
 
 
 class Document:
-    """A body that is read whole, in whatever form it comes, and kept within bounds.
+    """A body that is read whole, up to `DOCUMENT_BYTES_MAX`.
 
-    name  of what it is about, for errors
+    name  its subject, for errors
     """
 
     num_bytes = 0
@@ -94,32 +107,30 @@ class Document:
         return None
 
     def advance(self, num_bytes: int) -> None:
-        """See `Sink`; there is no room."""
+        """Never called: `room` returns None."""
         raise AssertionError
 
     def body(self) -> bytes:
-        """All of it."""
+        """The whole body."""
         return b"".join(self._pieces)
 
 
 class Exchange:
-    """A GET on its way through a pool.
+    """A GET sent through a pool.
 
-    head      request line and headers, complete
-    sink      takes the body of a right answer (200, 206)
-    patience  how long it may take
-    done      called once, when it is over, on the loop; not after `cancel`
-    again     called when it goes out once more, over another connection
+    head       complete request line and headers
+    sink       receives the body of a success (200, 206)
+    patience   timeouts
+    done       called once on the loop when the exchange ends; not after `cancel`
+    on_resend  called when the request is sent again over another connection
 
-    What came of it: `error` is None when there was an answer. One of `status` 200 or 206 is in the sink, of
-    others there are `headers`, by their names in lower case, and the beginning of the `body`. `waited_s` is how
-    long there was no connection for it.
+    Result: `error` is None if there was an answer. The body of `status` 200 or 206 is in the sink; for other statuses
+    there are `headers` (lower-case names) and the beginning of the `body`. `waited_s` is the time without a connection.
     """
 
-    plain: RangeGet | None = None  # of those, itself
+    plain: RangeGet | None = None  # a `RangeGet` has itself here
 
     __slots__ = (
-        "again",
         "body",
         "connection",
         "done",
@@ -129,6 +140,7 @@ class Exchange:
         "headers",
         "heard_s",
         "is_over",
+        "on_resend",
         "patience",
         "sink",
         "status",
@@ -142,13 +154,13 @@ class Exchange:
         patience: Patience,
         done: Callable[[Exchange], None],
         now_s: float,
-        again: Callable[[], None],
+        on_resend: Callable[[], None],
     ) -> None:
         self.head = head
         self.sink = sink
         self.patience = patience
         self.done = done
-        self.again = again
+        self.on_resend = on_resend
         self.ends_s = now_s + patience.total_s
         self.heard_s = now_s
         self.waited_s = 0.0
@@ -160,7 +172,7 @@ class Exchange:
         self.body = b""
 
     def end(self, error: BaseException | None = None) -> None:
-        """It is over, with an answer or with an error."""
+        """End, with an answer or with an error."""
         if not self.is_over:
             self.is_over = True
             self.connection = None
@@ -168,7 +180,7 @@ class Exchange:
             self.done(self)
 
     def cancel(self) -> None:
-        """Nobody wants it any more: `done` is not called; a connection that it is on is given up."""
+        """Cancel: `done` is not called, and the connection of a sent request is closed."""
         if not self.is_over:
             self.is_over = True
             connection, self.connection = self.connection, None

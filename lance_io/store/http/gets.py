@@ -1,16 +1,18 @@
-"""GETs of one store: authorised by it, carried by the pools of its origins."""
+"""GETs of one store: authorised by its `Site`, sent through the pools of its origins."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from lance_io.runtime import set_done
 from lance_io.store.failures import answered_with
-from lance_io.store.http.attempt import AGAIN_MAX, DownloadAttempt, failure_of, sent_around
+from lance_io.store.http.attempt import AGAIN_MAX, DownloadAttempt, error_of, too_many_redirects
 from lance_io.store.http.exchange import Document, Exchange
 from lance_io.store.http.pool import join_pool, leave_pool
+from lance_io.store.http.proxy import absolute_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -18,85 +20,91 @@ if TYPE_CHECKING:
     from lance_io.store.counters import Operation, StoreStats
     from lance_io.store.http.exchange import Origin, Patience, Sink
     from lance_io.store.http.pool import OriginPool
+    from lance_io.store.http.proxy import Proxy
     from lance_io.store.offers import WantedRange
     from lance_io.store.policies.download import Download
 
 T = TypeVar("T")
 
-OPEN_AHEAD = 8  # connections to have after a question: what was asked about is read next, from several files at once
+OPEN_AHEAD = 8  # connections to open after a query: reads of several files at once usually follow
 
 
 class Site(Protocol):
-    """What a store knows: where its objects are, how requests for them are authorised, what its refusals mean."""
+    """Specifics of one store: locations of objects, authorisation of requests, meaning of error answers."""
 
     def is_ready(self, now_s: float) -> bool:
-        """Whether `request` can be called: credentials are at hand, and as fresh as they have to be."""
+        """Whether `request` can be called: valid credentials are available."""
 
     async def make_ready(self, key: str) -> None:
-        """Get what `request` needs. Raises our errors; `key` is named in them."""
+        """Fetch the credentials that `request` needs. Raises our errors, which name `key`."""
 
     def request(self, download: Download) -> tuple[Origin, bytes]:
-        """Where the next attempt of a download goes, and its whole head."""
+        """Origin and complete head of the next request of a download."""
 
-    def range_requests(self, wanted: Sequence[WantedRange]) -> tuple[Origin, list[bytes]]:
-        """The same for the first attempts at some ranges, in less time."""
+    def range_requests(self, requests: Sequence[WantedRange]) -> tuple[Origin, list[bytes]]:
+        """Like `request` for the first request of each range, faster."""
 
-    def question(self, query: Mapping[str, str]) -> tuple[Origin, bytes]:
-        """The same for a question about the objects."""
+    def query_request(self, query: Mapping[str, str]) -> tuple[Origin, bytes]:
+        """Like `request` for a query about the bucket, such as a listing."""
 
     def patience(self, num_bytes: int) -> Patience:
-        """How long an answer of so many bytes may take."""
+        """Timeouts of an answer of `num_bytes`."""
 
-    def not_served(self, exchange: Exchange, download: Download) -> bool:
-        """Judge an answer that is neither 200 nor 206.
+    def on_failed_get(self, exchange: Exchange, download: Download) -> bool:
+        """Handle an answer to a download that is neither 200 nor 206.
 
-        True when the request has to be made again at once: the site has learnt where it has to go, or how. False when
-        the answer is right after all (there are no bytes to read). Everything else is an error of ours, raised.
+        Returns True to send the request again at once, because the site has learnt its right origin or form; False if
+        the answer is a success after all (no bytes to read). Raises our errors otherwise.
         """
 
-    def refused(self, exchange: Exchange, name: str, operation: str) -> bool:
-        """The same for any other request, about `name`; never False."""
+    def on_failed_query(self, exchange: Exchange, name: str, operation: str) -> bool:
+        """Like `on_failed_get` for any other request, about `name`; never returns False."""
 
 
 class HttpGets:
-    """Sends the downloads of one store on one event loop.
+    """Sends the GETs of one store on one event loop.
 
-    who              the bucket: all stores of it share `connections_max` to an endpoint
-    stats            of the store: counts what goes out once more
-    idle_s           seconds until idle connections are closed, and how many there may be; None: as the pool has it
+    bucket    all stores of a bucket share `connections_max` per origin
+    stats     of the store; counts resent requests
+    find_proxy  the proxy of an origin, or None; without it, all connections are direct
+    idle_s      idle timeout of connections; None for the pool's default
+    idle_max    limit of idle connections; None for the pool's default
     """
 
     def __init__(
         self,
         site: Site,
-        who: str,
+        bucket: str,
         connections_max: int,
         stats: StoreStats,
+        find_proxy: Callable[[Origin], Proxy | None] | None = None,
         idle_s: float | None = None,
         idle_max: int | None = None,
     ) -> None:
         self.site = site
-        self.get_again = partial(stats.sent_again, "get")
+        self.count_resend = partial(stats.sent_again, "get")
         self._stats = stats
-        self._who = who
+        self._bucket = bucket
         self._connections_max = connections_max
+        self._find_proxy = find_proxy
+        self._routes: dict[Origin, Origin] = {}
         self._idle = idle_s, idle_max
         self.loop = asyncio.get_running_loop()
         self._pools: dict[Origin, OriginPool] = {}
 
     def start(self, download: Download, ended: Callable[[BaseException | None], None]) -> DownloadAttempt:
-        """See `GetTransport`; where a store sends us elsewhere, that is asked, once."""
+        """See `GetTransport`; follows one redirect of the store."""
         attempt = DownloadAttempt(self, download, ended)
         attempt.begin()
         return attempt
 
-    async def ask(self, query: Mapping[str, str], name: str, operation: Operation, read: Callable[[bytes], T]) -> T:
-        """The answer to a question about the objects, such as for a list of them.
+    async def query(self, query: Mapping[str, str], name: str, operation: Operation, read: Callable[[bytes], T]) -> T:
+        """The answer to a query about the bucket, such as a listing.
 
-        Raises our errors only; `Transient` where another attempt may help.
+        Raises only our errors; `Transient` where a retry may help.
 
-        name, operation  of what it is about, and what is done, for errors
-        read             what the document of the answer says; raises our errors
+        name, operation  subject and operation, for errors
+        read             parses the answer's body; raises our errors
         """
         site, exchange = self.site, None
         for num_before in range(1 + AGAIN_MAX):
@@ -105,21 +113,21 @@ class HttpGets:
             if not site.is_ready(self.loop.time()):
                 await site.make_ready(name)
             document = Document(name, operation)
-            origin, head = site.question(query)
+            origin, head = site.query_request(query)
             exchange = await self._carry(document, (origin, head), partial(self._stats.sent_again, operation))
             with answered_with(exchange.headers):
                 if exchange.error is not None:
-                    raise failure_of(exchange.error, name, operation, None) from None
+                    raise error_of(exchange.error, name, operation, None) from None
                 if exchange.status == 200:
-                    self.pool(origin).open_ahead(OPEN_AHEAD)
+                    self.pool(self.route(origin, [])[0]).open_ahead(OPEN_AHEAD)
                     return read(document.body())
-            site.refused(exchange, name, operation)
-        raise sent_around(exchange, name, operation)
+            site.on_failed_query(exchange, name, operation)
+        raise too_many_redirects(exchange, name, operation)
 
-    async def _carry(self, sink: Sink, request: tuple[Origin, bytes], again: Callable[[], None]) -> Exchange:
-        """Send a request and wait until it is over."""
+    async def _carry(self, sink: Sink, request: tuple[Origin, bytes], on_resend: Callable[[], None]) -> Exchange:
+        """Send a request and wait until it ends."""
         ended = self.loop.create_future()
-        exchange = self.send(sink, request, 0, partial(set_done, ended), self.loop.time(), again)
+        exchange = self.send(sink, request, 0, partial(set_done, ended), self.loop.time(), on_resend)
         try:
             await ended
         except asyncio.CancelledError:
@@ -134,35 +142,46 @@ class HttpGets:
         num_bytes: int,
         done: Callable[[Exchange], None],
         now_s: float,
-        again: Callable[[], None] | None = None,
+        on_resend: Callable[[], None] | None = None,
     ) -> Exchange:
-        """Send a request now; `done` is called when it is over, in a later turn of the loop.
+        """Send a request now; `done` is called in a later turn of the loop when it ends.
 
-        request    of the site
-        num_bytes  that its answer should have, for the time that it may take
-        again      called when it goes out once more; None counts it as a GET
+        request    from the site
+        num_bytes  expected size of the answer, for its timeouts
+        on_resend  called when it is sent again; None counts a resent GET
         """
-        origin, head = request
-        exchange = Exchange(head, sink, self.site.patience(num_bytes), done, now_s, again or self.get_again)
+        origin, (head,) = self.route(request[0], [request[1]])
+        exchange = Exchange(head, sink, self.site.patience(num_bytes), done, now_s, on_resend or self.count_resend)
         self.pool(origin).send(exchange, now_s)
         return exchange
 
+    def route(self, origin: Origin, heads: list[bytes]) -> tuple[Origin, list[bytes]]:
+        """The origin with its proxy, and the heads as that expects them."""
+        if self._find_proxy is None:
+            return origin, heads
+        route = self._routes.get(origin)
+        if route is None:
+            route = self._routes[origin] = replace(origin, proxy=self._find_proxy(origin))
+        if route.proxy is not None and route.tls is None:
+            heads = [absolute_form(head, route) for head in heads]
+        return route, heads
+
     def pool(self, origin: Origin) -> OriginPool:
-        """The connections to an origin."""
+        """Connection pool of an origin, with its proxy."""
         pool = self._pools.get(origin)
         if pool is None:
-            pool = self._pools[origin] = join_pool(origin, self._who, self._connections_max, *self._idle)
+            pool = self._pools[origin] = join_pool(origin, self._bucket, self._connections_max, *self._idle)
         return pool
 
     def detach(self) -> None:
-        """The loop is closed already: its connections are no more."""
+        """Drop the pools of a loop that is already closed."""
         pools, self._pools = self._pools, {}
         for pool in pools.values():
             if pool.leave():
                 pool.detach()
 
     async def close(self) -> None:
-        """Leave all connections to other stores, or close them; what is asked for afterwards opens anew."""
+        """Leave all pools, and close those without other users; later requests open new ones."""
         pools, self._pools = self._pools, {}
         for pool in pools.values():
             await leave_pool(pool)

@@ -1,13 +1,12 @@
-"""The connections to one origin on one event loop, shared by all stores that read there.
+"""Connection pool of one origin on one event loop, shared by all stores that read there.
 
-    idle       the one used last is used next, so that those which are not needed grow old and are closed
-    waiting    requests in order of arrival; as many connections are opened as there are requests that wait, no more
-               than `OPENING_MAX` at a time
-    the sweep  one timer for all deadlines and for idle connections; it looks at all of them every so often
+    idle       last in, first out: surplus connections stay idle, expire and are closed
+    waiting    requests, first in, first out; the pool opens one connection per waiting request, at most `OPENING_MAX`
+               at a time
+    the sweep  one timer for all deadlines and idle connections; it checks all of them periodically
 
-A request whose reused connection turns out to be closed goes out once more, over a new one: the server closed it while
-the request was on its way. A connection that cannot be opened fails the requests that wait only if no other one can
-serve them.
+If the server closes a reused connection while a request is on its way, the request is sent again over a new one. A
+failed connect fails the waiting requests only if no other connection can serve them.
 """
 
 from __future__ import annotations
@@ -24,7 +23,8 @@ from lance_io.store.descriptors import count_sockets, is_out_of_descriptors, may
 from lance_io.store.forking import never_finalize
 from lance_io.store.http.addresses import Addresses
 from lance_io.store.http.connection import Connection, Scratch
-from lance_io.store.http.socket_group import IS_THERE, SocketGroup
+from lance_io.store.http.proxy import open_tunnel
+from lance_io.store.http.socket_group import IS_SUPPORTED, SocketGroup
 from lance_io.store.http.tcp import Dial, TcpTransport, tcp_socket
 from lance_io.store.http.tls import tls_context
 
@@ -33,43 +33,43 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Sequence
 
-    from lance_io.store.http.connection import HandedGet
+    from lance_io.store.http.connection import KernelGet
     from lance_io.store.http.exchange import Exchange, Origin, Patience
     from lance_io.store.http.range_get import RangeGet
 
-IDLE_S: Final = 15.0  # idle connections are closed before S3 closes them (20 s)
-IDLE_MAX: Final = 1024  # and those beyond so many, at once
-OPENING_MAX: Final = 256  # a server refuses connections that come faster than it takes them
-OPENED_AT_ONCE_MAX: Final = 16  # takes a millisecond; answers that come meanwhile may free what the next would be for
-AHEAD_MAX: Final = 16  # of those that nobody waits for yet
-SWEEP_S: Final = 1.0  # between two looks at deadlines, or an eighth of the shortest silence that is waited for
-PAUSE_FIRST_S: Final = 0.1  # after a connection could not be opened; doubled each time
+IDLE_S: Final = 15.0  # idle timeout, shorter than that of S3 (20 s)
+IDLE_MAX: Final = 1024  # idle connections beyond this number are closed at once
+OPENING_MAX: Final = 256  # a server refuses connections that arrive faster than it accepts them
+OPENED_AT_ONCE_MAX: Final = 16  # takes a millisecond; answers that arrive meanwhile may free connections
+AHEAD_MAX: Final = 16  # connections opened at a time before any request needs them
+SWEEP_S: Final = 1.0  # sweep interval, or an eighth of the shortest `silence_s` if that is less
+PAUSE_FIRST_S: Final = 0.1  # pause after a failed connect, doubled each time
 PAUSE_MAX_S: Final = 5.0
-CONNECT_S: Final = 5.0  # for connections that are opened ahead
+CONNECT_S: Final = 5.0  # connect timeout of connections opened ahead
 
 
 class OriginPool:
-    """See the module's description; every method is called on its loop."""
+    """See the module's docstring; call every method on its loop."""
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
         self.loop = asyncio.get_running_loop()
         self._num_users = 0
-        self._asked: dict[str, int] = {}  # connections, by who asked for them
-        self._idle_s: float | None = None  # the shortest of what users want, of all that were here
+        self._maxima: dict[str, int] = {}  # connections, by bucket
+        self._idle_s: float | None = None  # the shortest one of all users so far
         self._idle_max = IDLE_MAX
-        self._addresses = Addresses(origin.host, origin.port)
+        self._addresses = Addresses(*origin.first_hop)
         self._scratch = Scratch()
-        self._group: SocketGroup | None = None  # of plain connections, while there are any
+        self._group: SocketGroup | None = None  # while there are plain connections
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()
         self._opening: set[asyncio.Task[None] | Dial] = set()
         self._waiting: deque[Exchange | RangeGet] = deque()
-        self._resent: deque[Exchange | RangeGet] = deque()  # these wait for a connection that is new
-        self._ahead = 0  # connections to have open, whether they are needed yet or not
+        self._resent: deque[Exchange | RangeGet] = deque()  # these wait for a new connection
+        self._ahead = 0  # connections to keep open, needed or not
         self._pause_s = PAUSE_FIRST_S
         self._paused_until_s = 0.0
-        self._begun_in_turn = 0  # of the loop: connections
+        self._begun_in_turn = 0  # connects started in this turn of the loop
         self._sweep_s = SWEEP_S
         self._sweeping: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -82,46 +82,46 @@ class OriginPool:
 
     @property
     def num_open(self) -> int:
-        """Connections, idle ones among them."""
+        """Open connections, including idle ones."""
         return len(self._open)
 
     @property
     def num_idle(self) -> int:
-        """Connections that carry no request."""
+        """Connections without a request."""
         return len(self._idle)
 
     @property
     def num_waiting(self) -> int:
-        """Requests without a connection, some of them perhaps cancelled."""
+        """Requests without a connection; may include cancelled ones."""
         return len(self._waiting) + len(self._resent)
 
     @property
     def connections_max(self) -> int:
-        """How many connections there may be."""
-        return max(1, sum(self._asked.values()))
+        """Limit of connections."""
+        return max(1, sum(self._maxima.values()))
 
-    def join(self, who: str, connections_max: int, idle_s: float | None = None, idle_max: int | None = None) -> None:
-        """One user more, see `join_pool`."""
+    def join(self, bucket: str, connections_max: int, idle_s: float | None = None, idle_max: int | None = None) -> None:
+        """Add a user, see `join_pool`."""
         if idle_s is not None:
             self._idle_s = idle_s if self._idle_s is None else min(idle_s, self._idle_s)
         if idle_max is not None:
             self._idle_max = min(idle_max, self._idle_max)
         self._num_users += 1
-        self._asked[who] = max(connections_max, self._asked.get(who, 0))
+        self._maxima[bucket] = max(connections_max, self._maxima.get(bucket, 0))
 
     def leave(self) -> bool:
-        """One user less; True when nobody is left."""
+        """Remove a user; returns whether it was the last one."""
         self._num_users -= 1
         return self._num_users == 0
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def send(self, exchange: Exchange | RangeGet, now_s: float) -> None:
-        """Send a request as soon as there is a connection for it."""
+        """Send a request as soon as a connection is free."""
         self.send_all([exchange], now_s)
 
     def send_all(self, exchanges: Sequence[Exchange | RangeGet], now_s: float) -> None:
-        """The same for several, which are equally patient."""
+        """Like `send` for several requests, which share one `Patience`."""
         if self._is_closed:
             for exchange in exchanges:
                 self.loop.call_soon(exchange.end, ConnectionError("the connections of this store were closed"))
@@ -141,20 +141,20 @@ class OriginPool:
             self._open_more()
 
     def _start(self, carried: Sequence[tuple[Connection, Exchange | RangeGet]], now_s: float) -> None:
-        """Send requests, each over a connection that is idle: those that a kernel can carry by one call."""
-        handed: list[HandedGet] = []
+        """Send each request over its idle connection; one kernel call sends those that it supports."""
+        kernel_gets: list[KernelGet] = []
         for connection, exchange in carried:
             get, slot = exchange.plain, connection.slot
             if get is None or slot < 0:
                 connection.start(exchange, now_s)
             else:
-                handed.append(connection.hand(get, slot, now_s))
-        if handed:
+                kernel_gets.append(connection.kernel_request(get, slot, now_s))
+        if kernel_gets:
             assert self._group is not None
-            self._group.send(handed, now_s)
+            self._group.send(kernel_gets, now_s)
 
     def resend(self, exchange: Exchange | RangeGet) -> None:
-        """The connection was closed before it carried an answer: once more, over a new one."""
+        """Send a request over a new connection after its own was closed before an answer."""
         if self._is_closed:
             exchange.end(ConnectionResetError("the server closed the connection"))
             return
@@ -164,24 +164,24 @@ class OriginPool:
         self._open_more()
 
     def open_ahead(self, num_connections: int) -> None:
-        """Have so many connections, idle ones included, as fast as is polite; they grow old like all others."""
+        """Open connections until there are `num_connections`, gradually; the idle timeout applies to them, too."""
         self._ahead = min(num_connections, self.connections_max)
         if self._sweeping is None:
             self._sweep_by(SWEEP_S)
         self._open_more()
 
-    def group_ended(self) -> None:
-        """The last of the plain connections is gone."""
+    def on_group_empty(self) -> None:
+        """The last plain connection is closed."""
         self._group = None
 
     # -- connections come and go ---------------------------------------------------------------------------------------
 
     def free(self, connection: Connection) -> None:
-        """A connection has carried an answer and may carry the next request."""
+        """Reuse a connection whose answer is complete."""
         self.free_all([connection], self.loop.time())
 
     def free_all(self, connections: Sequence[Connection], now_s: float) -> None:
-        """The same for several."""
+        """Like `free` for several connections."""
         waiting, carried = self._waiting, []
         for connection in connections:
             while waiting:
@@ -198,7 +198,7 @@ class OriginPool:
         if carried:
             self._start(carried, now_s)
 
-    def unusable(self, connection: Connection) -> None:
+    def remove_idle(self, connection: Connection) -> None:
         """A connection is being closed."""
         if connection.exchange is None and connection in self._idle:
             self._idle.remove(connection)
@@ -207,7 +207,7 @@ class OriginPool:
         """A connection is closed."""
         if connection not in self._open:
             return
-        self.unusable(connection)
+        self.remove_idle(connection)
         self._open.remove(connection)
         count_sockets(-1)
         if self._all_lost is not None and not self._open and not self._all_lost.done():
@@ -216,31 +216,31 @@ class OriginPool:
             self.loop.call_soon(self._open_more)
 
     def _open_more(self) -> None:
-        """Open what is missing, within all bounds, some of it in a later turn of the loop."""
+        """Open missing connections within all limits, some in a later turn of the loop."""
         if self._is_closed or self.loop.time() < self._paused_until_s:
             return
         opening = len(self._opening)
-        wanted = self._missing()
+        wanted = self._num_missing()
         if wanted > opening:
             self._drop_cancelled()
-            wanted = self._missing()
+            wanted = self._num_missing()
         for _ in range(wanted - opening):
             if self._begun_in_turn == OPENED_AT_ONCE_MAX:
                 return
-            if not may_open_socket() and (self._open or self._opening):  # without one, nothing would go on
+            if not may_open_socket() and (self._open or self._opening):  # at least one is needed
                 return
             if not self._begun_in_turn:
-                self.loop.call_soon(self._turn_over)
+                self.loop.call_soon(self._on_next_turn)
             self._begun_in_turn += 1
             count_sockets(1)
             self._begin_opening(self._connect_s())
 
-    def _turn_over(self) -> None:
+    def _on_next_turn(self) -> None:
         self._begun_in_turn = 0
         self._open_more()
 
-    def _missing(self) -> int:
-        """How many connections should be on their way."""
+    def _num_missing(self) -> int:
+        """How many connects should be in progress."""
         num_open = len(self._open)
         wanted = max(self.num_waiting, min(AHEAD_MAX, self._ahead - num_open))
         return min(wanted, OPENING_MAX, self.connections_max - num_open)
@@ -250,7 +250,7 @@ class OriginPool:
         self._resent = deque(exchange for exchange in self._resent if not exchange.is_over)
 
     def _connect_s(self) -> float:
-        """The patience of who waits."""
+        """Connect timeout of the first waiting request."""
         first: Patience | None = None
         for queue in (self._resent, self._waiting):
             if queue:
@@ -258,80 +258,91 @@ class OriginPool:
         return CONNECT_S if first is None else first.connect_s
 
     def _begin_opening(self, connect_s: float) -> None:
-        """Open a connection: the short way, to one address that is at hand, or the long one."""
+        """Open a connection: by `Dial` (fast path) if an address is resolved, else by a task."""
         addresses = self._addresses
-        address = None if self.origin.tls is not None else addresses.next_one()
+        address = addresses.next_resolved() if self.origin.is_plain else None
         if address is None:
-            self._open_by_task(connect_s)
+            self._start_open_task(connect_s)
             return
-        limit_s = connect_s if addresses.is_only(address) else connect_s / 2  # the others are to have some, too
+        limit_s = connect_s if addresses.is_only(address) else connect_s / 2  # leaves time for the other addresses
         now_s = self.loop.time()
         done = partial(self._end_dial, now_s, now_s + connect_s)
-        self._opening.add(Dial(self.loop, address, self.origin.port, limit_s, done))
+        self._opening.add(Dial(self.loop, address, self.origin.first_hop[1], limit_s, done))
 
-    def _open_by_task(self, connect_s: float) -> None:
-        task = self.loop.create_task(self._open_one(connect_s))
+    def _start_open_task(self, connect_s: float) -> None:
+        task = self.loop.create_task(self._open_any(connect_s))
         self._opening.add(task)
         task.add_done_callback(self._end_opening)
 
     def _end_dial(self, began_s: float, ends_s: float, dial: Dial, outcome: socket.socket | OSError) -> None:
-        """The short way has ended; the long one tries the other addresses, too, in what is left of the time."""
+        """The fast path has ended; on failure a task tries all addresses in the rest of the time."""
         self._opening.discard(dial)
         if not isinstance(outcome, OSError):
-            self._take_socket(outcome, dial.address, began_s)
+            self._add_socket(outcome, dial.address, began_s)
             self._opening_ended(None)
             return
-        self._addresses.shun(dial.address)
+        self._addresses.mark_unhealthy(dial.address)
         if is_out_of_descriptors(outcome) or self._addresses.is_only(dial.address):
             self._opening_ended(outcome)
         else:
-            self._open_by_task(ends_s - self.loop.time())
+            self._start_open_task(ends_s - self.loop.time())
 
-    def _take_socket(self, made: socket.socket, address: str, began_s: float) -> None:
+    def _add_socket(self, sock: socket.socket, address: str, began_s: float) -> None:
         connection = Connection(self, self._scratch, address)
-        if self._group is None and IS_THERE:
+        if self._group is None and IS_SUPPORTED:
             self._group = SocketGroup(self.loop, self)
-        TcpTransport(self.loop, made, connection, self._group)
-        self._take(connection, began_s)
+        TcpTransport(self.loop, sock, connection, self._group)
+        self._add_open(connection, began_s)
 
-    async def _open_one(self, connect_s: float) -> None:
-        tls = self.origin.tls
+    async def _open_any(self, connect_s: float) -> None:
+        tls, proxy = self.origin.tls, self.origin.proxy
         async with asyncio.timeout(connect_s) as scope:
             context = None if tls is None else await tls_context(tls)
+            proxy_context = None if proxy is None or proxy.tls is None else await tls_context(proxy.tls)
             addresses = await self._addresses.in_turn()
             for index, address in enumerate(addresses):
                 is_last = index == len(addresses) - 1
                 try:
-                    async with asyncio.timeout(None if is_last else _share(scope, self.loop)):
-                        await self._open_at(address, context)
+                    async with asyncio.timeout(None if is_last else _half_of_rest(scope, self.loop)):
+                        await self._open_at(address, context, proxy_context)
                     return
-                except OSError as error:  # TimeoutError among them
-                    self._addresses.shun(address)
+                except OSError as error:  # includes `TimeoutError`
+                    self._addresses.mark_unhealthy(address)
                     if is_last or is_out_of_descriptors(error):
                         raise
 
-    async def _open_at(self, address: str, context: ssl.SSLContext | None) -> None:
-        began_s = self.loop.time()
-        if context is not None:
-            _, connection = await self.loop.create_connection(
-                lambda: Connection(self, self._scratch, address),
-                address,
-                self.origin.port,
-                ssl=context,
-                server_hostname=self.origin.host,
-            )
-            self._take(connection, began_s)
-            return
-        made = tcp_socket(address)
-        try:
-            await self.loop.sock_connect(made, (address, self.origin.port))
-        except BaseException:
-            made.close()
-            raise
-        self._take_socket(made, address, began_s)
+    async def _open_at(
+        self, address: str, context: ssl.SSLContext | None, proxy_context: ssl.SSLContext | None
+    ) -> None:
+        """Connect to an address of the first hop.
 
-    def _take(self, connection: Connection, began_s: float) -> None:
-        """A connection is open, whose opening began at `began_s`: requests that need a new one come first."""
+        context        of the connection to the origin; None for plain HTTP
+        proxy_context  of the connection to the proxy; None for plain TCP, or no proxy
+        """
+        began_s = self.loop.time()
+        if context is not None and self.origin.proxy is not None:
+            connection = Connection(self, self._scratch, address)
+            await open_tunnel(self.origin, connection, address, proxy_context, context)
+            self._add_open(connection, began_s)
+            return
+        host, port = self.origin.first_hop
+        encryption = context or proxy_context
+        if encryption is not None:
+            _, connection = await self.loop.create_connection(
+                lambda: Connection(self, self._scratch, address), address, port, ssl=encryption, server_hostname=host
+            )
+            self._add_open(connection, began_s)
+            return
+        sock = tcp_socket(address)
+        try:
+            await self.loop.sock_connect(sock, (address, port))
+        except BaseException:
+            sock.close()
+            raise
+        self._add_socket(sock, address, began_s)
+
+    def _add_open(self, connection: Connection, began_s: float) -> None:
+        """Add a connection whose connect began at `began_s`; requests that need a new one come first."""
         CONNECTIONS.opened(self.loop.time() - began_s)
         count_sockets(1)
         self._open.add(connection)
@@ -339,22 +350,22 @@ class OriginPool:
         while self._resent:
             exchange = self._resent.popleft()
             if not exchange.is_over:
-                exchange.again()
+                exchange.on_resend()
                 self._start([(connection, exchange)], self.loop.time())
                 return
         self.free(connection)
 
     def _end_opening(self, task: asyncio.Task[None]) -> None:
-        """The long way has ended."""
+        """The connect task has ended."""
         self._opening.discard(task)
-        if task.cancelled():  # with the pool
+        if task.cancelled():  # by `close`
             count_sockets(-1)
         else:
             self._opening_ended(task.exception())
 
     def _opening_ended(self, error: BaseException | None) -> None:
-        """A connection is open, or it cannot be."""
-        count_sockets(-1)  # what had been reserved
+        """A connect has succeeded or failed."""
+        count_sockets(-1)  # the reservation
         if error is None:
             self._open_more()
             return
@@ -362,7 +373,7 @@ class OriginPool:
         if not self._open and not self._opening:
             for queue in (self._resent, self._waiting):
                 while queue:
-                    queue.popleft().end(_same(error))
+                    queue.popleft().end(_copy_error(error))
         self._paused_until_s = self.loop.time() + self._pause_s if self._open else 0.0
         self._pause_s = min(PAUSE_MAX_S, 2 * self._pause_s) if self._open else PAUSE_FIRST_S
 
@@ -375,7 +386,7 @@ class OriginPool:
         self._sweeping = self.loop.call_later(sweep_s, self._sweep)
 
     def _sweep(self) -> None:
-        """Look at all deadlines."""
+        """Check all deadlines."""
         self._sweeping = None
         now_s = self.loop.time()
         idle_s = IDLE_S if self._idle_s is None else self._idle_s
@@ -404,30 +415,30 @@ class OriginPool:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def detach(self) -> None:
-        """The loop is closed: nothing of it can be closed any more, and nothing of it counts."""
+        """The loop is closed: its sockets cannot be closed any more and no longer count."""
         self._is_closed = True
-        self._hang_up()
+        self._cancel_dials()
         count_sockets(-len(self._open) - len(self._opening))
         self._open.clear()
         self._opening.clear()
 
-    def _hang_up(self) -> None:
-        """End what goes the short way."""
-        for dial in [one for one in self._opening if isinstance(one, Dial)]:
+    def _cancel_dials(self) -> None:
+        """Cancel connects of the fast path."""
+        for dial in [opening for opening in self._opening if isinstance(opening, Dial)]:
             dial.cancel()
             self._opening.discard(dial)
             count_sockets(-1)
 
     async def close(self) -> None:
-        """Close all connections and wait until they are; requests that wait or are under way end with an error."""
+        """Close all connections and wait for that; requests in flight or waiting end with an error."""
         self._is_closed = True
         if self._sweeping is not None:
             self._sweeping.cancel()
             self._sweeping = None
         self._addresses.close()
-        self._hang_up()
-        opening = [one for one in self._opening if not isinstance(one, Dial)]
-        for task in opening:
+        self._cancel_dials()
+        tasks = [opening for opening in self._opening if not isinstance(opening, Dial)]
+        for task in tasks:
             task.cancel()
         error = ConnectionError("the connections of this store were closed")
         for queue in (self._resent, self._waiting):
@@ -435,23 +446,23 @@ class OriginPool:
                 queue.popleft().end(error)
         for connection in list(self._open):
             connection.fail(error)
-        if opening:
-            await asyncio.wait(opening)
-        for connection in list(self._open):  # one that was opened in this moment
+        if tasks:
+            await asyncio.wait(tasks)
+        for connection in list(self._open):  # opened just before the cancellation
             connection.close()
         if self._open:
             self._all_lost = self.loop.create_future()
             await self._all_lost
 
 
-def _share(scope: asyncio.Timeout, loop: asyncio.AbstractEventLoop) -> float | None:
-    """Half of what is left of the time: the next address is to have some, too."""
+def _half_of_rest(scope: asyncio.Timeout, loop: asyncio.AbstractEventLoop) -> float | None:
+    """Half of the remaining time; leaves the rest for the next addresses."""
     ends_s = scope.when()
     return None if ends_s is None else max(0.0, ends_s - loop.time()) / 2
 
 
-def _same(error: BaseException) -> BaseException:
-    """An error for each who is told of it: a raised one gets a traceback of its own."""
+def _copy_error(error: BaseException) -> BaseException:
+    """A copy for each waiter: raising adds a traceback to an error."""
     try:
         return type(error)(*error.args)
     except TypeError:
@@ -462,34 +473,34 @@ _pools: weakref.WeakValueDictionary[tuple[int, Origin], OriginPool] = weakref.We
 
 
 def join_pool(
-    origin: Origin, who: str, connections_max: int, idle_s: float | None = None, idle_max: int | None = None
+    origin: Origin, bucket: str, connections_max: int, idle_s: float | None = None, idle_max: int | None = None
 ) -> OriginPool:
-    """The pool of an origin on the running loop, for one more user, who leaves it in the end.
+    """The pool of an origin on the running loop, with a new user; pair it with `leave_pool`.
 
-    who              what reads there, such as a bucket: each has connections of its own number at most
-    connections_max  that number
-    idle_s           connections that carry nothing are closed after that; of several users the shortest counts
-    idle_max         and those beyond so many, at once; of several users the smallest counts
+    bucket           the stores of each bucket share `connections_max`
+    connections_max  limit of connections of the bucket
+    idle_s           idle timeout; the shortest one of all users applies
+    idle_max         idle connections beyond this number are closed at once; the smallest one of all users applies
     """
-    place = (id(asyncio.get_running_loop()), origin)  # a pool keeps its loop, whose number is nobody else's meanwhile
-    pool = _pools.get(place)
+    pool_key = (id(asyncio.get_running_loop()), origin)  # a pool keeps its loop alive, so the id stays unique
+    pool = _pools.get(pool_key)
     if pool is None:
-        pool = _pools[place] = OriginPool(origin)
-    pool.join(who, connections_max, idle_s, idle_max)
+        pool = _pools[pool_key] = OriginPool(origin)
+    pool.join(bucket, connections_max, idle_s, idle_max)
     return pool
 
 
 async def leave_pool(pool: OriginPool) -> None:
-    """One user less; with the last one go the connections."""
+    """Remove a user; the last one closes the connections."""
     if pool.leave():
-        place = (id(pool.loop), pool.origin)
-        if _pools.get(place) is pool:
-            del _pools[place]
+        pool_key = (id(pool.loop), pool.origin)
+        if _pools.get(pool_key) is pool:
+            del _pools[pool_key]
         await pool.close()
 
 
 def _forget_pools() -> None:
-    """In a forked child: the connections are the parent's, which still uses them."""
+    """In a forked child: drop the connections, which the parent still uses."""
     global _pools
     never_finalize(list(_pools.values()))
     _pools = weakref.WeakValueDictionary()

@@ -1,11 +1,11 @@
-"""AWS Signature Version 4 for requests without a body, in a fraction of the time of a general signer.
+"""AWS Signature Version 4 for requests without a body, much faster than a general signer.
 
-    canonical request   GET \\n path \\n query \\n header lines \\n\\n signed header names \\n hash of no body
+    canonical request   GET \\n path \\n query \\n header lines \\n\\n signed header names \\n hash of the empty body
     string to sign      AWS4-HMAC-SHA256 \\n time \\n day/region/s3/aws4_request \\n hash of the canonical request
-    signature           HMAC(day key, string to sign), the day key being a chain of four HMACs over day and scope
+    signature           HMAC(day key, string to sign); the day key is a chain of four HMACs over day and scope
 
-The day key depends on secret, day and region only and is kept; what remains per request is two hashes and one HMAC.
-S3 takes the path as it stands on the wire: percent-encoded once, dots and slashes untouched.
+The day key depends only on secret, day and region and is cached; each request then costs two hashes and one HMAC.
+S3 signs the path as sent: percent-encoded once, dots and slashes unchanged.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ EMPTY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
 
 
 def wire_path(key: str) -> str:
-    """A key as it stands in a request line: everything but letters, digits, `-._~` and `/` percent-encoded."""
+    """A key as sent in a request line: percent-encodes all but letters, digits, `-._~` and `/`."""
     return quote(key, safe="/-_.~")
 
 
 def wire_query(parameters: Mapping[str, str]) -> str:
-    """A query as it is signed: sorted by name, everything but letters, digits and `-._~` percent-encoded."""
+    """A query as signed: sorted by name, percent-encodes all but letters, digits and `-._~`."""
     pairs = sorted((quote(name, safe="-_.~"), quote(value, safe="-_.~")) for name, value in parameters.items())
     return "&".join(f"{name}={value}" for name, value in pairs)
 
 
 class Signer:
-    """Signs GET requests with one set of credentials. Never shows them."""
+    """Signs GET requests with one set of credentials; `repr` hides them."""
 
     def __init__(self, access_key: str, secret_key: str, token: str | None, region: str) -> None:
         self._access_key = access_key
@@ -47,7 +47,7 @@ class Signer:
         self._day_key = b""
         self._second = -1
         self._time = ""
-        self._layouts: dict[tuple[str, ...], tuple[list[str], str]] = {}  # names in order, and as they are listed
+        self._layouts: dict[tuple[str, ...], tuple[list[str], str]] = {}  # sorted names, `SignedHeaders`
 
     def __repr__(self) -> str:
         return f"Signer(region={self._region!r})"
@@ -55,13 +55,13 @@ class Signer:
     def headers(
         self, host: str, path: str, extra: dict[str, str], now_s: float | None = None, query: str = ""
     ) -> dict[str, str]:
-        """All headers of a signed GET but `host`.
+        """All headers of a signed GET except `host`.
 
         host   as sent in the `host` header
         path   percent-encoded, see `wire_path`
         extra  further headers to send and sign, such as `range`; lower-case names, no surplus spaces
-        now_s  seconds since 1970; None: now
-        query  what follows the `?` of the request line, see `wire_query`
+        now_s  seconds since 1970; None for now
+        query  the part after `?` of the request line, see `wire_query`
         """
         amz_time = self._amz_time(time.time() if now_s is None else now_s)
         day = amz_time[:8]
@@ -81,26 +81,26 @@ class Signer:
         return headers
 
     def for_ranges(self, host: str, extra: Mapping[str, str], tail: str) -> _kernels.RangeSigner:
-        """The same in a kernel, for GETs of ranges; `at` gives it the time.
+        """A kernel that signs GETs of ranges; `at` computes its time and key.
 
         extra  further headers, as for `headers`
-        tail   further lines, which are not signed, and the empty one at the end
+        tail   further unsigned lines and the final empty line
         """
         headers = {**extra, "x-amz-security-token": self._token} if self._token else extra
         return _kernels.RangeSigner(host, self._access_key, self._region, [*headers.items()], tail)
 
     def at(self, now_s: float) -> tuple[str, bytes]:
-        """Time and day key of a request that is made so many seconds after 1970."""
+        """Time and day key of a request at `now_s` seconds since 1970."""
         amz_time = self._amz_time(now_s)
         return amz_time, self._key_of(amz_time[:8])
 
-    def _layout(self, given: tuple[str, ...]) -> tuple[list[str], str]:
-        """Names of headers in their order, and as the request lists them. A store's requests have a handful of sets."""
-        found = self._layouts.get(given)
-        if found is None:
-            names = sorted(given)
-            found = self._layouts[given] = names, ";".join(names)
-        return found
+    def _layout(self, names: tuple[str, ...]) -> tuple[list[str], str]:
+        """Sorted header names and the text of `SignedHeaders`. A store uses only a handful of header sets."""
+        layout = self._layouts.get(names)
+        if layout is None:
+            ordered = sorted(names)
+            layout = self._layouts[names] = ordered, ";".join(ordered)
+        return layout
 
     def _amz_time(self, now_s: float) -> str:
         if int(now_s) != self._second:

@@ -1,7 +1,7 @@
-"""Plain TCP on a loop that can watch sockets: connections are made and read without a task, future or timeout for each.
+"""Plain TCP on a loop that can watch sockets: connects and reads without a task, future or timeout per connection.
 
-A take that finds no connections opens hundreds of them; asyncio's ways cost 0.15 ms for each, most of it bookkeeping.
-What is encrypted goes through asyncio's own transports.
+A take without open connections opens hundreds of them; asyncio needs 0.15 ms for each, most of it bookkeeping.
+Encrypted connections use asyncio's own transports.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ _UNDER_WAY: Final = frozenset({errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR
 
 
 def tcp_socket(address: str) -> socket.socket:
-    """A socket that is about to be connected to an address, as it is written in numbers."""
-    made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+    """A new non-blocking socket for a numeric address."""
+    sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     try:
-        made.setblocking(False)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except BaseException:
-        made.close()
+        sock.close()
         raise
-    return made
+    return sock
 
 
 class Dial:
-    """A connection that is being made, to one address.
+    """A connect in progress, to one address.
 
-    limit_s  how long that may take
-    done     called in a later turn of the loop with this, and the socket or an `OSError`; not after `cancel`
+    limit_s  timeout
+    done     called in a later turn of the loop with this `Dial` and the socket or an `OSError`; not after `cancel`
     """
 
     __slots__ = ("_done", "_limit", "_loop", "_socket", "address")
@@ -55,19 +55,19 @@ class Dial:
         self._socket: socket.socket | None = None
         self._limit: asyncio.TimerHandle | None = None
         try:
-            self._socket = made = tcp_socket(address)
-            code = made.connect_ex((address, port))
+            self._socket = sock = tcp_socket(address)
+            code = sock.connect_ex((address, port))
         except OSError as error:
             loop.call_soon(self._end, error)
             return
         if code in _UNDER_WAY:
-            loop.add_writer(made.fileno(), self._decide)  # asyncio describes what it does not know, a socket at length
+            loop.add_writer(sock.fileno(), self._decide)  # a number: asyncio would format a socket object, slowly
             self._limit = loop.call_later(limit_s, self._end, TimeoutError())
         else:
             loop.call_soon(self._decide)
 
     def cancel(self) -> None:
-        """Nobody wants it any more."""
+        """Close the socket; `done` is not called."""
         self._done = None
         self._end(None)
 
@@ -77,26 +77,26 @@ class Dial:
             self._end(OSError(code, f"{os.strerror(code)} ({self.address})") if code else None)
 
     def _end(self, error: OSError | None) -> None:
-        made, self._socket = self._socket, None
+        sock, self._socket = self._socket, None
         done, self._done = self._done, None
-        if made is not None:
+        if sock is not None:
             if self._limit is not None:
                 self._limit.cancel()
-                self._loop.remove_writer(made.fileno())
+                self._loop.remove_writer(sock.fileno())
             if error is not None or done is None:
-                made.close()
+                sock.close()
         if done is not None:
-            outcome = error or made
+            outcome = error or sock
             assert outcome is not None
             done(self, outcome)
 
 
 class TcpTransport:
-    """A connected socket and its protocol: as much of an `asyncio.Transport` as a `Connection` needs.
+    """A connected socket and its protocol: the part of `asyncio.Transport` that a `Connection` needs.
 
-    Errors of the socket, and of the protocol, end it: `connection_lost` is called in a later turn of the loop.
+    An error of the socket or the protocol closes it; `connection_lost` follows in a later turn of the loop.
 
-    group  watches the socket for reading; without one the loop does
+    group  watches the socket for reading; None: the loop watches it
     """
 
     __slots__ = ("_fd", "_is_closing", "_loop", "_slot", "_socket", "_unsent", "group", "protocol")
@@ -104,12 +104,12 @@ class TcpTransport:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        made: socket.socket,
+        sock: socket.socket,
         protocol: asyncio.BufferedProtocol,
         group: SocketGroup | None = None,
     ) -> None:
         self._loop = loop
-        self._socket, self._fd = made, made.fileno()
+        self._socket, self._fd = sock, sock.fileno()
         self.protocol: Any = protocol
         self.group = group
         self._unsent = bytearray()
@@ -118,14 +118,14 @@ class TcpTransport:
         if group is None:
             loop.add_reader(self._fd, self.readable)
         else:
-            self._slot = group.add(self, made)
-        protocol.connection_made(self)  # type: ignore[arg-type]  # it asks for no more than this has
+            self._slot = group.add(self, sock)
+        protocol.connection_made(self)  # type: ignore[arg-type]  # `Connection` uses no other methods
 
     def __del__(self) -> None:
-        self._socket.close()  # of a loop that was closed meanwhile
+        self._socket.close()  # the loop may be closed already
 
     def write(self, data: bytes) -> None:
-        """Send, now or as soon as there is room."""
+        """Send now, or as soon as the socket has room."""
         if self._is_closing:
             return
         sent = 0
@@ -140,7 +140,7 @@ class TcpTransport:
         self.wrote(data, sent)
 
     def wrote(self, data: bytes, num_sent: int) -> None:
-        """So much of it is sent; the rest is as soon as there is room."""
+        """Queue the rest of `data`, whose first `num_sent` bytes are sent."""
         if num_sent == len(data):
             return
         if not self._unsent:
@@ -149,13 +149,11 @@ class TcpTransport:
 
     @property
     def slot(self) -> int:
-        """The number of its socket in the group, by which a request can be sent; -1 without one, and as long as not all
-        is sent that was written before.
-        """
+        """The socket's slot in the group, for sending a request; -1 without a group or with unsent bytes."""
         return -1 if self._unsent else self._slot
 
     def is_closing(self) -> bool:
-        """Whether it is closed, or about to be."""
+        """Whether it is closed or closing."""
         return self._is_closing
 
     def abort(self) -> None:
@@ -174,7 +172,7 @@ class TcpTransport:
             self._loop.remove_writer(self._fd)
 
     def readable(self) -> None:
-        """Something has come, or the end."""
+        """Read once: the socket has bytes or has reached its end."""
         protocol = self.protocol
         try:
             num_bytes = self._socket.recv_into(protocol.get_buffer(-1))
@@ -189,16 +187,16 @@ class TcpTransport:
             return
         self._lose(None)
 
-    def read_on(self, data: bytes) -> None:
-        """This has been read already."""
+    def resume_read(self, data: bytes) -> None:
+        """Pass bytes to the protocol that the group has already read."""
         try:
-            self.protocol.read_on(data)
+            self.protocol.resume_read(data)
         except Exception as error:
             self._lose(error)
 
     def broken(self, error: OSError | None) -> None:
-        """The connection has ended, with an error or without."""
-        self.protocol.take_back()
+        """The connection has ended, with or without an error."""
+        self.protocol.leave_kernel()
         self._lose(error)
 
     def _lose(self, error: Exception | None) -> None:

@@ -1,4 +1,4 @@
-"""Whom to trust: TLS contexts by their settings, made once per process, since reading certificates takes 20 ms."""
+"""TLS contexts by their settings, created once per process because reading certificates takes 20 ms."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """What a server's certificate has to be.
+    """How server certificates are checked.
 
-    verify       whether it is looked at
-    authorities  a file with the certificates to trust, or these as PEM text; None for the usual ones
+    verify       whether to check them at all
+    authorities  trusted certificates: a file or PEM text; None for the system's
     """
 
     verify: bool = True
@@ -25,15 +25,15 @@ class TlsSettings:
 
 
 async def tls_context(settings: TlsSettings) -> ssl.SSLContext:
-    """The context of these settings, made in a thread where it was not made yet.
+    """The context of these settings, created in a thread on first use.
 
-    Raises `NoTrust` for authorities that cannot be read.
+    Raises `UnreadableCertificates` for unreadable authorities.
     """
     return await asyncio.get_running_loop().run_in_executor(None, _context, settings)
 
 
-class NoTrust(Exception):
-    """The certificates that were named as authorities cannot be read."""
+class UnreadableCertificates(Exception):
+    """The authorities of `TlsSettings` cannot be read."""
 
 
 @cache
@@ -44,8 +44,8 @@ def _context(settings: TlsSettings) -> ssl.SSLContext:
     is_text = named is not None and named.lstrip().startswith("-----BEGIN")
     try:
         context = ssl.create_default_context(**{"cadata" if is_text else "cafile": named})  # type: ignore[arg-type]
-    except OSError as error:  # that of ssl among them
-        raise NoTrust(f"the certificates in {'the text given' if is_text else named}: {error}") from None
+    except OSError as error:  # includes `ssl.SSLError`
+        raise UnreadableCertificates(f"the certificates in {'the text given' if is_text else named}: {error}") from None
     if not settings.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

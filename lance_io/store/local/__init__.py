@@ -1,7 +1,9 @@
-"""Tables on the local disk.
+"""The store of the local disk.
 
 disk.py           `LocalStore`: reads in the caller's thread, without a loop, or on a small pool
-open_files.py     files that stay open between reads
+open_files.py     cache of open files
 atomic_writes.py  files that appear whole or not at all
-system_calls.py   what errors of the system mean; listings in key order
+batch_writes.py   several small files in one batch, with fewer flushes
+unlinking.py      removal of many files
+system_calls.py   errors of the system; listings in key order
 """

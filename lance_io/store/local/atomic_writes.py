@@ -1,14 +1,14 @@
-"""Files that appear whole: written under another name, flushed, and only then given theirs.
+"""Files that appear whole: written under a temporary name, flushed, then renamed.
 
     open a temporary name in the target's own folder, write, fsync
-    rename it where it may replace another file, link it where it must not (`EEXIST` tells who came second)
+    rename it if it may replace another file, else link it (`EEXIST` if another writer was first)
     fsync the folder, so that the name survives too
 
-A reader, or a crash, never sees half a file. Folders that are made on the way are flushed by the same rule: a file is
-durable only if every name that leads to it is. With durability "none" all fsyncs are left out, and new names are given
-by a rename that replaces nothing, where the file system has it. Only what was to be written `in_place` is written over.
-Temporary names start with `TEMPORARY_PREFIX` and are left out of listings; those that stay behind after a crash are
-removed by a cleanup of the table.
+A reader, or a crash, never sees half a file. New folders are flushed in the same way: a file is durable only if every
+name in its path is. With durability "none" there are no fsyncs, and a new name is given by a rename that replaces
+nothing, if the file system supports that. Only `in_place` writes overwrite a file.
+Temporary names start with `TEMPORARY_PREFIX` and are omitted from listings; a cleanup of the table removes those that
+remain after a crash.
 """
 
 from __future__ import annotations
@@ -42,20 +42,22 @@ T = TypeVar("T")
 _logger = get_logger(__name__)
 
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
-_NO_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})  # a file system where folders are not flushed
-_BUFFERS_MAX: Final = 512  # of one system call; the system takes 1,024
+_NO_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})  # a file system without fsync of folders
+_BUFFERS_MAX: Final = 512  # of one system call; the system's limit is 1,024
 _KNOWN_FOLDERS_MAX: Final = 4096
-_ANCESTORS: Final = 2  # of a folder that exists: a table's folder in its parent, the files' folder in the table's
+_ANCESTORS: Final = (
+    2  # flushed above an existing folder: the table's folder in its parent, the files' folder in the table's
+)
 
 
 class Folders:
-    """The folders that this process writes into: made when they are missing, and known to be durable. Any thread.
+    """The folders that this process writes into: created if missing, and known to be durable. Any thread.
 
-    Flushing a folder costs a hundred microseconds and more even if nothing in it is new, so each is looked at once.
+    Flushing a folder takes a hundred microseconds and more even without changes, so each is flushed once.
     """
 
     def __init__(self) -> None:
-        self._durable: dict[str, tuple[int, int]] = {}  # path: device and inode, lest it has been made anew
+        self._durable: dict[str, tuple[int, int]] = {}  # path: device and inode, which differ if it was recreated
 
     def open_temporary(self, folder: str, durability: Durability) -> tuple[int, str]:
         """A new file under a temporary name in `folder`: descriptor and path."""
@@ -65,7 +67,7 @@ class Folders:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
             return with_descriptors(partial(os.open, path, flags, 0o666)), path
-        except FileNotFoundError:  # not made yet, or removed since
+        except FileNotFoundError:  # missing, or removed since
             if durability == "full":
                 self._make_durable(folder)
             else:
@@ -80,7 +82,7 @@ class Folders:
             return False
 
     def _make_durable(self, folder: str) -> None:
-        """Make what is missing of a path; flush the names of what was made, and of what another may have just made."""
+        """Create the missing folders of a path; flush their names, and those another process may have just created."""
         missing, at = [], folder
         while not os.path.isdir(at):
             missing.append(at)
@@ -96,7 +98,7 @@ class Folders:
             except PermissionError:
                 if depth < len(missing):
                     raise
-                break  # a folder above that we may not even list: we did not make what is in it
+                break  # an ancestor without permission to list it: we created nothing in it
         if len(self._durable) >= _KNOWN_FOLDERS_MAX:
             self._durable.clear()
         self._durable[folder] = _identity(folder)
@@ -111,9 +113,9 @@ def _identity(folder: str) -> tuple[int, int]:
 
 
 class NewFile:
-    """A file in the making: write to it, then `publish` or `discard`. Errors are those of the system.
+    """A temporary file: write to it, then `publish` or `discard`. Errors are those of the system.
 
-    folder  that it gets its name in
+    folder  of its final name
     """
 
     def __init__(self, key: str, durability: Durability, folders: Folders = FOLDERS) -> None:
@@ -126,7 +128,7 @@ class NewFile:
         self._fd, self._temporary = folders.open_temporary(self.folder, durability)
 
     def write(self, buffers: Iterable[Buffer], offset_bytes: int) -> int:
-        """Write buffers one behind the other from an offset on; gives the offset behind them.
+        """Write buffers one after the other from an offset on; returns the offset behind them.
 
         Different parts of the file may be written at once, from several threads.
         """
@@ -148,9 +150,9 @@ class NewFile:
         return offset_bytes
 
     def publish(self, *, if_absent: bool) -> ObjectMeta:
-        """Give the file its name; `FileExistsError` if it was to be created and another is there.
+        """Give the file its final name; `FileExistsError` with `if_absent` if there is a file already.
 
-        Raises `OutcomeUnknown` if the file has its name, but the system could not say that name or content are durable.
+        Raises `OutcomeUnknown` if the file has its name, but name or content may not be durable.
         """
         self.flush()
         meta = self.give_name(if_absent=if_absent)
@@ -158,17 +160,17 @@ class NewFile:
         return meta
 
     def begin_flush(self) -> None:
-        """Let the disk begin to write what the file has: flushing it then flushes what others have begun, too."""
+        """Start writeback, without waiting: `flush` then also commits the files that others have started."""
         if self._durability == "full":
             begin_writeback(self._fd)
 
     def flush(self) -> None:
-        """Make what the file has durable."""
+        """Make the content durable."""
         if self._durability == "full":
             os.fsync(self._fd)
 
     def give_name(self, *, if_absent: bool) -> ObjectMeta:
-        """`publish` for a file that was flushed, but for its name."""
+        """`publish` for a flushed file, without flushing its name."""
         meta = describe(self._key, os.fstat(self._fd))
         if self._durability != "full" and rename_new(self._temporary, self._key):
             self._is_renamed = True
@@ -177,20 +179,21 @@ class NewFile:
         elif self._durability == "full" or not exchange(self._temporary, self._key):
             os.replace(self._temporary, self._key)
             self._is_renamed = True
-        self._let_go()
+        self._drop_temporary()
         return meta
 
     def flush_name(self) -> None:
-        """Make the names in its folder durable, among them its own."""
+        """Make the names in its folder durable, its own included."""
         if self._durability == "full":
             try:
                 sync_folder(self.folder)
             except OSError as error:
-                raise self._unsure("its folder could not be flushed to the disk", error) from error
+                raise self._outcome_unknown("its folder could not be flushed to the disk", error) from error
 
-    def _let_go(self) -> None:
-        """Remove the temporary name of a file that has its own: whatever fails now, it is there, and nobody may be told
-        that it is not.
+    def _drop_temporary(self) -> None:
+        """Remove the temporary name after the file has its own.
+
+        Failures here must not look like a failed write: the file exists.
         """
         fd, self._fd = self._fd, -1
         try:
@@ -205,15 +208,15 @@ class NewFile:
         try:
             os.close(fd)
         except OSError as error:
-            if self._durability != "full":  # what was not flushed may be written now
-                raise self._unsure("its content may not have been written", error) from error
+            if self._durability != "full":  # content that was not flushed may be written by `close`
+                raise self._outcome_unknown("its content may not have been written", error) from error
 
-    def _unsure(self, reason: str, error: OSError) -> OutcomeUnknown:
+    def _outcome_unknown(self, reason: str, error: OSError) -> OutcomeUnknown:
         message = f"the file is there, but {reason} ({error.strerror})"
         return OutcomeUnknown(message, path=self._key, operation="put")
 
     def discard(self) -> None:
-        """Remove what is left of the temporary file."""
+        """Remove the temporary file, if it still exists."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             try:
@@ -223,7 +226,7 @@ class NewFile:
 
     def _unlink(self) -> None:
         if not self._is_renamed:
-            with contextlib.suppress(FileNotFoundError):  # somebody cleaned up
+            with contextlib.suppress(FileNotFoundError):  # removed by a cleanup
                 os.unlink(self._temporary)
 
     def _link(self) -> None:
@@ -235,7 +238,7 @@ class NewFile:
             self._copy_exclusively()
 
     def _copy_exclusively(self) -> None:
-        """Create on file systems without hard links: still one winner, but a crash may leave half a file."""
+        """Create on file systems without hard links: one writer still wins, but a crash may leave half a file."""
         fd = os.open(self._key, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             self._copy_to(fd)
@@ -247,7 +250,7 @@ class NewFile:
             if self._durability == "full":
                 os.fsync(fd)
         except OSError as error:
-            raise self._unsure("it could not be flushed to the disk", error) from error
+            raise self._outcome_unknown("it could not be flushed to the disk", error) from error
         finally:
             self._close_named(fd)
 
@@ -262,7 +265,7 @@ class NewFile:
 
 
 class LocalUpload:
-    """`SyncUpload` on the local disk: bytes go to the file as they come, nothing is held."""
+    """`SyncUpload` on the local disk: writes go directly to the file, without a buffer."""
 
     def __init__(self, store: LocalStore, key: str, file: NewFile, *, if_absent: bool) -> None:
         self._store = store
@@ -292,7 +295,7 @@ class LocalUpload:
             raise
 
     def close(self) -> ObjectMeta:
-        """Name the file; a failure removes it."""
+        """Give the file its name; a failure removes it."""
         if self._meta is None:
             self._check_open()
             try:
@@ -313,9 +316,9 @@ class LocalUpload:
 
 
 class AsyncLocalUpload:
-    """`Upload` on the local disk: each call is one job of the store's threads, nothing is held and nothing copied.
+    """`Upload` on the local disk: each call is one job of the store's threads, without buffers or copies.
 
-    A thread cannot be cancelled: what was given to `write` is left alone until the job is through.
+    A thread cannot be cancelled: do not reuse the buffers of a cancelled `write` until the job has ended.
     """
 
     def __init__(self, store: LocalStore, upload: LocalUpload) -> None:
@@ -339,11 +342,11 @@ class AsyncLocalUpload:
         await self._job(self._upload.write, list(buffers))
 
     async def close(self) -> ObjectMeta:
-        """Name the file."""
+        """Give the file its name."""
         return await self._job(self._upload.close)
 
     async def abort(self) -> None:
-        """Remove the file, once nobody writes to it any more."""
+        """Remove the file, after the current job has ended."""
         import asyncio
 
         if self._working is not None:
@@ -362,7 +365,7 @@ class AsyncLocalUpload:
 
 
 class LocalPartWriter:
-    """A file written in parts; see `PartWriter`. A thread cannot be cancelled, so `abort` waits for those at work."""
+    """A file written in parts; see `PartWriter`. A thread cannot be cancelled, so `abort` waits for running jobs."""
 
     def __init__(self, store: LocalStore, key: str, file: NewFile, *, if_absent: bool) -> None:
         self._store = store
@@ -372,7 +375,7 @@ class LocalPartWriter:
         self._jobs: set[asyncio.Future[Any]] = set()
 
     async def write_part(self, number: int, offset_bytes: int, data: Buffer) -> None:
-        """Write a part at its place in the file."""
+        """Write a part at its offset in the file."""
         try:
             end = await self._job(self._file.write, [data], offset_bytes)
         except OSError as error:
@@ -380,11 +383,11 @@ class LocalPartWriter:
         self._store.stats.count("part", self._key, end - offset_bytes, start=offset_bytes, end=end)
 
     async def complete(self) -> ObjectMeta:
-        """Name the file."""
+        """Give the file its name."""
         return await self._job(self._store.publish, self._key, self._file, 0, if_absent=self._if_absent)
 
     async def abort(self) -> None:
-        """Remove what was written."""
+        """Remove the file."""
         import asyncio
 
         await asyncio.gather(*self._jobs, return_exceptions=True)
@@ -399,41 +402,41 @@ class LocalPartWriter:
         return await asyncio.shield(job)
 
 
-def exchange(one: str, other: str) -> bool:
-    """Let two files have each other's name, at once for all who look; False where that cannot be done.
+def exchange(temporary: str, target: str) -> bool:
+    """Swap two files' names atomically; False if that is not possible.
 
-    A file system may flush what it renames over another file, as ext4 does: a hundred times what the rest of a write
-    takes. An exchange it leaves alone.
+    Some file systems flush a file that is renamed over another one, as ext4 does: that takes a hundred times longer
+    than the rest of a write. They do not flush exchanged files.
     """
     try:
-        return stat.S_ISREG(os.lstat(other).st_mode) and _rename(one, other, _RENAME_EXCHANGE)
+        return stat.S_ISREG(os.lstat(target).st_mode) and _rename(temporary, target, _RENAME_EXCHANGE)
     except FileNotFoundError:
         return False
 
 
-def rename_new(one: str, other: str) -> bool:
-    """Rename a file unless there is one of that name; False if there is, and where that cannot be done at once."""
-    return _rename(one, other, _RENAME_NOREPLACE)
+def rename_new(temporary: str, target: str) -> bool:
+    """Rename a file unless there is one of that name; False if there is, or if that is not possible atomically."""
+    return _rename(temporary, target, _RENAME_NOREPLACE)
 
 
-def _rename(one: str, other: str, flags: int) -> bool:
+def _rename(source: str, target: str, flags: int) -> bool:
     if _renameat2 is None:
         return False
-    if "\0" in one or "\0" in other:
-        raise ValueError("embedded null byte")  # which would end the name for the system
-    done: int = _renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), flags)
+    if "\0" in source or "\0" in target:
+        raise ValueError("embedded null byte")  # the system would take it as the end of the name
+    done: int = _renameat2(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), flags)
     return done == 0
 
 
 def write_over(key: str, data: Buffer) -> ObjectMeta | None:
-    """Give a small file another content in place; None if there is none that can be, and none that is longer."""
+    """Overwrite a small file; None if that is not possible: there is no file, or it is longer than the data."""
     try:
         fd = with_descriptors(partial(os.open, key, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK))
     except OSError:
         return None
     try:
-        there, num_bytes = os.fstat(fd), memoryview(data).nbytes
-        if not stat.S_ISREG(there.st_mode) or there.st_size > num_bytes or os.pwrite(fd, data, 0) < num_bytes:
+        status, num_bytes = os.fstat(fd), memoryview(data).nbytes
+        if not stat.S_ISREG(status.st_mode) or status.st_size > num_bytes or os.pwrite(fd, data, 0) < num_bytes:
             return None
         return describe(key, os.fstat(fd))
     finally:
@@ -441,7 +444,7 @@ def write_over(key: str, data: Buffer) -> ObjectMeta | None:
 
 
 def _find_renameat2() -> Any:
-    """The system call that Python does not offer; None where the C library does not either."""
+    """The system call, which Python does not offer; None if the C library does not offer it either."""
     try:
         function = ctypes.CDLL(None).renameat2
     except (OSError, AttributeError, TypeError):
@@ -451,7 +454,7 @@ def _find_renameat2() -> Any:
 
 
 def begin_writeback(fd: int) -> None:
-    """Let the system begin to write a file to the disk, without waiting, where it has a call for that."""
+    """Start writing a file to the disk, without waiting, if the system has a call for that."""
     if _sync_file_range is not None:
         _sync_file_range(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
 

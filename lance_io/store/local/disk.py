@@ -1,7 +1,7 @@
-"""Tables on the local disk.
+"""The store of the local disk.
 
-Reading is one kernel call per list of ranges, without the GIL: in the caller's thread for the synchronous entry, in
-a small thread pool for the asynchronous one (one job per list, because a hop between threads costs ten reads).
+A read is one kernel call per list of ranges, without the GIL: in the caller's thread for synchronous calls, in a small
+thread pool for asynchronous ones (one job per list, because a thread switch costs as much as ten reads).
 Keys are absolute paths with `/`.
 """
 
@@ -36,8 +36,8 @@ from lance_io.store.local.atomic_writes import (
     sync_folder,
     write_over,
 )
+from lance_io.store.local.batch_writes import write_batch
 from lance_io.store.local.open_files import OpenFile, OpenFiles
-from lance_io.store.local.puts_together import put_together
 from lance_io.store.local.system_calls import (
     TEMPORARY_PREFIX,
     describe,
@@ -60,16 +60,16 @@ T = TypeVar("T")
 
 OPEN_FILES_MAX = 256
 POOL_THREADS = 8
-NAMED_FILES_MIN = 8  # of so many, one call opens and closes each: cheaper than finding them open, one by one
+NAMED_FILES_MIN = 8  # from this number on one call opens and closes them: cheaper than looking each up in the cache
 READ_THREADS_MAX = 8
-LIST_PAGE = 1000  # entries that one job of a listing brings
+LIST_PAGE = 1000  # entries per job of a listing
 _FAILURES: Final = (LanceError, EOFError, OSError, ValueError, MemoryError)  # of reading
 _AT_START: Final = np.zeros(1, dtype=np.int64)
 _AT_START.flags.writeable = False
 
 
 class LocalStore:
-    """Files of this machine. Safe from any thread and after a fork; an fd cache and a thread pool are all its state.
+    """Files of this machine. Safe from any thread and after a fork; its only state is a file cache and a thread pool.
 
     durability  of writes that do not name their own, and of deletes
     """
@@ -103,9 +103,9 @@ class LocalStore:
     def read_sync(
         self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int, scratch: WritableBuffer | None = None
     ) -> list[Fetched]:
-        """Ranges of files, read by one kernel call, of several files on all cores; see `SyncReads`.
+        """Ranges of files: one kernel call, several files on all cores; see `SyncReads`.
 
-        Small files that are read whole to open them are closed again at once: nothing more is wanted of most.
+        Small files that are read whole are closed at once: most are not read again.
         """
         if len(wanted) == 1:
             key, ranges = wanted[0]
@@ -114,14 +114,14 @@ class LocalStore:
             return [*self._read_whole(wanted)]
         if any([ranges.keep for _, ranges in wanted]):
             scratch = None
-        found = self._read_together(wanted, gap_bytes, scratch)
-        if found is None:  # one by one, the file that fails is known
+        results = self._read_together(wanted, gap_bytes, scratch)
+        if results is None:  # read one by one to name the file that fails
             return [self._read(key, ranges, gap_bytes, None) for key, ranges in wanted]
-        for (key, ranges), (_, _, num_reads, num_bytes) in zip(wanted, found, strict=True):
+        for (key, ranges), (_, _, num_reads, num_bytes) in zip(wanted, results, strict=True):
             self.stats.count_reads(key, num_reads, num_bytes, ranges)
         return [
             Fetched(scratch if buffer is None else buffer, int64s(offsets), num_reads, num_bytes)
-            for buffer, offsets, num_reads, num_bytes in found
+            for buffer, offsets, num_reads, num_bytes in results
         ]
 
     def read_joined_sync(
@@ -132,21 +132,21 @@ class LocalStore:
         gap_bytes: int,
         scratch: WritableBuffer | None = None,
     ) -> Fetched:
-        """Ranges of several files, read by one kernel call on all cores into one memory; see `SyncReads`."""
+        """Ranges of several files: one kernel call on all cores into one buffer; see `SyncReads`."""
         memory_bytes = joined_bytes_max(ranges, len(keys), gap_bytes)
         if scratch is None or len(scratch) < memory_bytes:
             scratch = np.empty(memory_bytes, dtype=np.uint8)
-        found = self._read_joined(keys, ranges, bounds, gap_bytes, scratch)
-        if found is None:  # one by one, the file that fails is known
+        joined = self._read_joined(keys, ranges, bounds, gap_bytes, scratch)
+        if joined is None:  # read one by one to name the file that fails
             parts = [ranges.part(first, end) for first, end in pairwise(bounds)]
             alone = [self._read(key, part, gap_bytes, None) for key, part in zip(keys, parts, strict=True)]
             return join_fetched(alone, parts)
-        offsets, num_reads, num_bytes = found
+        offsets, num_reads, num_bytes = joined
         self.stats.count_joined(keys, num_reads, num_bytes, ranges, bounds)
         return Fetched(scratch, int64s(offsets), num_reads, num_bytes)
 
     def get_sync(self, key: str) -> bytes:
-        """A whole file, always opened afresh: small files that are rewritten in place are read this way."""
+        """A whole file, never from the file cache: small files that are rewritten in place are read this way."""
         return self._get(key)[0]
 
     def suffix_sync(self, keys: Sequence[str], num_bytes: int) -> list[tuple[Buffer, int]]:
@@ -154,11 +154,11 @@ class LocalStore:
         if len(keys) == 1:
             return [self._end(keys[0], num_bytes)]
         threads = 1 if in_cpu_pool() else _read_threads()
-        found = read_once([(os.fsencode(key), -num_bytes, 0) for key in keys], threads)
-        read = [(key, one) for key, one in zip(keys, found, strict=True) if one is not None]
+        tails = read_once([(os.fsencode(key), -num_bytes, 0) for key in keys], threads)
+        read = [(key, end) for key, end in zip(keys, tails, strict=True) if end is not None]
         self.stats.count_many("get", [(key, memoryview(tail).nbytes, -num_bytes, -1) for key, (tail, _) in read])
-        # by itself one fails with what there is to say about it
-        return [self._end(key, num_bytes) if one is None else one for key, one in zip(keys, found, strict=True)]
+        # a single read of a file that failed raises its specific error
+        return [self._end(key, num_bytes) if end is None else end for key, end in zip(keys, tails, strict=True)]
 
     def head_sync(self, key: str) -> ObjectMeta:
         """Size, etag and time of a file."""
@@ -174,10 +174,10 @@ class LocalStore:
         return meta
 
     def list_sync(self, prefix: str, asked: Selection = ALL) -> list[ObjectMeta]:
-        """Files below a prefix in key order; a folder that is not there is empty."""
-        found = list(list_files(prefix, asked))
+        """Files below a prefix in key order; empty for a missing folder."""
+        entries = list(list_files(prefix, asked))
         self.stats.count("list", prefix, 0)
-        return found
+        return entries
 
     # -- writing without waiting ------------------------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ class LocalStore:
             if in_place and not (if_absent or is_flushed) and (meta := write_over(key, data)) is not None:
                 written = memoryview(data).nbytes
                 return meta
-            if if_absent and os.path.lexists(key):  # known without writing anything
+            if if_absent and os.path.lexists(key):  # checked before writing anything
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), key)
             file = self._new_file(key, durability)
             try:
@@ -219,7 +219,7 @@ class LocalStore:
             self.stats.end(operation, written or 0, failed=written is None)
 
     def put_many_sync(self, contents: Mapping[str, Buffer], *, durability: Durability | None = None) -> None:
-        """Write several files, flushed together; see `PutsTogether`."""
+        """Write several files, flushed together; see `PutsMany`."""
         key, unnamed = "", 0
 
         def begin(key: str) -> NewFile:
@@ -235,7 +235,7 @@ class LocalStore:
             unnamed -= 1
 
         try:
-            for key in put_together(contents, begin, end):  # noqa: B007  # the one at work, for the error
+            for key in write_batch(contents, begin, end):  # noqa: B007  # the key in progress, for the error
                 pass
         except (OSError, ValueError) as error:
             raise_write_error(key, error)
@@ -259,38 +259,38 @@ class LocalStore:
             key, failure = unlinked.failed
             self.stats.error("delete")
             raise error_of(key, failure) from failure
-        if self.durability == "full":  # what is deleted next may be what these files referred to
+        if self.durability == "full":  # the caller may next delete files that these refer to
             for folder in unlinked.folders:
                 try:
                     sync_folder(folder)
                 except FileNotFoundError:
-                    pass  # somebody removed all of it
+                    pass  # another process removed the folder
                 except OSError as error:
                     raise error_of(folder, error) from error
 
     def own_files_sync(self, folder: str) -> Sequence[str]:
         """Keys of all files in a folder and below it, and of links in it; see `HoldsFolders`."""
 
-        def give_up(error: OSError) -> None:
+        def on_error(error: OSError) -> None:
             if isinstance(error, NotADirectoryError):
                 raise not_a_folder(folder) from error
             if not isinstance(error, FileNotFoundError):
                 raise error_of(folder, error) from error
 
-        found = []
-        for path, folders, files in os.walk(folder, onerror=give_up):
-            found += [os.path.join(path, name) for name in files]
-            found += [link for name in folders if os.path.islink(link := os.path.join(path, name))]
-        return found
+        keys = []
+        for path, folders, files in os.walk(folder, onerror=on_error):
+            keys += [os.path.join(path, name) for name in files]
+            keys += [link for name in folders if os.path.islink(link := os.path.join(path, name))]
+        return keys
 
     def remove_empty_folders_sync(self, folder: str) -> None:
-        """Remove a folder and those below it as far as nothing is in them; see `HoldsFolders`."""
+        """Remove a folder and its subfolders if they are empty; see `HoldsFolders`."""
         for path, _, _ in os.walk(folder, topdown=False):
-            with suppress(OSError):  # it is in use, a link, or not ours to remove: then it stays
+            with suppress(OSError):  # in use, a link, or without permission: it stays
                 os.rmdir(path)
 
     def publish(self, key: str, file: NewFile, num_bytes: int, *, if_absent: bool) -> ObjectMeta:
-        """Give a finished file its name, whatever comes of it remove its temporary one; the errors are ours."""
+        """Give a finished file its name; removes the temporary file in any case. Raises our errors."""
         operation: Operation = "put_create" if if_absent else "put"
         self.stats.begin(operation, key)
         meta = None
@@ -379,11 +379,11 @@ class LocalStore:
         return AsyncLocalUpload(self, upload)
 
     async def copy(self, source: str, key: str) -> None:
-        """Write a file with the content of another, as durably as any."""
+        """Write a file with the content of another, with the store's durability."""
         await self.job(lambda: self.put_sync(key, self._slice_fresh(source, None)[0]))
 
     async def list(self, prefix: str, asked: Selection = ALL) -> AsyncIterator[ObjectMeta]:
-        """Files below a prefix in key order; a folder that is not there is empty."""
+        """Files below a prefix in key order; empty for a missing folder."""
         entries = list_files(prefix, asked)
         self.stats.count("list", prefix, 0)
         while page := await self.job(lambda: [*islice(entries, LIST_PAGE)]):
@@ -403,7 +403,7 @@ class LocalStore:
         await self.job(self.remove_empty_folders_sync, folder)
 
     async def aclose(self) -> None:
-        """Close the files and end the pool's threads; both come back when the store is used again."""
+        """Close the files and end the pool's threads; both are recreated on the next use."""
         self._files.clear()
         with self._pool_lock:
             pool, self._pool = self._pool, None
@@ -424,58 +424,62 @@ class LocalStore:
             )
         except (EOFError, OSError, ValueError, MemoryError) as error:
             self.stats.error("get")
-            self._explain(key, ranges, file, error)
+            self._raise_read_error(key, ranges, file, error)
             raise
         self.stats.count_reads(key, num_reads, num_bytes, ranges)
         return Fetched(scratch if buffer is None else buffer, int64s(offsets), num_reads, num_bytes)
 
     def _read_whole(self, wanted: Sequence[tuple[str, Ranges]]) -> Sequence[Fetched]:
         sizes = [int(ranges.ends[0]) for _, ranges in wanted]
-        places = [(os.fsencode(key), 0, size) for (key, _), size in zip(wanted, sizes, strict=True)]
-        found = read_once(places, _read_threads())
+        locations = [(os.fsencode(key), 0, size) for (key, _), size in zip(wanted, sizes, strict=True)]
+        results = read_once(locations, _read_threads())
         self.stats.count_many(
             "get",
-            [(key, size, 0, size) for (key, _), size, one in zip(wanted, sizes, found, strict=True) if one is not None],
+            [
+                (key, size, 0, size)
+                for (key, _), size, result in zip(wanted, sizes, results, strict=True)
+                if result is not None
+            ],
         )
-        # by itself one fails with what there is to say about it
+        # a single read of a file that failed raises its specific error
         return [
-            self._read(key, ranges, 0, None) if one is None else Fetched(one[0], _AT_START, 1, size)
-            for (key, ranges), size, one in zip(wanted, sizes, found, strict=True)
+            self._read(key, ranges, 0, None) if result is None else Fetched(result[0], _AT_START, 1, size)
+            for (key, ranges), size, result in zip(wanted, sizes, results, strict=True)
         ]
 
     def _read_together(
         self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int, scratch: WritableBuffer | None
     ) -> Sequence[tuple[Buffer | None, Buffer, int, int]] | None:
-        """What the kernel says; None if that failed, and then no file is held any more."""
+        """The kernel's results; None if it failed, and then no file is held any more."""
         try:
-            files = self._to_read([key for key, _ in wanted])  # held until they have been read
-            places = [
+            files = self._files_or_names([key for key, _ in wanted])  # held until they have been read
+            locations = [
                 (file if isinstance(file, str) else file.fd, ranges.starts, ranges.ends)
                 for file, (_, ranges) in zip(files, wanted, strict=True)
             ]
-            return read_files(places, gap_bytes, _read_threads(), scratch)
+            return read_files(locations, gap_bytes, _read_threads(), scratch)
         except _FAILURES:
             return None
 
     def _read_joined(
         self, keys: Sequence[str], ranges: Ranges, bounds: Sequence[int], gap_bytes: int, memory: WritableBuffer
     ) -> tuple[Buffer, int, int] | None:
-        """The same into one memory: where each range starts there, reads and their bytes."""
+        """The same into one buffer: offset of each range there, reads and their bytes."""
         try:
-            files = self._to_read(keys)  # held until they have been read
+            files = self._files_or_names(keys)  # held until they have been read
             names = [file if isinstance(file, str) else file.fd for file in files]
             return read_joined(names, ranges.starts, ranges.ends, list(bounds), gap_bytes, _read_threads(), memory)
         except _FAILURES:
             return None
 
-    def _to_read(self, keys: Sequence[str]) -> Sequence[OpenFile | str]:
-        """Files that are open; where they are many, their names."""
+    def _files_or_names(self, keys: Sequence[str]) -> Sequence[OpenFile | str]:
+        """Open files; for many files their names."""
         if len(keys) >= NAMED_FILES_MIN:
             return keys
         return [self._files.get(key, may_wait=not at) for at, key in enumerate(keys)]
 
-    def _explain(self, key: str, ranges: Ranges, file: OpenFile, error: Exception) -> None:
-        """Raise the error of ours for a read that failed; return if it was none of the reader's business."""
+    def _raise_read_error(self, key: str, ranges: Ranges, file: OpenFile, error: Exception) -> None:
+        """Raise our error for a failed read; returns if the cause is not the file."""
         if isinstance(error, OSError):
             raise error_of(key, error) from error
         check_ranges(key, ranges.starts, ranges.ends, os.fstat(file.fd).st_size)
@@ -520,7 +524,7 @@ class LocalStore:
         return await future
 
     async def _begin(self, begin: Callable[[], T], undo: Callable[[T], None]) -> T:
-        """What a job begins; undone when who asked for it is cancelled meanwhile, which the job's thread is not."""
+        """The result of a job; undone if the caller is cancelled meanwhile, as a thread cannot be cancelled."""
         import asyncio
 
         def undone(begun: asyncio.Future[T]) -> None:
@@ -537,12 +541,12 @@ class LocalStore:
 
 
 def _is_whole(ranges: Ranges) -> bool:
-    """Whether these are one read of a file from its first byte on, by which it is opened."""
+    """Whether this is a read of a whole file, which opens it."""
     return ranges.purpose == "metadata" and len(ranges) == 1 and ranges.starts[0] == 0 < ranges.ends[0]
 
 
 def _read_threads() -> int:
-    """Threads for one call: no more than there are processors for, so that a task of Spark has only its own."""
+    """Threads for one call: at most the available processors, so that a Spark task uses only its own."""
     return min(READ_THREADS_MAX, cpu_count())
 
 
@@ -550,7 +554,7 @@ def _pread(key: str, fd: int, start: int, end: int) -> bytes:
     data = os.pread(fd, end - start, start)
     if len(data) == end - start:
         return data
-    pieces = [data]  # one call gives at most 2 GiB
+    pieces = [data]  # one call returns at most 2 GiB
     while (at := start + sum(map(len, pieces))) < end:
         if not (piece := os.pread(fd, end - at, at)):
             raise ShortRead("the file became shorter while it was read", path=key)

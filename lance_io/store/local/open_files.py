@@ -1,4 +1,4 @@
-"""Open files of the local store, kept at hand."""
+"""Cache of open files of the local store."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from lance_io.store.local.system_calls import error_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # not blocking: a named pipe must not hang the opener
+_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # non-blocking: opening a named pipe must not hang
 
 
 class OpenFile:
-    """A file descriptor that closes when nobody holds the object any more; `pread` needs no position, so all share it.
+    """A file descriptor, closed when the last reference is gone; `pread` needs no position, so readers share it.
 
     may_wait    see `with_descriptors`
     size_bytes  the file's length when it was opened
@@ -45,21 +45,21 @@ class OpenFile:
         self.size_bytes = status.st_size
 
     def __del__(self, close: Callable[[int], None] = os.close, descriptors: Descriptors = DESCRIPTORS) -> None:
-        # what is needed is bound here: the module may be gone at exit. It may run anywhere, so it must not lock
+        # its globals are bound as defaults: the module may be gone at exit. It may run anywhere, so it must not lock
         if self.fd >= 0:
             close(self.fd)
             for ended in tuple(descriptors.waiting):
                 ended.put(None)
-            descriptors.open.discard(id(self))  # last: who sees that none is open has been told
+            descriptors.open.discard(id(self))  # last: a waiter that sees no open file has been notified
 
 
 class OpenFiles:
     """The most recently used open files of a store, at most `files_max`; safe from any thread.
 
-    A name is looked up again at every use (a `stat`, a third of an `open`), so that a file that was replaced or
-    deleted is never read under its old name.
+    Each use looks the name up again (a `stat`, a third of an `open`), so that a replaced or deleted file is never read
+    under its old name.
 
-    turn  when a file was opened last, among all stores
+    turn  sequence number of the latest opening of a file, among all stores
     """
 
     def __init__(self, files_max: int) -> None:
@@ -71,7 +71,7 @@ class OpenFiles:
             DESCRIPTORS.holders.add(self)
 
     def get(self, key: str, *, may_wait: bool = True) -> OpenFile:
-        """The open file behind a name. Hold the object while reading: it may be dropped here at any time."""
+        """The open file with a name. Hold a reference while reading: the cache may drop it at any time."""
         with self._lock:
             file = self._files.get(key)
             if file is not None:
@@ -85,7 +85,7 @@ class OpenFiles:
             if (status.st_dev, status.st_ino) == file.identity:
                 return file
         file = OpenFile(key, may_wait=may_wait)
-        _read_no_more_than_asked(file.fd)
+        _disable_readahead(file.fd)
         self._keep(key, file)
         return file
 
@@ -100,31 +100,31 @@ class OpenFiles:
             if len(self._files) > self._files_max:
                 dropped = self._files.popitem(last=False)
         del dropped  # closes outside the lock
-        DESCRIPTORS.look()
+        DESCRIPTORS.refresh()
         if len(DESCRIPTORS.open) > DESCRIPTORS.kept_max:
             DESCRIPTORS.close_idle(DESCRIPTORS.kept_max // 8 + 1)
 
     def drop(self, *keys: str) -> None:
-        """Forget files."""
+        """Drop files from the cache."""
         with self._lock:
             dropped = [self._files.pop(key, None) for key in keys]
         del dropped  # closes outside the lock
 
     def drop_oldest(self, num_files: int) -> int:
-        """Forget so many files, or all; gives how many."""
+        """Drop up to `num_files` files; returns the number that were dropped."""
         with self._lock:
             dropped = [self._files.popitem(last=False) for _ in range(min(num_files, len(self._files)))]
         return len(dropped)
 
     def clear(self) -> None:
-        """Forget all files; those being read close when their readers are done."""
+        """Drop all files; those in use close when their readers are done."""
         with self._lock:
             self._files, dropped = OrderedDict(), self._files
         del dropped
 
 
-def _read_no_more_than_asked(fd: int) -> None:
-    """Keep the system from reading ahead: ranges are planned, and what lies between them is seldom wanted."""
-    if hasattr(os, "posix_fadvise"):  # not everywhere
-        with suppress(OSError):  # some file systems take no advice
+def _disable_readahead(fd: int) -> None:
+    """Disable readahead of the system: ranges are planned, and the bytes between them are seldom needed."""
+    if hasattr(os, "posix_fadvise"):  # not on all systems
+        with suppress(OSError):  # some file systems do not support it
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)

@@ -1,7 +1,7 @@
-"""System calls behind the local store: what errors mean, listings in key order.
+"""System calls of the local store: translation of errors, listings in key order.
 
-Names that start with `TEMPORARY_PREFIX` are files in the making (`atomic_writes.py`). Listings leave them out, unless
-their prefix asks for such names.
+Names that start with `TEMPORARY_PREFIX` are temporary files (`atomic_writes.py`). Listings omit them, unless the
+prefix asks for such names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class NotAFolder(StoreError, NotADirectoryError):
-    """A file is where a folder would have to be."""
+    """There is a file in the place of a folder."""
 
 
 def not_a_folder(path: str) -> NotAFolder:
@@ -41,7 +41,7 @@ def not_a_folder(path: str) -> NotAFolder:
 
 
 def error_of(key: str, error: OSError | ValueError) -> LanceError:
-    """The error of ours for what the system said about `key`."""
+    """Our error for an error of the system about `key`."""
     if isinstance(error, ValueError):  # a NUL or a lone surrogate: no file can have such a name
         return NotFound(f"{key!r} cannot be the name of a file: {error}")
     code = error.errno
@@ -59,45 +59,43 @@ def error_of(key: str, error: OSError | ValueError) -> LanceError:
 
 
 def raise_write_error(key: str, error: OSError | ValueError) -> NoReturn:
-    """Raise our error for a failed write; ours pass through."""
+    """Raise our error for a failed write; errors of ours pass through."""
     raise error if isinstance(error, LanceError) else error_of(key, error) from error
 
 
-# -- looking around ---------------------------------------------------------------------------------------------------
+# -- listing ----------------------------------------------------------------------------------------------------------
 
 
 def describe(key: str, status: os.stat_result) -> ObjectMeta:
-    """What `stat` says, as an object's metadata; the etag changes when the file is replaced or written to."""
+    """An object's metadata from its `stat`; the etag changes when the file is replaced or written to."""
     etag = f'"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"'
-    written = _EPOCH + timedelta(
-        microseconds=status.st_mtime_ns // 1000
-    )  # a float of seconds could not tell them apart
+    written = _EPOCH + timedelta(microseconds=status.st_mtime_ns // 1000)  # a float of seconds would lose precision
     return ObjectMeta(key, status.st_size, etag, written)
 
 
 def list_files(prefix: str, asked: Selection) -> Iterator[ObjectMeta]:
     """Files whose path starts with `prefix`, in key order; symbolic links are followed, loops are not.
 
-    Where only keys are asked for, files are not looked at: size 0, no etag, no time.
+    With `keys_only` files are not looked at: size 0, no etag, no time.
     """
     folder, _, beginning = prefix.rpartition("/")
     walk = _Walk(asked, asked.start_after)
-    found = walk.below(f"{folder}/", beginning, frozenset())
-    yield from islice(found, asked.limit)
+    entries = walk.below(f"{folder}/", beginning, frozenset())
+    yield from islice(entries, asked.limit)
     if asked.limit is not None and asked.also_behind is not None:
         walk.start_after = max(asked.also_behind, walk.start_after or "")
-        yield from islice(found, 1)
+        yield from islice(entries, 1)
 
 
 @dataclass(slots=True)
 class _Walk:
-    """start_after  may be moved on while the walk is under way."""
+    """A listing in progress; `start_after` may be advanced meanwhile."""
 
     asked: Selection
     start_after: str | None
 
     def below(self, folder: str, beginning: str, seen: frozenset[tuple[int, int]]) -> Iterator[ObjectMeta]:
-        """What a folder holds whose name begins so; `seen` identifies it and the folders around it."""
+        """Entries of a folder that start with `beginning`; `seen` identifies it and the folders above."""
         is_recursive = self.asked.delimiter is None
         for name in _names(folder, beginning, is_top=not seen):
             path, is_folder = folder + name, name.endswith("/")
@@ -106,7 +104,7 @@ class _Walk:
             start_after = self.start_after
             is_after = start_after is None or path > start_after
             if is_folder and is_recursive:
-                # also those that sort before `start_after`, when that lies inside
+                # also folders that sort before `start_after` and contain it
                 status = _status(path) if is_after or str(start_after).startswith(path) else None
                 if status is not None and (identity := (status.st_dev, status.st_ino)) not in seen:
                     yield from self.below(path, "", seen | {identity})
@@ -119,7 +117,7 @@ class _Walk:
 
 
 def _status(path: str) -> os.stat_result | None:
-    """What is there; None when it was deleted since its folder was read, or is a link to nowhere."""
+    """Status of a path; None if it was deleted since its folder was read, or is a dangling link."""
     try:
         return os.stat(path)
     except FileNotFoundError:
@@ -129,18 +127,18 @@ def _status(path: str) -> os.stat_result | None:
 
 
 def _names(folder: str, beginning: str, *, is_top: bool) -> list[str]:
-    """The names in a folder that begin so, in key order, those of folders with a `/`; none if there is no such folder.
+    """Names in a folder that start with `beginning`, in key order, folders with a `/`; empty for a missing folder.
 
-    is_top  it was asked for; else it was found, and is none any more if it is a file by now
+    is_top  the listing started here; else the walk arrived here, and the folder may have become a file since
     """
     try:
         with with_descriptors(partial(os.scandir, folder)) as entries:
-            found = [entry for entry in entries if entry.name.startswith(beginning)] if beginning else entries
-            return sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in found)
+            matches = [entry for entry in entries if entry.name.startswith(beginning)] if beginning else entries
+            return sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in matches)
     except FileNotFoundError:
         return []
     except NotADirectoryError as error:
-        if is_top and not os.path.lexists(folder.rstrip("/")):  # nothing lies below a file: it is no place for a folder
+        if is_top and not os.path.lexists(folder.rstrip("/")):  # the folder's path goes through a file
             raise not_a_folder(folder) from error
         return []
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Removing many files: the file system frees what they held side by side, where one thread would wait for each."""
+"""Removes many files: several threads let the file system free their blocks in parallel."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _KEYS_OF_A_THREAD_MIN: Final = 32
 
 @dataclass()
 class Unlinked:
-    """What became of some files.
+    """Result of removing files.
 
-    done     keys of those that are not there any more, whether they were or not
-    folders  where there were some
-    failed   the first key that could not be removed, and why; the ones after it may be there still
+    done     keys of files that do not exist any more, including files that were missing before
+    folders  of the removed files
+    failed   the first key that could not be removed, and its error; files after it may still exist
     """
 
     done: list[str] = field(default_factory=list)
@@ -31,47 +31,47 @@ class Unlinked:
 
 
 def unlink_all(keys: Sequence[str]) -> Unlinked:
-    """Remove files, many of them by several threads; ends early after a failure, and tells of it."""
+    """Remove files, many of them with several threads; stops early after a failure, and reports it."""
     num_threads = min(_THREADS_MAX, max(1, len(keys) // _KEYS_OF_A_THREAD_MIN))
-    found = [Unlinked() for _ in range(num_threads)]
+    results = [Unlinked() for _ in range(num_threads)]
     stop = threading.Event()
     threads = []
     try:
         for number in range(1, num_threads):
             thread = threading.Thread(
-                target=_unlink, args=(keys[number::num_threads], found[number], stop), daemon=True
+                target=_unlink, args=(keys[number::num_threads], results[number], stop), daemon=True
             )
             try:
                 thread.start()
-            except RuntimeError:  # no more threads, or the program is at its end
-                _unlink(keys[number::num_threads], found[number], stop)
+            except RuntimeError:  # the system allows no more threads, or the interpreter is shutting down
+                _unlink(keys[number::num_threads], results[number], stop)
             else:
                 threads.append(thread)
-        _unlink(keys[::num_threads], found[0], stop)
+        _unlink(keys[::num_threads], results[0], stop)
         for thread in threads:
             thread.join()
-    finally:  # Ctrl-C: nothing is removed any more when it arrives at the caller
+    finally:  # after Ctrl-C nothing is removed any more once the caller sees it
         stop.set()
         for thread in threads:
             thread.join()
     return Unlinked(
-        [key for each in found for key in each.done],
-        set().union(*(each.folders for each in found)),
-        next((each.failed for each in found if each.failed is not None), None),
+        [key for each in results for key in each.done],
+        set().union(*(each.folders for each in results)),
+        next((each.failed for each in results if each.failed is not None), None),
     )
 
 
-def _unlink(keys: Sequence[str], found: Unlinked, stop: threading.Event) -> None:
+def _unlink(keys: Sequence[str], result: Unlinked, stop: threading.Event) -> None:
     for key in keys:
         if stop.is_set():
             return
         try:
             os.unlink(key)
-            found.folders.add(key.rpartition("/")[0])
+            result.folders.add(key.rpartition("/")[0])
         except FileNotFoundError:
             pass
         except (OSError, ValueError) as error:
-            found.failed = (key, error)
+            result.failed = (key, error)
             stop.set()
             return
-        found.done.append(key)
+        result.done.append(key)

@@ -1,15 +1,15 @@
-"""One logical read over HTTP, without the HTTP: what to ask for, whether the answer fits, what has arrived so far.
+"""One logical read over HTTP, without the HTTP: the range to request, checks of the answer, the bytes received so far.
 
     download = Download.of_range(key, 100, 200)
     each attempt:   download.resume()
-                    headers = download.headers()         a resumed one asks for the missing rest only
-                    download.begin(status, headers)      the answer's head; refuses one that is not what was asked
+                    headers = download.headers()         a resumed attempt requests only the missing bytes
+                    download.begin(status, headers)      headers of the answer; raises if they do not match the request
                     download.add(chunk) ...              its body
-                    download.finish()                    complete, or `Transient`: try again
+                    download.finish()                    complete, or `Transient`: retry
 
-A body that breaks off is continued at the byte reached, under `If-Match` where the etag is known, so that two halves
-of different objects never meet. A whole object that comes in chunks says its length by its last chunk: one that breaks
-off is read from its beginning.
+A body that breaks off is resumed at the byte reached, under `If-Match` if the etag is known, so that halves of
+different objects never meet. The length of a whole object in chunks is known only after its last chunk: if it breaks
+off, it is read again from its beginning.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ _CONTENT_RANGE = re.compile(r"bytes (?:(\d{1,19})-(\d{1,19}|-1)|\*)/(\d{1,19}|\*
 _DATE = re.compile(r"[A-Z][a-z]{2}, (\d{2}) ([A-Z][a-z]{2}) (\d{4}) (\d{2}):(\d{2}):(\d{2}) GMT", re.ASCII)
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 SMALL_BYTES = 64 * KIB
-TRUSTED_BYTES = 256 * MIB  # of memory that is asked for because an answer announces so much
+TRUSTED_BYTES = 256 * MIB  # largest allocation that relies on the length in an answer
 
 
 class Download:
-    """The bytes of one object, or a part of it, on their way.
+    """The bytes of one object, or a part of it, in transfer.
 
-    start, end   the part that is wanted; of a suffix or a whole object they are known once an answer has come
-    suffix       how many bytes from the end, or None
-    num_answers  how many attempts came as far as an answer's head
-    queue_s      seconds that its requests have waited before they were sent
-    request_id   what the server calls the last of its requests; None: no answer yet, or none with an id
+    start, end   the requested part; of a suffix or a whole object known after the first answer
+    suffix       number of bytes at the end, or None
+    num_answers  attempts with an answer
+    queue_s      seconds that its requests waited before they were sent
+    request_id   the server's id of the latest request; None: no answer yet, or none with an id
     """
 
     def __init__(
@@ -69,32 +69,32 @@ class Download:
         self.start = start
         self.end = end
         self.suffix = suffix
-        self.received = 0  # bytes from `start` that are here
+        self.received = 0  # bytes from `start` that have arrived
         self.size_bytes = -1  # of the whole object
         self.etag: str | None = None
         self.num_answers = 0
         self.queue_s = 0.0
         self.request_id: str | None = None
-        self.on_answer: Callable[[], None] | None = None  # called when the head of an answer is here
+        self.on_answer: Callable[[], None] | None = None  # called when the headers of an answer arrive
         self._last_modified = ""
         self._pieces: list[bytes] = []  # of a small or whole object's body, or its only piece
         self._given = memory
-        self._memory = memory  # of a large range, or given: what arrives goes straight to its place
+        self._memory = memory  # of a large range, or the caller's: bytes are received into it
         self._whole = start is None and suffix is None
-        self._is_open = False  # a whole object is coming whose length the last chunk will say
+        self._is_open = False  # a whole object of unknown length, in chunks
         self._may_be_short = may_be_short
 
     @classmethod
     def of_range(cls, key: str, start: int, end: int, memory: memoryview | None = None) -> Download:
         """Bytes `start` to `end`, not empty.
 
-        memory  writable, of that length: where the bytes are to be
+        memory  writable, `end - start` bytes: destination of the bytes
         """
         return cls(key, start, end, None, memory)
 
     @classmethod
     def of_start(cls, key: str, num_bytes: int) -> Download:
-        """The first bytes, at least one, and fewer where the object has no more."""
+        """The first bytes, at least one; fewer if the object is shorter."""
         return cls(key, 0, num_bytes, may_be_short=True)
 
     @classmethod
@@ -104,57 +104,57 @@ class Download:
 
     @classmethod
     def of_object(cls, key: str) -> Download:
-        """Everything."""
+        """A whole object."""
         return cls(key, None, None)
 
-    def again(self) -> Download:
-        """The same wish as it was at first, as another download, in memory of its own."""
+    def duplicate(self) -> Download:
+        """Another download of the same request, from its beginning, in memory of its own."""
         if self._whole or self.suffix is not None:
             return type(self)(self.key, None, None, self.suffix)
         return type(self)(self.key, self.start, self.end, may_be_short=self._may_be_short)
 
     @property
     def version(self) -> str | None:
-        """What a store takes for the version of the content: the etag, unless it says otherwise."""
+        """The version of the content in the store's terms: the etag, by default."""
         return self.etag
 
     def adopt(self, other: Download) -> None:
-        """Take over what another download of the same wish has got."""
+        """Take over the bytes of another download of the same request."""
         self.start, self.end, self.received = other.start, other.end, other.received
         self.size_bytes, self.etag, self._last_modified = other.size_bytes, other.etag, other._last_modified
         self._pieces, self._memory, self._is_open = other._pieces, other._memory, other._is_open
 
-    def goes_on(self, size_bytes: int, etag: str | None, received: int, memory: memoryview | None) -> None:
-        """An answer had begun, and so much of the range had come, when this one took over."""
+    def continue_from(self, size_bytes: int, etag: str | None, received: int, memory: memoryview | None) -> None:
+        """Continue an answer that another object began, with `received` bytes in `memory`."""
         self.num_answers, self.size_bytes, self.etag = 1, size_bytes, etag
         self.received, self._memory = received, memory
 
     @property
     def _may_move(self) -> bool:
-        """Whether it is a suffix of which nothing is here: it lies elsewhere if the object has got another size."""
+        """Whether it is a suffix without bytes yet: its start changes if the object gets another size."""
         return self.suffix is not None and self.received == 0
 
     @property
     def so_far(self) -> str:
-        """What has arrived, for an error."""
+        """The received bytes, for an error message."""
         return f"{self.received} bytes" if self._is_open else f"{self.received} of {self.num_bytes} bytes"
 
     @property
     def is_given(self) -> bool:
-        """Whether the bytes are to be in memory of the caller's."""
+        """Whether the bytes go to memory of the caller."""
         return self._given is not None
 
     # -- asking -----------------------------------------------------------------------------------------------------
 
     def resume(self) -> None:
-        """Get ready for the next attempt: drop what it cannot go on with, an object whose length nobody knows yet."""
+        """Prepare the next attempt: drops bytes that it cannot continue, those of an object of unknown length."""
         self.request_id = None
         if self._is_open:
             self._pieces.clear()
             self.received, self.etag, self._is_open = 0, None, False
 
     def asked(self) -> tuple[int, int]:
-        """Start and end of the next attempt, for a log: of a suffix its length as a negative start."""
+        """Start and end of the next attempt, for the log; of a suffix its length as a negative start."""
         if self.start is None or self.end is None:
             return -(self.suffix or 0), -1
         return self.start + self.received, self.end
@@ -175,10 +175,10 @@ class Download:
     # -- the answer's head ------------------------------------------------------------------------------------------
 
     def begin(self, status: int, headers: Mapping[str, str]) -> None:
-        """Check the head of a successful answer (200 or 206); `headers` knows its names in lower case.
+        """Check the headers of a successful answer (200 or 206); their names are in lower case.
 
         Raises `RangeIgnored`, `LongBody`, `ShortRead`, `InvalidRange`, or `Transient` for an object that changed
-        since the first attempt (what had arrived is then dropped).
+        since the first attempt (which drops the bytes received before).
         """
         self.num_answers += 1
         self.request_id = request_id_of(headers)
@@ -197,7 +197,7 @@ class Download:
     def _begin_part(self, headers: Mapping[str, str]) -> None:
         text = headers.get("content-range", "")
         if self.start is not None and self.end is not None and not self._may_move:
-            asked = f"bytes {self.start + self.received}-{self.end - 1}/"  # what nearly every answer says
+            asked = f"bytes {self.start + self.received}-{self.end - 1}/"  # in nearly every answer
             size = text[len(asked) :]
             if text.startswith(asked) and size.isdecimal() and len(size) < 20 and int(size) >= self.end:
                 self.size_bytes = int(size)
@@ -213,7 +213,7 @@ class Download:
             self._memory = None
         if self._may_be_short and first == self.start == self.received and end == size_bytes < self.end:
             self.end = end
-        if end <= first == size_bytes == self.start + self.received:  # Azurite's way to say 416
+        if end <= first == size_bytes == self.start + self.received:  # Azurite sends this in place of 416
             self.no_such_range(headers)
             return
         if first != self.start + self.received or end > self.end or end > size_bytes:
@@ -227,13 +227,13 @@ class Download:
 
     def _begin_whole(self, status: int, headers: Mapping[str, str]) -> None:
         of_an_end = self.suffix is not None or self._may_be_short
-        if of_an_end and _length(headers) == 0:  # all of an empty object are its first and last bytes, too
+        if of_an_end and _length(headers) == 0:  # an empty object is its own suffix
             self.start = self.end = self.size_bytes = 0
             return
         if not self._whole or self.received:
             self._refuse(
                 RangeIgnored,
-                "a ranged GET was answered with the whole object: something on the way does not know ranges",
+                "the answer to a ranged GET is the whole object: a server or proxy on the way does not support ranges",
                 status,
             )
         length = _length(headers)
@@ -242,7 +242,7 @@ class Download:
             self.size_bytes = self.end
         elif headers.get("transfer-encoding", "").strip().lower() == "chunked":
             self._is_open = True
-        else:  # a connection that is lost would look like the end
+        else:  # a lost connection would look like the end
             self._refuse(StoreFailure, "the answer has no content-length, and does not come in chunks", status)
 
     def _check_length(self, headers: Mapping[str, str]) -> None:
@@ -251,19 +251,17 @@ class Download:
             self._refuse(LongBody, f"the range has {expected} bytes, the answer announces {length}", 206)
 
     def no_such_range(self, headers: Mapping[str, str]) -> None:
-        """Take a 416: the last bytes of an empty object are no bytes; anything else is `InvalidRange`."""
+        """Handle a 416: for the last bytes of an empty object there are no bytes; else raise `InvalidRange`."""
         match = _CONTENT_RANGE.fullmatch(headers.get("content-range", "").strip())
         size = match[3] if match is not None else "*"
         if (self.suffix is not None or self._may_be_short) and size in ("0", "*"):
             self.start = self.end = self.size_bytes = 0
             return
         of_bytes = "" if size == "*" else f" of {size} bytes"
-        raise InvalidRange(
-            f"range {self.start}-{self.end} starts behind the end of the object{of_bytes}", path=self.key
-        )
+        raise InvalidRange(f"range {self.start}-{self.end} starts after the end of the object{of_bytes}", path=self.key)
 
     def object_changed(self) -> NoReturn:
-        """Drop what has arrived: it belongs to an object that is no more."""
+        """Drop the received bytes, which belong to an older object, and raise `Transient`."""
         self._pieces.clear()
         self._memory = self._given
         self.received, self.etag = 0, None
@@ -273,21 +271,21 @@ class Download:
 
     @property
     def num_bytes(self) -> int:
-        """Length of the part that is wanted; known after `begin`."""
+        """Length of the requested part; known after `begin`."""
         if self.start is None or self.end is None:
             return 0
         return self.end - self.start
 
     def add(self, chunk: bytes | memoryview) -> None:
-        """Take the next bytes, which are copied if they are a view; `LongBody` if there are too many."""
+        """Add the next bytes, copied if they are a view; `LongBody` if there are too many."""
         if self._is_open:
             self._pieces.append(bytes(chunk))
             self.received += len(chunk)
             return
         if self.received + len(chunk) > self.num_bytes:
-            self._refuse(LongBody, f"the answer goes on behind the {self.num_bytes} bytes that it has", None)
+            self._refuse(LongBody, f"the answer has more than the {self.num_bytes} bytes of the range", None)
         if self._memory is None and not self._whole and len(chunk) < self.num_bytes > SMALL_BYTES:
-            memory: Any = np.empty(self.num_bytes, np.uint8)  # the size is the caller's own, so it is no trap
+            memory: Any = np.empty(self.num_bytes, np.uint8)  # safe: the caller chose the size
             self._memory = memoryview(memory)
         if self._memory is None:
             self._pieces.append(bytes(chunk))
@@ -296,10 +294,10 @@ class Download:
         self.received += len(chunk)
 
     def room(self, num_bytes: int) -> memoryview | None:
-        """Memory for the next bytes, at most `num_bytes`, which `advance` then says are there.
+        """Memory for the next bytes, at most `num_bytes`; call `advance` after receiving into it.
 
-        None where there is none, for objects of a size that only the answer vouches for: `add` takes their bytes.
-        Call it after `begin`; no more than what is still missing may be asked for.
+        None for large objects whose size only the answer states: pass their bytes to `add`.
+        Call it after `begin`, for at most the missing bytes.
         """
         if self._memory is None or len(self._memory) != self.num_bytes:
             if self._whole and self.num_bytes > TRUSTED_BYTES:
@@ -314,11 +312,11 @@ class Download:
         return self._memory[self.received : self.received + num_bytes]
 
     def advance(self, num_bytes: int) -> None:
-        """So many bytes more are in the memory that `room` gave."""
+        """Count bytes that were received into the memory of `room`."""
         self.received += num_bytes
 
     def finish(self) -> None:
-        """The body is over; `Transient` unless all of it is here."""
+        """End the body; `Transient` unless it is complete."""
         if self._is_open:
             self.start, self.end, self.size_bytes = 0, self.received, self.received
             self._is_open = False
@@ -328,7 +326,7 @@ class Download:
     # -- the result -------------------------------------------------------------------------------------------------
 
     def fill(self) -> None:
-        """Have all bytes in the memory that was given, if another download got them."""
+        """Copy the bytes to the caller's memory, if another download received them."""
         if self._given is not None and self._memory is not self._given:
             self._given[:] = self.buffer()
 
@@ -339,7 +337,7 @@ class Download:
         return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
 
     def meta(self) -> ObjectMeta:
-        """What the answer said about the object."""
+        """Metadata of the object in the answer."""
         return ObjectMeta(self.key, self.size_bytes, self.version, parse_date(self._last_modified))
 
     def _refuse(self, kind: type[StoreFailure], message: str, status: int | None) -> NoReturn:
@@ -352,15 +350,15 @@ def _length(headers: Mapping[str, str]) -> int | None:
 
 
 def parse_date(text: str) -> datetime | None:
-    """A date as HTTP has it; None for anything else."""
-    found = _DATE.fullmatch(text)
+    """A date in HTTP's format; None for anything else."""
+    match = _DATE.fullmatch(text)
     try:
-        if found is not None:  # the form that HTTP wants
-            day, month, year, hour, minute, second = found.groups()
+        if match is not None:  # the preferred format of HTTP
+            day, month, year, hour, minute, second = match.groups()
             number = _MONTHS.index(month) + 1
             return datetime(int(year), number, int(day), int(hour), int(minute), int(second), tzinfo=UTC)
         from email.utils import parsedate_to_datetime
 
         return parsedate_to_datetime(text)
     except ValueError:
-        return None  # a date is a courtesy; reading does not depend on it
+        return None  # dates are optional; reading does not depend on them

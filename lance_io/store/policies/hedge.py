@@ -1,12 +1,12 @@
-"""Asking again for an answer that does not begin: the long tail of an object store's latency, cut short.
+"""Hedged requests: repeats late requests, which cuts the long tail of an object store's latency.
 
-When the head of an answer is not there after max(2 x p50, p95) of what the last answers of its kind took, the same
-request goes out once more, over another connection, and after as long again a third time: of the hundreds of GETs of
-one take, some are unlucky twice. The first complete answer wins and the other requests are dropped. At most 5 more go
-out for every 100, so that a store that is slow as a whole is not asked more of, and none while it refuses requests.
+A request is late when its answer has not begun after max(2 x p50, p95) of the recent times to first byte of its kind.
+It is then repeated over another connection, and after the same time once more: among the hundreds of GETs of one take,
+some are unlucky twice. The first complete answer wins and the other requests are cancelled. Hedges add at most 5 % of
+requests, so that a slow store gets hardly more load, and none while the store refuses requests.
 
-`Hedging` decides and is pure (times are arguments); a `Race` does it, for each attempt at a download. What it costs
-where nothing is late is one object: no task, and one timer for all that is under way (`Watch`).
+`Hedging` decides and is pure (times are arguments); a `Race` executes it, for each attempt at a download. Without late
+answers the overhead is one object per attempt: no task, and one timer for all requests in flight (`Watch`).
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from lance_io.store.policies.pace import Pace
     from lance_io.store.policies.transport import Attempt, GetTransport
 
-SAMPLES_MIN: Final = 32  # answers to know before anything is asked again
+SAMPLES_MIN: Final = 32  # answers before the first hedge
 SAMPLES_MAX: Final = 256
-AGAIN_MAX: Final = 2  # times that one request may be made again, as its answer is late
-LARGE_BYTES: Final = 1 * MIB  # reads from this size on are a kind of their own: their answers compete for bandwidth
-_LOOK_EVERY: Final = 32  # answers between two looks at the percentiles
+HEDGES_MAX: Final = 2  # per request
+LARGE_BYTES: Final = 1 * MIB  # larger reads are a separate kind: their answers compete for bandwidth
+_LOOK_EVERY: Final = 32  # answers between two updates of the percentiles
 _NEVER_S: Final = float("inf")
-_SAVED_MAX: Final = 32.0  # more requests that may be saved up: the share of a take of some six hundred GETs
+_SAVED_MAX: Final = 32.0  # maximal budget of hedges: the share of a take of some 600 GETs
 
 
 class _Latencies:
-    """How long the last answers of one kind took to begin."""
+    """Recent times to first byte of one kind of requests."""
 
     def __init__(self) -> None:
         self._samples: deque[float] = deque(maxlen=SAMPLES_MAX)
@@ -47,7 +47,7 @@ class _Latencies:
         self.patience_s: float | None = None
 
     def note(self, first_byte_s: float) -> None:
-        """Another one."""
+        """Record one answer."""
         self._samples.append(first_byte_s)
         self._num_answers += 1
         if self._num_answers >= SAMPLES_MIN and self._num_answers % _LOOK_EVERY == 0:
@@ -57,10 +57,10 @@ class _Latencies:
 
 
 class Hedging:
-    """When to ask again, for one bucket.
+    """Decides when to hedge, for one bucket.
 
-    percent  how many more requests may go out for every 100; 0: none
-    pace     that of the bucket: where there is one, nothing is asked again
+    percent  hedges per 100 requests; 0: none
+    pace     of the bucket; while there is one, nothing is hedged
     """
 
     def __init__(self, percent: int, pace: Pace | None = None) -> None:
@@ -71,24 +71,24 @@ class Hedging:
         self._first_bytes = FIRST_BYTES.numbers_for(self)
 
     def note(self, first_byte_s: float, num_bytes: int = 0) -> None:
-        """The head of an answer came so long after its request.
+        """Record the time from a request to the headers of its answer.
 
-        num_bytes  what was asked for, 0 where nobody knew
+        num_bytes  that the request asked for, 0 if unknown
         """
         self._latencies[num_bytes >= LARGE_BYTES].note(first_byte_s)
         numbers = self._first_bytes
         numbers[bisect_left(SECONDS, first_byte_s)] += 1
         numbers[-1] += first_byte_s
         if FIRST_BYTES.watchers:
-            FIRST_BYTES.tell(first_byte_s)
+            FIRST_BYTES.notify_watchers(first_byte_s)
         self._saved = min(_SAVED_MAX, self._saved + self._share)
 
     def patience_s(self, num_bytes: int = 0) -> float | None:
-        """Seconds to wait for the head of an answer to so many bytes; None: for as long as it takes."""
+        """Seconds after which a request for `num_bytes` is late; None: never."""
         return self._latencies[num_bytes >= LARGE_BYTES].patience_s if self._share else None
 
     def spend(self) -> bool:
-        """May one more request be made again?"""
+        """Take one hedge from the budget; False if there is none."""
         if self._saved < 1 or (self._pace is not None and self._pace.per_s is not None):
             return False
         self._saved -= 1
@@ -98,19 +98,19 @@ class Hedging:
 class Watched(Protocol):
     """A request whose answer may be late.
 
-    is_waiting  for the head of its answer
-    num_bytes   that it asks for, 0 where nobody knows
+    is_waiting  for the headers of its answer
+    num_bytes   that it asks for, 0 if unknown
     """
 
     is_waiting: bool
     num_bytes: int
 
     def late(self, now_s: float) -> None:
-        """The head of the answer has not come in time."""
+        """Called when the headers have not arrived in time."""
 
 
 class Watch:
-    """Looks after the requests of one event loop whose answers have not begun: one timer for all of them."""
+    """Watches the requests of one event loop that wait for an answer: one timer for all of them."""
 
     def __init__(self, hedging: Hedging) -> None:
         self.hedging = hedging
@@ -118,7 +118,7 @@ class Watch:
         self._waiting: tuple[deque[tuple[float, Watched]], ...] = (
             deque(),
             deque(),
-        )  # in the order in which they went out
+        )  # in the order of sending
         self._timer: asyncio.TimerHandle | None = None
 
     def now_s(self) -> float:
@@ -126,7 +126,7 @@ class Watch:
         return self._loop.time()
 
     def add(self, requests: Sequence[Watched], now_s: float) -> None:
-        """Requests went out now; `late` is called of those whose answer has not begun in time, where that is known."""
+        """Watch requests that were sent now; calls `late` of those whose answer has not begun in time, if known."""
         of_small, of_large = self._waiting
         soonest_s = _NEVER_S
         patience_s = self.hedging.patience_s(0), self.hedging.patience_s(LARGE_BYTES)
@@ -140,16 +140,16 @@ class Watch:
             self._timer = self._loop.call_later(soonest_s, self._impatient)
 
     def _impatient(self) -> None:
-        self._loop.call_soon(self._loop.call_soon, self._look)  # first what has come while the loop was busy
+        self._loop.call_soon(self._loop.call_soon, self._look)  # first handle answers that came while the loop was busy
 
     def _look(self) -> None:
-        """Ask again for what is late; come back when the next one may be."""
+        """Hedge late requests; sets the timer for the next one."""
         now_s, ends_s = self._loop.time(), _NEVER_S
         for waiting, num_bytes in zip(self._waiting, (0, LARGE_BYTES), strict=True):
             patience_s = self.hedging.patience_s(num_bytes)
             if patience_s is None:  # nothing of this kind is watched yet
                 continue
-            for _ in range(len(waiting)):  # those that are asked for again stand at the end
+            for _ in range(len(waiting)):  # hedged requests are appended at the end
                 began_s, request = waiting[0]
                 if request.is_waiting and began_s + patience_s > now_s:
                     break
@@ -162,11 +162,11 @@ class Watch:
 
 
 class Race:
-    """One attempt at a download: a request, and others where the answer does not begin in time.
+    """One attempt at a download: a request, and hedges if its answer does not begin in time.
 
-    told   called when a request is made again, with True, as it is only late
-    ended  called once, with None when the download is complete, or with the error of the first request; not after
-           `cancel`
+    on_retry  called with True for each hedge
+    ended     called once, with None when the download is complete, or with the error of the first request; not after
+              `cancel`
     """
 
     __slots__ = (
@@ -176,10 +176,10 @@ class Race:
         "_first",
         "_first_error",
         "_gets",
-        "_num_again",
+        "_num_hedges",
+        "_on_retry",
         "_others",
         "_stats",
-        "_told",
         "_watch",
         "is_waiting",
         "num_bytes",
@@ -191,21 +191,21 @@ class Race:
         download: Download,
         stats: StoreStats,
         watch: Watch,
-        told: Callable[[bool], None] | None,
+        on_retry: Callable[[bool], None] | None,
         ended: Callable[[BaseException | None], None],
     ) -> None:
         self._gets = gets
         self._download = download
         self._stats = stats
         self._watch = watch
-        self._told = told
+        self._on_retry = on_retry
         self._ended = ended
         self.num_bytes = download.num_bytes
-        self._num_again = 0
+        self._num_hedges = 0
         self._others: dict[Download, Attempt] = {}
         self._first: Attempt | None = None
         self._first_error: BaseException | None = None
-        self.is_waiting = False  # for the head of an answer
+        self.is_waiting = False  # for the headers of an answer
 
     def start(self, now_s: float) -> None:
         """Send the first request."""
@@ -216,29 +216,29 @@ class Race:
             self._watch.add([self], now_s)
         self._first = self._gets.start(self._download, self.first_ended)
 
-    def goes_on(self, first: Attempt, began_s: float, *, is_waiting: bool) -> None:
-        """The first request is under way already."""
+    def adopt_attempt(self, first: Attempt, began_s: float, *, is_waiting: bool) -> None:
+        """Continue with a first request that is in flight already."""
         self._first, self._began_s, self.is_waiting = first, began_s, is_waiting
         self._download.on_answer = self._answer
 
     def late(self, now_s: float) -> None:
-        """See `Watched`: ask once more, if that is allowed."""
+        """See `Watched`: send a hedge if the budget allows it."""
         if self._first is not None and self._watch.hedging.spend():
-            self.ask_again(now_s)
+            self.send_hedge(now_s)
 
-    def ask_again(self, now_s: float) -> None:
+    def send_hedge(self, now_s: float) -> None:
         """Send the same request once more."""
-        hedged = self._download.again()
+        hedged = self._download.duplicate()
         hedged.on_answer = self._answer
-        self._stats.retry("get", late=True, told=self._told)
+        self._stats.retry("get", late=True, callback=self._on_retry)
         self._stats.begin("get", hedged.key, hedged.start or 0, -1 if hedged.end is None else hedged.end)
-        self._num_again += 1
-        if self._num_again < AGAIN_MAX:
+        self._num_hedges += 1
+        if self._num_hedges < HEDGES_MAX:
             self._watch.add([self], now_s)
         self._others[hedged] = self._gets.start(hedged, partial(self._other_ended, hedged))
 
     def cancel(self) -> None:
-        """Nobody wants it any more."""
+        """Cancel all requests."""
         first, self._first = self._first, None
         if first is not None:
             first.cancel()
@@ -250,12 +250,12 @@ class Race:
             self._watch.hedging.note(self._watch.now_s() - self._began_s, self.num_bytes)
 
     def first_ended(self, error: BaseException | None) -> None:
-        """The first request is over."""
+        """Called when the first request has ended."""
         self._first = None
         if error is None or not (self._others and isinstance(error, Transient)):
             self._end(error)
         else:
-            self._first_error = error  # perhaps another one is better off
+            self._first_error = error  # a hedge may still succeed
 
     def _other_ended(self, hedged: Download, error: BaseException | None) -> None:
         del self._others[hedged]
@@ -264,7 +264,7 @@ class Race:
                 hedged.finish()
             except Transient as broken:
                 error = broken
-        # a winner's bytes count as the first one's
+        # the winner's bytes count for the first request
         self._stats.end("get", hedged.received if error else 0, failed=error is not None)
         if error is None:
             if self._first is not None:
@@ -273,7 +273,7 @@ class Race:
             self._download.adopt(hedged)
             self._end(None)
         elif not self._others and self._first is None:
-            self._end(self._first_error)  # of several errors the first one's is told
+            self._end(self._first_error)  # of several errors, the first request's
 
     def _end(self, error: BaseException | None) -> None:
         ended = self._ended
@@ -281,7 +281,7 @@ class Race:
         ended(error)
 
     def _let_go(self) -> None:
-        """Stop what is under way, and hold nothing: the watch may still know of this."""
+        """Cancel the hedges, and hold no references: the watch may still refer to this."""
         self.is_waiting = False
         for hedged, attempt in self._others.items():
             hedged.on_answer = None

@@ -1,11 +1,11 @@
-"""One logical read over HTTP, from the wish to the last byte, in callbacks: no task, future or timer if all goes well.
+"""One logical read over HTTP until its last byte, in callbacks: no task, future or timer if all goes well.
 
-    Reading     waits at the gate for a slot, lets a race fetch, pauses and tries again where that may help
-    Race        one attempt: a request, and others where its answer is late (`hedge.py`)
+    Reading     waits at the gate for a slot, starts a race, pauses and retries after transient errors
+    Race        one attempt: a request, and hedges if its answer is late (`hedge.py`)
     Attempt     one request of a transport, and its answer
 
-Each tells the one above when it is over, in a later turn of the loop than the one that started it, and never after it
-was cancelled.
+Each calls back the one above at its end, in a later turn of the loop than the one that started it, and never after a
+cancellation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lance_io.errors import LanceError
 from lance_io.records import dataclass
 from lance_io.runtime import set_done
 from lance_io.store.counters import on_retry
-from lance_io.store.failures import CredentialsRefused, Throttled, Transient, name_bucket
+from lance_io.store.failures import CredentialsRefused, Throttled, Transient, note_bucket
 from lance_io.store.policies.hedge import Race, Watch
 
 if TYPE_CHECKING:
@@ -28,32 +28,32 @@ if TYPE_CHECKING:
 
     from lance_io.store.api import Buffer
     from lance_io.store.counters import StoreStats
-    from lance_io.store.offers import Flow, RangesEnded, StartedRead
+    from lance_io.store.offers import Flow, OnRangesDone, StartedRead
     from lance_io.store.policies.download import Download
-    from lance_io.store.policies.throttle import Gate, Place, Turn
-    from lance_io.store.policies.transport import GetTransport, TogetherTransport
+    from lance_io.store.policies.throttle import Gate, QueuedRequest, QueuePosition
+    from lance_io.store.policies.transport import BatchTransport, GetTransport
 
 
-class Renewing(Protocol):
-    """Credentials that are asked for again where a store refuses them.
+class RenewableCredentials(Protocol):
+    """Credentials that are renewed if a store refuses them.
 
-    generation  how often that was done
+    generation  number of renewals
     """
 
     generation: int
 
     async def renewed(self, refused: int) -> bool:
-        """Whether there are others by now than those of a generation. Raises our errors."""
+        """Whether there are newer credentials than those of generation `refused`. Raises our errors."""
 
 
 class Sending:
-    """What the readings of one store on one event loop have in common.
+    """Shared by the readings of one store on one event loop.
 
     bucket            for errors
-    retries           how patient a reading is
-    range_gets        the short way of GETs for ranges, where the transport has one
-    download_retries  and how often an answer may break off; None: as often as it is tried
-    credentials       by which requests are authorised; None: by none
+    retries           retry policy of a reading
+    range_gets        fast path for GETs of ranges, if the transport has one
+    download_retries  how often an answer may break off; None: `retries` is the only limit
+    credentials       of the requests; None: anonymous
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class Sending:
         bucket: str,
         retries: RetryPolicy,
         download_retries: int | None,
-        range_gets: Callable[..., TogetherTransport] | None = None,
-        credentials: Renewing | None = None,
+        range_gets: Callable[..., BatchTransport] | None = None,
+        credentials: RenewableCredentials | None = None,
     ) -> None:
         self.gets = gets
         self.gate = gate
@@ -86,14 +86,14 @@ class Sending:
 
 
 class Reading:
-    """A download on its way, with all its attempts.
+    """A download in progress, with all its attempts.
 
-    find       gives what sends now: a store that was closed between two attempts opens anew
-    ended      called once, when it is over, with this; not after `cancel`
+    find       returns the current `Sending`: a store that was closed between two attempts opens again
+    ended      called once, at the end, with this; not after `cancel`
     operation  that it belongs to
-    told       called when a request is made again: with True as it is late, with False as it failed
-    tag        of who asked, see `StartedRead`
-    error      what it ended with; None for success
+    on_retry   called when a request is repeated: with True if it is late, with False if it failed
+    tag        the caller's own, see `StartedRead`
+    error      of the read; None for success
     """
 
     __slots__ = (
@@ -105,15 +105,15 @@ class Reading:
         "_ended",
         "_find",
         "_generation",
+        "_on_retry",
         "_operation",
-        "_place",
+        "_position",
+        "_queued",
         "_race",
         "_received_before",
         "_renewal",
         "_sending",
         "_timer",
-        "_told",
-        "_turn",
         "download",
         "error",
         "tag",
@@ -125,7 +125,7 @@ class Reading:
         download: Download,
         ended: Callable[[StartedRead], None],
         operation: Flow | None,
-        told: Callable[[bool], None] | None,
+        on_retry: Callable[[bool], None] | None,
         tag: Any = None,
     ) -> None:
         self._find = find
@@ -134,35 +134,35 @@ class Reading:
         self.error: BaseException | None = None
         self._ended: Callable[[StartedRead], None] | None = ended
         self._operation = operation
-        self._told = told
+        self._on_retry = on_retry
         self._attempts = self._breaks = 0
-        self._place: Place | None = None
-        self._turn: Turn | None = None  # in line at the gate
-        self._race: Race | None = None  # or under way
+        self._position: QueuePosition | None = None
+        self._queued: QueuedRequest | None = None  # waiting at the gate
+        self._race: Race | None = None  # or in flight
         self._timer: asyncio.TimerHandle | None = None  # or pausing
-        self._renewal: asyncio.Task[bool] | None = None  # of credentials that were refused, once
+        self._renewal: asyncio.Task[bool] | None = None  # of refused credentials, once
 
     def start(self) -> None:
         """Send the first request as soon as the gate lets it through."""
         sending = self._sending = self._find()
         self._began_s = sending.loop.time()
-        self._place = sending.gate.enter_now()
-        if self._place is None:
+        self._position = sending.gate.enter_now()
+        if self._position is None:
             self._asked_s = self._began_s
-            self._turn = sending.gate.line_up(self._attempt, None, self._operation)
+            self._queued = sending.gate.enqueue(self._attempt, None, self._operation)
         else:
             self._attempt()
 
-    def goes_on(self, sending: Sending, place: Place, began_s: float, generation: int) -> Race:
-        """The first attempt is under way already, by the credentials of a generation: the race that it is."""
-        self._sending, self._place, self._began_s, self._generation = sending, place, began_s, generation
+    def adopt_attempt(self, sending: Sending, position: QueuePosition, began_s: float, generation: int) -> Race:
+        """Continue with a first attempt that is in flight, with credentials of `generation`; returns its race."""
+        self._sending, self._position, self._began_s, self._generation = sending, position, began_s, generation
         self._attempts = 1
         self._received_before = self._answers_before = 0
-        self._race = Race(sending.gets, self.download, sending.stats, sending.watch, self._told, self._attempted)
+        self._race = Race(sending.gets, self.download, sending.stats, sending.watch, self._on_retry, self._attempted)
         return self._race
 
     def result(self) -> Buffer | None:
-        """All bytes, read-only; None if they are in memory that was given. Raises what it ended with."""
+        """All bytes, read-only; None if they are in the caller's memory. Raises the error of the read."""
         if self.error is not None:
             raise self.error
         download = self.download
@@ -173,19 +173,19 @@ class Reading:
 
     @property
     def queue_s(self) -> float:
-        """Seconds that its requests have waited before they were sent."""
+        """Seconds that its requests waited before they were sent."""
         return self.download.queue_s
 
     def cancel(self) -> None:
-        """Nobody wants it any more; harmless when it is over."""
+        """Cancel the read; a no-op after its end."""
         if self._ended is None:
             return
         self._ended = None
         sending = self._sending
         if self._timer is not None:
             self._timer.cancel()
-        elif self._turn is not None:
-            sending.gate.withdraw(self._turn)
+        elif self._queued is not None:
+            sending.gate.withdraw(self._queued)
         elif self._race is not None:
             self._race.cancel()
             self._leave(None, failed=True)
@@ -193,22 +193,22 @@ class Reading:
             self._renewal.cancel()
 
     def _attempt(self) -> None:
-        """A slot is there: ask for what is missing."""
+        """Request the missing bytes; called with a slot."""
         sending, download = self._sending, self.download
         now_s = sending.loop.time()
-        if self._turn is not None:
-            self._place, self._turn = self._turn.place, None
+        if self._queued is not None:
+            self._position, self._queued = self._queued.position, None
             download.queue_s += now_s - self._asked_s
         self._attempts += 1
         download.resume()
         self._received_before, self._answers_before = download.received, download.num_answers
         self._generation = sending.generation
         sending.stats.begin("get", download.key, *download.asked())
-        self._race = Race(sending.gets, download, sending.stats, sending.watch, self._told, self._attempted)
+        self._race = Race(sending.gets, download, sending.stats, sending.watch, self._on_retry, self._attempted)
         self._race.start(now_s)
 
     def _attempted(self, error: BaseException | None) -> None:
-        """An attempt is over."""
+        """Finish, retry or fail after an attempt."""
         if error is None:
             try:
                 self.download.finish()
@@ -218,7 +218,7 @@ class Reading:
         self._leave(failure, failed=error is not None)
         pause_s = None if failure is None else self._pause_s(failure)
         if pause_s is not None:
-            self._sending.stats.retry("get", told=self._told)
+            self._sending.stats.retry("get", callback=self._on_retry)
             self._timer = self._sending.loop.call_later(pause_s, self._again)
             return
         if isinstance(error, CredentialsRefused) and self._renewal is None and self._sending.credentials is not None:
@@ -228,7 +228,7 @@ class Reading:
         self._end(error)
 
     def _renewed(self, refused: CredentialsRefused, renewal: asyncio.Task[bool]) -> None:
-        """Credentials were asked for again: with others, the request is made again."""
+        """Repeat the request if the credentials were renewed."""
         if renewal.cancelled():
             error: BaseException = RuntimeError("the request was cancelled: its event loop is shutting down")
         else:
@@ -236,14 +236,14 @@ class Reading:
         if isinstance(error, LanceError):
             error.path = error.path or self.download.key
         if error is refused and renewal.result() and self._ended is not None:
-            self._sending.stats.retry("get", told=self._told)
+            self._sending.stats.retry("get", callback=self._on_retry)
             self._again()
             return
         self._end(error)
 
     def _end(self, error: BaseException | None) -> None:
         if isinstance(error, LanceError):
-            name_bucket(error, self._sending.bucket, self._attempts)
+            note_bucket(error, self._sending.bucket, self._attempts)
             error.request_id = error.request_id or self.download.request_id
         ended, self._ended = self._ended, None
         self.error = error
@@ -259,7 +259,7 @@ class Reading:
         self._sending.gate.leave(failure)
 
     def _pause_s(self, failure: Transient) -> float | None:
-        """Seconds until the next attempt; None if there shall be none."""
+        """Seconds until the next attempt; None for no further attempt."""
         sending = self._sending
         self._breaks += self.download.num_answers > self._answers_before
         if sending.download_retries is not None and self._breaks > sending.download_retries:
@@ -271,18 +271,18 @@ class Reading:
     def _again(self) -> None:
         self._timer = None
         before, self._sending = self._sending, self._find()
-        place = self._place if self._sending is before else None  # in another line it has none
+        position = self._position if self._sending is before else None  # no position in another queue
         self._asked_s = self._sending.loop.time()
-        self._turn = self._sending.gate.line_up(self._attempt, place, self._operation)
+        self._queued = self._sending.gate.enqueue(self._attempt, position, self._operation)
 
 
-def end_alone(ended: RangesEnded, started: StartedRead) -> None:
-    """Tell of one read what is told of several."""
+def call_on_done(ended: OnRangesDone, started: StartedRead) -> None:
+    """Call a callback for several reads with a single one."""
     ended([started])
 
 
 async def read_through(find: Callable[[], Sending], download: Download, operation: Flow | None) -> None:
-    """Read it, for a coroutine that waits; what repeats a request is told by its context."""
+    """Read for a coroutine that waits; repeated requests call `on_retry` of its context."""
     through: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     reading = Reading(find, download, partial(set_done, through), operation, on_retry.get())
     reading.start()
@@ -297,12 +297,12 @@ async def read_through(find: Callable[[], Sending], download: Download, operatio
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How patient a logical request is.
+    """How a logical request is retried.
 
-    attempts_max   how often it is made at most
+    attempts_max   maximal number of attempts
     first_delay_s  upper bound of the first pause in seconds; doubles with every attempt
-    delay_max_s    upper bound of any pause that we choose ourselves
-    total_s        no further attempt starts later than this after the first one
+    delay_max_s    upper bound of any pause, unless the store asks for a longer one
+    total_s        no attempt starts later than this after the first one
     """
 
     attempts_max: int = 8
@@ -315,10 +315,10 @@ class RetryPolicy:
     ) -> float | None:
         """Seconds to wait before the next attempt, or None to give up.
 
-        attempts       how many have failed, at least 1
-        elapsed_s      since the first one began
+        attempts       failed attempts, at least 1
+        elapsed_s      since the first attempt began
         fraction       a random number in [0, 1): full jitter spreads clients that failed together
-        retry_after_s  what the store asked for; never undercut
+        retry_after_s  pause that the store requests; the result is never shorter
         """
         if attempts >= self.attempts_max:
             return None

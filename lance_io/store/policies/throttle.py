@@ -1,9 +1,9 @@
-"""What waits before it is sent to one bucket, and in which order.
+"""Which requests wait before they are sent to one bucket, and their order.
 
-`Gate` makes requests of one event loop wait: for a slot (`AdaptiveLimit`), for their turn in the pace of a bucket that
-refuses some (`pace.py`), and for that of a store with a speed limit (`Rate`). These three decide and are pure (the
-clock is an argument). Who waits for another attempt holds no slot here; the slot of the process that its read has
-(`io/slots.py`) it keeps: that one bounds what is asked of a store, these what is sent to it.
+Requests of one event loop wait in a `Gate`: for a slot (`AdaptiveLimit`), for the pace of a bucket that refuses some
+(`pace.py`), and for the rate limit of a store (`Rate`). These three decide and are pure (the clock is an argument).
+A read that pauses before a retry holds no slot here, but keeps its slot of the process (`io/slots.py`): that limit
+bounds the reads of a store, these limits bound the requests that are sent to it.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 
 WINDOW_S = 1.0
 LIMIT_MIN = 4
-BURST_MIN = 3  # connections lost in one window that are no accident,
-BURST_SHARE = 0.05  # if they are more than this share of its requests
+BURST_MIN = 3  # lost connections in one window are a burst
+BURST_SHARE = 0.05  # if they are also more than this share of its requests
 DECREASE = 0.7
 
-Place = tuple[int, int]
-"""Where a request stands in line: its turn, and when it came."""
+QueuePosition = tuple[int, int]
+"""Position of a request in the queue: its turn, and its arrival number."""
 
 
 class AdaptiveLimit:
-    """Requests in flight to one bucket: as many as there may be, until connections are lost in bursts.
+    """Requests in flight to one bucket: the maximum, until connections are lost in bursts.
 
-    A window of a second with such a burst takes the limit to 0.7 of it (not below 4, or the maximum if that is less): a
-    server or something before it has too many connections. A clean window in which the limit was reached adds an
+    A window of one second with such a burst reduces the limit to 0.7 of it (not below 4, or the maximum if that is
+    less): the server or a proxy has too many connections. A window without a burst that reached the limit adds an
     eighth of the maximum. A window without pressure changes nothing.
 
-    maximum  also where it starts: a bucket that has not complained is asked for everything at once
-    pace     how fast they may follow each other, since the bucket refused some
+    maximum  also the initial limit: a bucket without errors gets all requests at once
+    pace     rate of requests, once the bucket has refused some
     """
 
     _window_began_s: float | None
@@ -63,10 +63,10 @@ class AdaptiveLimit:
     def note(
         self, now_s: float, in_flight: int, *, throttled: bool = False, lost: bool = False, num_requests: int = 1
     ) -> None:
-        """Requests are over at `now_s` (any monotonic clock); `in_flight` counts them too.
+        """Record that requests ended at `now_s` (any monotonic clock); `in_flight` includes them.
 
         throttled  the store asked for fewer
-        lost       the connection broke, or there was no answer in time
+        lost       the connection broke, or the request timed out
         """
         self.pace.note(now_s, in_flight, refused=throttled, num_requests=num_requests)
         self._num_requests += num_requests
@@ -83,16 +83,16 @@ class AdaptiveLimit:
         self._begin(now_s)
 
     def _begin(self, now_s: float | None) -> None:
-        """A new window; None before the first request."""
+        """Begin a new window; None before the first request."""
         self._window_began_s = now_s
         self._reached = False
         self._num_requests = self._num_lost = 0
 
 
 class Rate:
-    """At most `per_s` requests in a second: a bucket of so many tokens that fills at that rate.
+    """At most `per_s` requests per second: a bucket of `per_s` tokens that fills at that rate.
 
-    Who comes when it is empty takes a token of the future, and waits for it.
+    A request that finds it empty takes a future token, and waits for it.
     """
 
     def __init__(self, per_s: int) -> None:
@@ -100,40 +100,39 @@ class Rate:
         self._full_s = float("-inf")  # when the bucket would be full again
 
     def wait_s(self, now_s: float) -> float:
-        """Take a token at `now_s` (any monotonic clock); seconds until it is there."""
+        """Take a token at `now_s` (any monotonic clock); returns the seconds until it is available."""
         self._full_s = max(self._full_s, now_s) + self._token_s
         return max(0.0, self._full_s - now_s - 1.0)
 
 
-class Turn:
-    """A request in line at a `Gate`.
+class QueuedRequest:
+    """A request in the queue of a `Gate`.
 
-    place       where it stands
-    is_through  it has been given a slot
+    position    in the queue
+    is_through  it has a slot
     """
 
-    __slots__ = ("go", "is_through", "loop", "place")
+    __slots__ = ("go", "is_through", "loop", "position")
 
-    def __init__(self, place: Place, go: Callable[[], None]) -> None:
-        self.place = place
+    def __init__(self, position: QueuePosition, go: Callable[[], None]) -> None:
+        self.position = position
         self.loop = asyncio.get_running_loop()
         self.go: Callable[[], None] | None = go
         self.is_through = False
 
     def call(self) -> None:
-        """Say that it is through, unless it has withdrawn meanwhile."""
+        """Call `go`, unless the request was withdrawn meanwhile."""
         if self.go is not None:
             self.go()
 
 
 class Gate:
-    """Lets at most `limit.limit` requests of one event loop through, at the pace of the limit; the others wait.
+    """Lets at most `limit.limit` requests of one event loop through, at the pace of the limit; others wait in a queue.
 
-    Operations take turns (`flow`), and the requests of each go in order of arrival. A request that has to be made
-    again leaves while it pauses, and comes back to the place that it had in line: ahead of all that have not been let
-    through yet.
+    Operations take turns (`flow`), and the requests of each go in order of arrival. A request that is retried leaves
+    while it pauses, and returns to its old position: ahead of all that were not let through yet.
 
-    rate  how fast they may follow each other at most; None for no limit
+    rate  rate limit; None for no limit
     """
 
     def __init__(self, limit: AdaptiveLimit, clock: Callable[[], float], rate: Rate | None = None) -> None:
@@ -142,102 +141,100 @@ class Gate:
         self._rate = rate
         self._token_due = False
         self._arrivals = itertools.count()
-        self._turn = 0  # of who was let through last
-        self._turns: weakref.WeakKeyDictionary[Flow, int] = (
-            weakref.WeakKeyDictionary()
-        )  # the last one of each operation
-        self._waiting: list[tuple[Place, Turn]] = []  # a heap
+        self._turn = 0  # of the request that was let through last
+        self._turns: weakref.WeakKeyDictionary[Flow, int] = weakref.WeakKeyDictionary()  # latest turn of each operation
+        self._waiting: list[tuple[QueuePosition, QueuedRequest]] = []  # a heap
         self.in_flight = 0
 
-    async def enter(self, place: Place | None = None) -> Place:
+    async def enter(self, position: QueuePosition | None = None) -> QueuePosition:
         """Wait for a slot and take it; `leave` must follow.
 
-        place  what this returned when the same request was made before; None: it is a new one
+        position  result of the first `enter` of a request that is retried; None: a new request
         """
-        if place is None and (place := self.enter_now()) is not None:
-            return place
+        if position is None and (position := self.enter_now()) is not None:
+            return position
         through: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        turn = self.line_up(partial(set_done, through), place, flow.get())
+        queued = self.enqueue(partial(set_done, through), position, flow.get())
         try:
             await through
         except asyncio.CancelledError:
-            self.withdraw(turn)
+            self.withdraw(queued)
             raise
-        return turn.place
+        return queued.position
 
-    def enter_now(self) -> Place | None:
-        """Take a slot if a new request need not wait for it: its place, see `enter`."""
+    def enter_now(self) -> QueuePosition | None:
+        """Take a slot if a new request need not wait for it: its position, see `enter`."""
         return self.enter_many(1)[0] if self.num_open() else None
 
     def num_open(self) -> int:
-        """How many new requests may go out without waiting, in line or for a token."""
+        """How many new requests need not wait, neither in the queue nor for a token."""
         if self._waiting or self._limit.pace.per_s is not None or self._rate is not None:
             return 0
         return max(0, self._limit.limit - self.in_flight)
 
-    def enter_many(self, num_requests: int) -> list[Place]:
-        """Take slots for new requests, no more than `num_open` says: their places, see `enter`."""
+    def enter_many(self, num_requests: int) -> list[QueuePosition]:
+        """Take slots for new requests, at most `num_open`; returns their positions, see `enter`."""
         self.in_flight += num_requests
         return [(self._turn, number) for number in itertools.islice(self._arrivals, num_requests)]
 
-    def line_up(self, go: Callable[[], None], place: Place | None, operation: Flow | None) -> Turn:
-        """Have `go` called, in a turn of the loop of its own, once a slot was taken; `leave` must follow then.
+    def enqueue(self, go: Callable[[], None], position: QueuePosition | None, operation: Flow | None) -> QueuedRequest:
+        """Take a slot and call `go` in a later turn of the loop; `leave` must follow then.
 
-        place      as for `enter`
+        position   as for `enter`
         operation  that a new request belongs to
         """
-        turn = Turn(place or self._new_place(operation), go)
-        heapq.heappush(self._waiting, (turn.place, turn))
+        queued = QueuedRequest(position or self._new_position(operation), go)
+        heapq.heappush(self._waiting, (queued.position, queued))
         self._admit()
-        return turn
+        return queued
 
-    def withdraw(self, turn: Turn) -> None:
-        """A request in line is not wanted any more; a slot that it was given is free again."""
-        turn.go = None
-        if turn.is_through:
+    def withdraw(self, queued: QueuedRequest) -> None:
+        """Remove a request from the queue; frees its slot if it has one."""
+        queued.go = None
+        if queued.is_through:
             self.in_flight -= 1
             self._admit()
 
     def leave(self, failure: Transient | None = None, *, num_requests: int = 1) -> None:
-        """Give slots back, after requests have succeeded, or failed so that they may work again."""
+        """Free slots, after requests have succeeded, or failed with a transient error."""
         throttled, lost = isinstance(failure, Throttled), failure is not None and failure.status is None
         self._limit.note(self._clock(), self.in_flight, throttled=throttled, lost=lost, num_requests=num_requests)
         self.in_flight -= num_requests
         if self._waiting:
             self._admit()
 
-    def _new_place(self, operation: Flow | None) -> Place:
-        """At the end of the line of its operation, whose requests stand between those of others one by one."""
+    def _new_position(self, operation: Flow | None) -> QueuePosition:
+        """The end of the operation's queue, whose requests alternate with those of other operations."""
         turn = self._turn
         if operation is not None:
             turn = self._turns[operation] = max(turn, self._turns.get(operation, 0)) + 1
         return turn, next(self._arrivals)
 
     def _admit(self, *, has_token: bool = False) -> None:
-        """Let through who is first in line, as long as there are slots and tokens."""
+        """Let the first requests of the queue through, as long as there are slots and tokens."""
         while self._waiting and self.in_flight < self._limit.limit:
-            place, turn = self._waiting[0]
-            if turn.go is not None:
+            position, queued = self._waiting[0]
+            if queued.go is not None:
                 if not (has_token or self._take_token()):
                     return
                 has_token = False
                 self.in_flight += 1
-                self._turn = max(self._turn, place[0])
-                turn.is_through = True
-                turn.loop.call_soon(turn.call)
+                self._turn = max(self._turn, position[0])
+                queued.is_through = True
+                queued.loop.call_soon(queued.call)
             heapq.heappop(self._waiting)
 
     def _take_token(self) -> bool:
-        """Take a token; if there is none, one of the future, for whoever is first in line when it comes."""
+        """Take a token. If there is none, take a future one, for the first request in the queue when it arrives."""
         if self._token_due:
             return False
         now_s = self._clock()
         wait_s = max(self._limit.pace.wait_s(now_s), 0.0 if self._rate is None else self._rate.wait_s(now_s))
         if wait_s > 0:
             self._token_due = True
-            self._waiting[0][1].loop.call_later(wait_s, self._token_came)
+            self._waiting[0][1].loop.call_later(wait_s, self._token_arrived)
         return wait_s == 0
 
-    def _token_came(self) -> None:
+    def _token_arrived(self) -> None:
         self._token_due = False
         self._admit(has_token=True)

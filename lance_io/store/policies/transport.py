@@ -1,4 +1,4 @@
-"""What sends GETs, as those who decide see it: our own HTTP client, another library's, or one in another language."""
+"""Interface of the transports that send GETs: our own HTTP client, another library, or one in another language."""
 
 from __future__ import annotations
 
@@ -14,51 +14,51 @@ if TYPE_CHECKING:
 
 
 class Attempt(Protocol):
-    """A request that is under way."""
+    """A request in flight."""
 
     def cancel(self) -> None:
-        """Give it up: nothing is written to its download any more. Harmless when it is over."""
+        """Cancel it: nothing is written to its download any more. A no-op after its end."""
 
 
 class GetTransport(Protocol):
     """Sends GETs, one at a time."""
 
     def start(self, download: Download, ended: Callable[[BaseException | None], None]) -> Attempt:
-        """Ask once for what the download still misses and feed it the answer.
+        """Request the missing bytes of the download once, and pass it the answer.
 
-        ended  called when it is over: None for an answer, or an error of ours; `Transient` where another attempt may
+        ended  called at the end: with None after an answer, else with an error of ours, `Transient` if a retry may
                help
         """
 
     async def close(self) -> None:
-        """Close the connections that are its own; what is asked for afterwards opens anew."""
+        """Close this transport's own connections; later requests open new ones."""
 
 
-class TogetherTransport(Protocol):
-    """Sends many GETs of ranges in one go."""
+class BatchTransport(Protocol):
+    """Sends many GETs of ranges in one call."""
 
     def begin(self, wanted: Sequence[WantedRange]) -> Sequence[StartedRead]:
-        """Send as many of the first as need not wait; gives those that are under way."""
+        """Send the first requests, as many as need not wait; returns those in flight."""
 
 
 class TaskAttempt:
-    """An attempt that is a coroutine: its task tells how it ended."""
+    """An attempt that is a coroutine; the end of its task ends it."""
 
     def __init__(self, attempt: Coroutine[Any, Any, None], ended: Callable[[BaseException | None], None]) -> None:
         self._ended: Callable[[BaseException | None], None] | None = ended
         self._task = asyncio.ensure_future(attempt)
-        self._task.add_done_callback(self._tell)
+        self._task.add_done_callback(self._call_ended)
 
     def cancel(self) -> None:
         """See `Attempt`."""
         self._ended = None
         self._task.cancel()
 
-    def _tell(self, task: asyncio.Task[None]) -> None:
+    def _call_ended(self, task: asyncio.Task[None]) -> None:
         ended, self._ended = self._ended, None
         if task.cancelled():
             error: BaseException | None = RuntimeError("the request was cancelled: its event loop is shutting down")
         else:
-            error = task.exception()  # seen, also where nobody is left to hear of it
+            error = task.exception()  # retrieved in any case: asyncio logs errors that are not
         if ended is not None:
             ended(error)

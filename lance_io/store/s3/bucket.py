@@ -1,7 +1,7 @@
-"""Tables in S3 and in everything that speaks its protocol.
+"""Tables in S3 and compatible services.
 
-aiobotocore finds credentials and sends PUT, LIST, HEAD, DELETE and multipart uploads; GETs are signed by us and go
-over connections of our own (`http/`), or through a client (`client_gets.py`).
+aiobotocore finds credentials and sends PUT, HEAD, DELETE and multipart uploads. We sign GETs and listings and send them
+over our own connections (`http/`); those of S3 Express go through aiobotocore (`client_gets.py`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from lance_io.store.cloud.client_options import SLOWEST_BYTES_PER_S
 from lance_io.store.cloud.cloud_store import CloudStore
 from lance_io.store.cloud.connections import Connections
 from lance_io.store.cloud.loop_clients import share_clients
-from lance_io.store.costs import MINIO_GETS, tells_costs
-from lance_io.store.failures import Transient, name_bucket
-from lance_io.store.profile import CLOUD, S3_EXPRESS, SLOW_CLIENT
-from lance_io.store.s3.bucket_options import S3Options, keys_given, parse_s3
+from lance_io.store.costs import MINIO_GETS, has_cost_options
+from lance_io.store.failures import Transient, note_bucket
+from lance_io.store.profile import CLOUD, S3_EXPRESS
+from lance_io.store.s3.bucket_options import S3Options, parse_s3, provided_keys
 from lance_io.store.s3.client_sends import counted_sends
 from lance_io.store.s3.encryption import checksum_arguments, customer_arguments
 from lance_io.store.s3.error_codes import client_error, coded_error
@@ -42,35 +42,35 @@ if TYPE_CHECKING:
 
 LIST_METHOD = "list_objects_v2"
 UNDECIDED = (
-    "is told to decide nothing (aws_conditional_put is 'disabled'), so two writers at once could overwrite each "
+    "does no conditional writes (aws_conditional_put is 'disabled'), so concurrent writers could overwrite each "
     "other's versions; pass a commit_lock, or use an external manifest store (s3+ddb://)"
 )
-LIST_PAGE = 1000  # what S3 gives and deletes at once
+LIST_PAGE = 1000  # S3's maximum per listing and deletion
 
 
 def open_s3(bucket: str, options: Mapping[str, str], source: OptionsSource | None = None) -> S3Store:
-    """The store of a bucket by storage options (lower-case names) and environment; makes no request.
+    """The store of a bucket by storage options (lower-case names) and environment; sends no request.
 
-    source  who gives others, which stand before these
-    Raises `UsageError` for options that make no sense, `ModuleNotFoundError` if the client library is missing.
+    source  provider of options, which override `options`
+    Raises `UsageError` for invalid options, `ModuleNotFoundError` if the client library is missing.
     """
     for package in ("httptools", "aiohttp", "aiobotocore"):
-        if find_spec(package) is None:  # it is imported when it is first needed
+        if find_spec(package) is None:  # imported on demand
             raise missing_library(package)
-    given = {} if source is None else source.first(options).options
-    options = {**options, **given}
+    provided = {} if source is None else source.first(options).options
+    options = {**options, **provided}
     parsed = parse_s3(bucket, options)
-    if source is not None and not parsed.skip_signature and keys_given(given) is not None:
+    if source is not None and not parsed.skip_signature and provided_keys(provided) is not None:
         parsed = replace(parsed, access_key=None, secret_key=None, token=None, profile=None, provided=source)
     planned = planning(options)
-    profile = (S3_EXPRESS if parsed.express else CLOUD if parsed.fast_get else SLOW_CLIENT).with_options(planned)
-    if not parsed.is_amazon and not tells_costs(planned):  # reads are planned as from S3, and cost nothing
+    profile = (S3_EXPRESS if parsed.express else CLOUD).with_options(planned)
+    if not parsed.is_amazon and not has_cost_options(planned):  # plans reads as for S3, without costs
         profile = replace(profile, costs=MINIO_GETS)
     return S3Store(parsed, profile=profile.within_descriptors())
 
 
 def open_oss(bucket: str, options: Mapping[str, str]) -> S3Store:
-    """The same of a bucket at Alibaba's OSS, which speaks S3, by the options that it has in pylance."""
+    """The store of a bucket in Alibaba OSS, an S3-compatible service, by pylance's options for it."""
     return open_s3(bucket, as_s3_options(options))
 
 
@@ -81,27 +81,31 @@ class S3Store(CloudStore[LoopState]):
     options: S3Options
 
     def __init__(self, options: S3Options, *, profile: StoreProfile = CLOUD, stats: StoreStats | None = None) -> None:
-        able = Capabilities(ordered_list=not options.express, create_unproven=not options.is_amazon)
+        capabilities = Capabilities(ordered_list=not options.express, create_unproven=not options.is_amazon)
         if not options.decides:
-            able = replace(
-                able, conditional_create=False, create_unproven=False, compare_and_swap=False, create_refusal=UNDECIDED
+            capabilities = replace(
+                capabilities,
+                conditional_create=False,
+                create_unproven=False,
+                compare_and_swap=False,
+                create_refusal=UNDECIDED,
             )
-        super().__init__(options, options.identity, able, profile, stats)
+        super().__init__(options, options.identity, capabilities, profile, stats)
 
     def connect(self) -> Connections[LoopState]:
-        """See `CloudStore`: our own HTTP client, unless another was chosen, or a proxy is between, unknown to it."""
+        """See `CloudStore`; GETs of S3 Express, whose requests are signed by session, go through aiobotocore."""
         options, connections_max, user = self.options, self.profile.connections_max, object()
         state = share_clients(LoopState, options, connections_max, user)
-        if options.transport == "http" and state.proxy is None:
-            from lance_io.store.http.gets import HttpGets
+        if options.express:
+            from lance_io.store.s3.client_gets import ClientGets
 
-            own = HttpGets(S3Site(options, state), options.identity, connections_max, self.stats, *options.pool_idle)
-            return Connections(self, state, user, own, None)
-        from lance_io.store.s3.client_gets import ClientGets, SignedGets
+            on_resend = partial(self.stats.sent_again, "get")
+            return Connections(self, state, user, None, ClientGets(options, state, on_resend))
+        from lance_io.store.http.gets import HttpGets
 
-        gets = ClientGets if options.transport == "aiobotocore" else SignedGets
-        other = gets(options, state, partial(self.stats.sent_again, "get"))
-        return Connections(self, state, user, None, other)
+        site, proxies = S3Site(options, state), options.proxies(state.tls_settings)
+        gets = HttpGets(site, options.identity, connections_max, self.stats, proxies, *options.pool_idle)
+        return Connections(self, state, user, gets, None)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -142,9 +146,9 @@ class S3Store(CloudStore[LoopState]):
         durability: Durability | None = None,
         in_place: bool = False,
     ) -> ObjectMeta:
-        """Write an object; a write under a condition is sent once, see `ObjectStore.put`."""
+        """Write an object; a conditional write is sent once, see `ObjectStore.put`."""
         if if_absent or if_match is not None:
-            self._expect_decides(key)
+            self._require_conditional_put(key)
         body = data if isinstance(data, bytes) else bytes(data)
         arguments: dict[str, Any] = {"Key": key, "Body": body, **self.options.put_arguments}
         if if_absent:
@@ -163,12 +167,12 @@ class S3Store(CloudStore[LoopState]):
         from lance_io.store.s3.multipart import S3PartWriter
 
         if if_absent:
-            self._expect_decides(key)
+            self._require_conditional_put(key)
         answer = await self.call("part", key, "create_multipart_upload", {"Key": key, **self.options.put_arguments})
         return S3PartWriter(self, key, answer["UploadId"], if_absent=if_absent)
 
     async def copy(self, source: str, key: str) -> None:
-        """Write an object with the content of another, without its bytes coming here."""
+        """Copy an object on the server."""
         arguments = {"Key": key, "CopySource": {"Bucket": self.options.bucket, "Key": source}}
         await self.call("put", key, "copy_object", {**arguments, **self.options.put_arguments})
 
@@ -178,7 +182,7 @@ class S3Store(CloudStore[LoopState]):
         while rest:
             page, rest = rest[:LIST_PAGE], rest[LIST_PAGE:]
             if len(page) == 1:
-                await self._delete_one(page[0])
+                await self._delete_object(page[0])
                 continue
             names = {"Objects": [{"Key": key} for key in page], "Quiet": True}
             answer = await self.call("delete", page[0], "delete_objects", {"Delete": names})
@@ -189,16 +193,16 @@ class S3Store(CloudStore[LoopState]):
                 failure = coded_error(
                     status, code, message, headers=headers, key=str(error.get("Key")), operation="delete"
                 )
-                name_bucket(failure, self.options.bucket)
+                note_bucket(failure, self.options.bucket)
                 raise failure
 
-    async def _delete_one(self, key: str) -> None:
+    async def _delete_object(self, key: str) -> None:
         try:
             await self.call("delete", key, "delete_object", {"Key": key})
         except NotFound:
-            pass  # Amazon answers 204; others say what is true
+            pass  # Amazon answers 204, other services 404
 
-    def _expect_decides(self, key: str) -> None:
+    def _require_conditional_put(self, key: str) -> None:
         if not self.options.decides:
             raise UnsupportedError(f"{self.identity} {UNDECIDED}", path=key)
 
@@ -214,10 +218,10 @@ class S3Store(CloudStore[LoopState]):
         num_bytes: int = 0,
         decides: bool = False,
     ) -> dict[str, Any]:
-        """Call the client's `method` on this bucket, again if that may help.
+        """Call the client's `method` on this bucket, with retries where they may help.
 
-        num_bytes  payload sent, for the counters and the time it may take
-        decides    a write under a condition: once sent, it is not sent again; `OutcomeUnknown` without an answer
+        num_bytes  payload size, for the counters and the timeout
+        decides    whether this is a conditional write: sent only once, raises `OutcomeUnknown` without an answer
         """
         if self.options.read_headers:
             arguments = {**arguments, "RequestPayer": "requester"}
@@ -228,7 +232,7 @@ class S3Store(CloudStore[LoopState]):
             with counted_sends(partial(self.stats.sent_again, operation)):
                 return await self._once(loop, operation, key, method, arguments, num_bytes)
 
-        return await self.call_repeatedly(operation, key, once, num_bytes=num_bytes, decides=decides)
+        return await self.call_with_retries(operation, key, once, num_bytes=num_bytes, decides=decides)
 
     async def _once(
         self,
@@ -240,8 +244,8 @@ class S3Store(CloudStore[LoopState]):
         num_bytes: int,
     ) -> dict[str, Any]:
         if method == LIST_METHOD:
-            if loop.own is not None:
-                return await list_page(loop.own, arguments)
+            if loop.http_gets is not None:
+                return await list_page(loop.http_gets, arguments)
             arguments = {name: value for name, value in arguments.items() if name != PLAIN_NAMES}
         await load_library()
         import aiohttp
@@ -253,7 +257,7 @@ class S3Store(CloudStore[LoopState]):
             async with asyncio.timeout(self.options.request_timeout_s + num_bytes / SLOWEST_BYTES_PER_S):
                 answer: dict[str, Any] = await call(Bucket=self.options.bucket, **arguments)
                 return answer
-        except LanceError as error:  # there are no credentials
+        except LanceError as error:  # no credentials
             error.path = error.path or key
             raise
         except (BotoCoreError, ClientError) as error:
@@ -266,9 +270,9 @@ class S3Store(CloudStore[LoopState]):
 def _entries(page: dict[str, Any]) -> list[ObjectMeta]:
     """Objects and folders of a page in key order."""
     entries = [
-        ObjectMeta(found["Key"], found["Size"], found.get("ETag"), found.get("LastModified"))
-        for found in page.get("Contents", ())
+        ObjectMeta(item["Key"], item["Size"], item.get("ETag"), item.get("LastModified"))
+        for item in page.get("Contents", ())
     ]
-    entries += [ObjectMeta(found["Prefix"], 0) for found in page.get("CommonPrefixes", ())]
+    entries += [ObjectMeta(item["Prefix"], 0) for item in page.get("CommonPrefixes", ())]
     entries.sort(key=lambda entry: entry.key)
     return entries

@@ -1,4 +1,4 @@
-"""How often a client of aiobotocore's sends a request: it repeats some itself, signed or addressed in another way."""
+"""Counts the requests of aiobotocore's clients, which resend some themselves with another signature or address."""
 
 from __future__ import annotations
 
@@ -12,49 +12,50 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-class Sends:
-    """Of one call.
+class SendCounter:
+    """Counts the requests of one call.
 
-    again  called for each request but the first
-    times  requests that went out
+    on_resend  called for each request after the first
+    num_sent   number of sent requests
     """
 
-    def __init__(self, again: Callable[[], None] | None) -> None:
-        self.times = 0
-        self._again = again
-        self._is_searching = False
+    def __init__(self, on_resend: Callable[[], None] | None) -> None:
+        self.num_sent = 0
+        self._on_resend = on_resend
+        self._has_looked_up = False
 
     def add(self) -> None:
-        """One more goes out."""
-        self.times += 1
-        if self.times > 1 and self._again is not None:
-            self._again()
+        """Count a request."""
+        self.num_sent += 1
+        if self.num_sent > 1 and self._on_resend is not None:
+            self._on_resend()
 
-    def search(self) -> None:
-        """The client asks where the bucket is, since the store sends it elsewhere. Raises `StoreFailure` if it does so
-        about that question, too: the client would ask for ever.
+    def note_bucket_lookup(self) -> None:
+        """The client looks up the bucket's region after a redirect.
+
+        Raises `StoreFailure` if that lookup is redirected, too: the client would repeat it forever.
         """
-        if self._is_searching:
-            raise StoreFailure("the store sends us elsewhere, again and again", operation="head")
-        self._is_searching = True
+        if self._has_looked_up:
+            raise StoreFailure("too many redirects of the store", operation="head")
+        self._has_looked_up = True
 
 
-_current: ContextVar[Sends | None] = ContextVar("lance_io.store.s3.sends", default=None)
+_current: ContextVar[SendCounter | None] = ContextVar("lance_io.store.s3.sends", default=None)
 
 
 def follow_sends(events: Any, service: str) -> None:
-    """Count what a client sends to a service, for the call within which it does.
+    """Count a client's requests to a service within `counted_sends`.
 
-    events  of a client of aiobotocore's
+    events  of an aiobotocore client
     """
-    events.register(f"before-send.{service}", _count)
-    events.register(f"before-call.{service}.HeadBucket", _search)
+    events.register(f"before-send.{service}", _count_send)
+    events.register(f"before-call.{service}.HeadBucket", _note_bucket_lookup)
 
 
 @contextmanager
-def counted_sends(again: Callable[[], None] | None = None) -> Iterator[Sends]:
-    """Count the requests of the call within, see `Sends`."""
-    sends = Sends(again)
+def counted_sends(on_resend: Callable[[], None] | None = None) -> Iterator[SendCounter]:
+    """Count the requests of the call in the `with` block, see `SendCounter`."""
+    sends = SendCounter(on_resend)
     token = _current.set(sends)
     try:
         yield sends
@@ -62,13 +63,13 @@ def counted_sends(again: Callable[[], None] | None = None) -> Iterator[Sends]:
         _current.reset(token)
 
 
-def _count(**_: Any) -> None:
+def _count_send(**_: Any) -> None:
     sends = _current.get()
     if sends is not None:
         sends.add()
 
 
-def _search(**_: Any) -> None:
+def _note_bucket_lookup(**_: Any) -> None:
     sends = _current.get()
     if sends is not None:
-        sends.search()
+        sends.note_bucket_lookup()

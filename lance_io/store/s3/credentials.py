@@ -1,14 +1,14 @@
-"""Credentials that expire, renewed ahead of that, while those who sign go on with the present ones.
+"""Credentials renewed before they expire, while requests continue with the current ones.
 
-aiobotocore finds them, in files, the environment or a service, and fetches new ones. But of those who ask it within the
-last quarter of an hour one waits for the new ones, within the last ten minutes everybody does, and is told of an error,
-although the present ones would do. Here nobody waits as long as these hold for another `MARGIN_S`. Their renewal is one
-task, whoever asks, and its error is told when they have expired, too.
+aiobotocore finds credentials in files, the environment or a service, and renews them. But during their last 15 minutes
+one caller waits for the renewal; during the last 10 minutes all callers wait, and raise its error although the current
+credentials are valid. Here callers wait only during the last `MARGIN_S`. One task renews for all callers; its error is
+raised only after the current credentials have expired, too.
 
-Credentials that the store refuses, whether they have an end or not, are looked for anew: in the files as they are by
-now, at the service again.
+After a refusal by the store, credentials are searched again, in the current files or at the service, even if they do
+not expire.
 
-`Chain` stands in a session of aiobotocore's for what finds credentials there, so that its client signs with the same.
+`Chain` replaces the credential resolver in an aiobotocore session, so that its clients sign with the same credentials.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from lance_io.store.cloud.provided_credentials import ProvidedCredentials
-from lance_io.store.cloud.renewal import AGAIN_FAILED_S, AGAIN_S, MARGIN_S, REMEMBERED, Once
+from lance_io.store.cloud.renewal import AGAIN_FAILED_S, AGAIN_S, MARGIN_S, REMEMBERED, SingleFlight
 from lance_io.store.counters import RENEWALS
-from lance_io.store.s3.bucket_options import keys_given
+from lance_io.store.s3.bucket_options import provided_keys
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -31,155 +31,153 @@ if TYPE_CHECKING:
 
 
 class UsedKeys:
-    """What requests were signed with lately, so that no message shows it."""
+    """Recently used signing keys, to hide them in messages."""
 
     def __init__(self) -> None:
         self._latest: deque[tuple[str, ...]] = deque(maxlen=REMEMBERED)
 
     def note(self, keys: Any) -> Any:
-        """Keys that somebody is given, as they are: frozen credentials of aiobotocore's or `Keys`."""
-        found = tuple(text for text in (keys.access_key, keys.secret_key, keys.token) if text)
-        if found not in self._latest:
-            self._latest.append(found)
+        """Remember keys (aiobotocore's frozen credentials or `Keys`); returns them."""
+        secrets = tuple(text for text in (keys.access_key, keys.secret_key, keys.token) if text)
+        if secrets not in self._latest:
+            self._latest.append(secrets)
         return keys
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """All of them."""
+        """Texts to hide in messages."""
         return tuple(text for keys in tuple(self._latest) for text in keys)
 
 
-class Renewed:
-    """Credentials of aiobotocore's, which may expire and be refused; in all else as they are.
+class RenewableCredentials:
+    """Wraps aiobotocore's credentials, which may expire or be refused; forwards all other attributes.
 
-    failed  makes an error of ours of what their provider raised
-    store   whose they are, for metrics
-    find    looks for others, where these are refused
-    used    is told what is signed with
+    map_error  maps an error of their provider to one of ours
+    store      name of the store, for metrics
+    find       searches for others after a refusal
+    used       records the used keys
     """
 
     def __init__(
         self,
         credentials: Any,
-        failed: Callable[[Exception], LanceError],
+        map_error: Callable[[Exception], LanceError],
         store: str,
         find: Callable[[], Awaitable[Any]] | None = None,
         used: UsedKeys | None = None,
     ) -> None:
         self._used = UsedKeys() if used is None else used
         self._credentials = credentials
-        self._failed = failed
+        self._map_error = map_error
         self._store = store
         self._find = find
-        self._renewal = Once(self._renew)
-        self._search = Once(self._look)
-        self._is_refused = False  # and nothing else was found yet
+        self._renewal = SingleFlight(self._renew)
+        self._search = SingleFlight(self._run_search)
+        self._is_refused = False  # refused, and no others found yet
         self._not_before_s = float("-inf")  # by the loop's clock
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._credentials, name)
 
     async def get_frozen_credentials(self) -> Any:
-        """Those of this moment. Raises our error where none are left that hold."""
+        """The current credentials. Raises our error if there are no valid ones."""
         if self._is_refused and (failure := await self._search.result()) is not None:
-            raise self._failed(failure) from None
-        held = self._credentials
-        if not _expires(held):
-            return self._used.note(await held.get_frozen_credentials())
-        found = self.at_hand()
-        if found is None:
+            raise self._map_error(failure) from None
+        credentials = self._credentials
+        if not _expires(credentials):
+            return self._used.note(await credentials.get_frozen_credentials())
+        frozen = self.get_nowait()
+        if frozen is None:
             error = await self._renewal.result()
-            if error is not None and held.refresh_needed(0):
-                raise self._failed(error) from None
-            found = held._frozen_credentials
-        return self._used.note(found)
+            if error is not None and credentials.refresh_needed(0):
+                raise self._map_error(error) from None
+            frozen = credentials._frozen_credentials
+        return self._used.note(frozen)
 
-    def at_hand(self) -> Any:
-        """The same without waiting, or None where they have to be waited for; begins their renewal when it is time."""
-        held = self._credentials
+    def get_nowait(self) -> Any:
+        """The current credentials without waiting, or None if a caller must wait; starts their renewal when due."""
+        credentials = self._credentials
         if self._is_refused:
             return None
-        if not _expires(held):
-            return held
-        if held.refresh_needed(MARGIN_S):
+        if not _expires(credentials):
+            return credentials
+        if credentials.refresh_needed(MARGIN_S):
             return None
-        if held.refresh_needed() and asyncio.get_running_loop().time() >= self._not_before_s:
+        if credentials.refresh_needed() and asyncio.get_running_loop().time() >= self._not_before_s:
             self._renewal.begin()
-        # What lies in there is asked for without aiobotocore's own renewal.
-        return held._frozen_credentials
+        # The private attribute bypasses aiobotocore's own renewal.
+        return credentials._frozen_credentials
 
     async def get_account_id(self) -> Any:
-        """The account of this moment's, which the endpoint of a database depends on; may be None."""
-        return getattr(await self.get_frozen_credentials(), "account_id", None)  # older ones do not know it
+        """The account of the current credentials, part of a database's endpoint; may be None."""
+        return getattr(await self.get_frozen_credentials(), "account_id", None)  # missing in older versions
 
     @property
     def _keys(self) -> tuple[str, str, str | None] | None:
-        """Access key, secret and token, whether they hold or not; None: nobody has fetched any yet."""
-        held = self._credentials
-        found = held._frozen_credentials if _expires(held) else held
-        return None if found is None else (found.access_key, found.secret_key, found.token)
+        """Access key, secret and token, valid or expired; None before the first fetch."""
+        credentials = self._credentials
+        frozen = credentials._frozen_credentials if _expires(credentials) else credentials
+        return None if frozen is None else (frozen.access_key, frozen.secret_key, frozen.token)
 
-    async def look_again(self) -> bool:
-        """These are refused: find those that there are by now, and say whether they are others. Raises our errors."""
+    async def search_again(self) -> bool:
+        """Search again after a refusal; returns whether the credentials differ. Raises our errors."""
         before, self._is_refused = self._keys, self._find is not None
         await self.get_frozen_credentials()
         return self._keys != before
 
-    async def _look(self) -> Exception | None:
+    async def _run_search(self) -> Exception | None:
         from botocore.exceptions import NoCredentialsError
 
         assert self._find is not None
         try:
-            found = await self._find()
-        except Exception as raised:  # as above
+            credentials = await self._find()
+        except Exception as raised:  # providers raise anything
             return raised
-        if found is None:
+        if credentials is None:
             missing: Exception = NoCredentialsError()
             return missing
-        self._credentials, self._is_refused = found, False
+        self._credentials, self._is_refused = credentials, False
         return None
 
     async def _renew(self) -> Exception | None:
-        held = self._credentials
-        before = held._frozen_credentials
+        credentials = self._credentials
+        before = credentials._frozen_credentials
         error = None
         try:
-            await held.get_frozen_credentials()
-        except Exception as raised:  # of any provider, and what they raise is not one family
+            await credentials.get_frozen_credentials()
+        except Exception as raised:  # providers raise anything
             error = raised
-        is_new = held._frozen_credentials is not before
+        is_new = credentials._frozen_credentials is not before
         if before is not None and (is_new or error is not None):
             RENEWALS.add(self._store, "failed" if error is not None else "renewed")
         self._not_before_s = asyncio.get_running_loop().time() + (AGAIN_S if is_new else AGAIN_FAILED_S)
         return error
 
     async def close(self) -> None:
-        """End what is under way."""
+        """End work in progress."""
         await self._renewal.close()
         await self._search.close()
 
 
 def _expires(credentials: Any) -> bool:
-    """Whether aiobotocore renews them."""
+    """Whether aiobotocore renews the credentials."""
     from botocore.credentials import RefreshableCredentials
 
     return isinstance(credentials, RefreshableCredentials)
 
 
 class ProvidedKeys:
-    """Keys that a provider of storage options gives, as a session of aiobotocore's has them: in place of what finds
-    credentials there, and of the credentials.
-    """
+    """Keys from a storage options provider; replaces both resolver and credentials in an aiobotocore session."""
 
     method = "storage_options_provider"
 
     def __init__(self, source: OptionsSource, store: str) -> None:
-        self._keys = ProvidedCredentials(source, keys_given, store)
+        self._keys = ProvidedCredentials(source, provided_keys, store)
         self._used = UsedKeys()
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What was given lately: it must not appear in a message."""
+        """Recent keys, to hide in messages."""
         return self._used.secrets
 
     async def load_credentials(self) -> ProvidedKeys:
@@ -187,16 +185,16 @@ class ProvidedKeys:
         return self
 
     async def get_frozen_credentials(self) -> Keys:
-        """Those of this moment. Raises our errors."""
+        """The current keys. Raises our errors."""
         keys: Keys = self._used.note(await self._keys.get())
         return keys
 
-    def at_hand(self) -> Keys | None:
-        """The same without waiting, or None where they have to be waited for; begins their renewal when it is time."""
-        return self._keys.at_hand()
+    def get_nowait(self) -> Keys | None:
+        """The current keys without waiting, or None if a caller must wait; starts their renewal when due."""
+        return self._keys.get_nowait()
 
-    async def look_again(self) -> bool:
-        """These are refused: have some given, and say whether they are others. Raises our errors."""
+    async def search_again(self) -> bool:
+        """Ask the provider again after a refusal; returns whether the keys differ. Raises our errors."""
         refused = self._keys.latest
         if refused is None:
             return False
@@ -204,77 +202,77 @@ class ProvidedKeys:
         return await self._keys.get() != refused
 
     async def get_account_id(self) -> None:
-        """Nobody knows it."""
+        """Unknown."""
 
     def get_deferred_property(self, name: str) -> Callable[[], None]:
-        """Nor anything else that endpoints might depend on."""
+        """Unknown, like all other properties that endpoints might depend on."""
         return lambda: None
 
     async def close(self) -> None:
-        """End what is under way; whoever asks later begins it anew."""
+        """End work in progress; later calls start it again."""
         await self._keys.close()
 
 
 class Chain:
-    """Finds credentials, once for all that ask; a component of a session of aiobotocore's.
+    """Credential resolver of an aiobotocore session; searches once for all callers.
 
-    find    aiobotocore's own search; None where there are none
-    failed  makes an error of ours of what a provider raised
-    store   whose they are, for metrics
-    again   another search, which remembers nothing of the first one
+    find       aiobotocore's own search; returns None without credentials
+    map_error  maps an error of a provider to one of ours
+    store      name of the store, for metrics
+    again      a new search, without the caches of the first one
     """
 
     def __init__(
         self,
         find: Callable[[], Awaitable[Any]],
-        failed: Callable[[Exception], LanceError],
+        map_error: Callable[[Exception], LanceError],
         store: str,
         again: Callable[[], Awaitable[Any]] | None = None,
     ) -> None:
         self._find = find
-        self._failed = failed
+        self._map_error = map_error
         self._store = store
         self._again = again
-        self._search = Once(self._look)
-        self._found: list[Renewed] = []
-        self._latest: Renewed | None = None
+        self._search = SingleFlight(self._run_search)
+        self._renewables: list[RenewableCredentials] = []
+        self._latest: RenewableCredentials | None = None
         self._used = UsedKeys()
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What was found lately: it must not appear in a message."""
+        """Recent keys, to hide in messages."""
         return self._used.secrets
 
     async def load_credentials(self) -> Any:
         """See `aiobotocore.credentials.AioCredentialResolver`. Raises our errors."""
         if self._latest is not None:
             return self._latest
-        found = await self._search.result()
-        if isinstance(found, Exception):
-            raise self._failed(found) from None
-        return found
+        result = await self._search.result()
+        if isinstance(result, Exception):
+            raise self._map_error(result) from None
+        return result
 
-    def at_hand(self) -> Any:
-        """The credentials of this moment, if they were found already and need not be waited for; else None."""
-        return None if self._latest is None else self._latest.at_hand()
+    def get_nowait(self) -> Any:
+        """The current credentials without waiting; None before the search or if a caller must wait."""
+        return None if self._latest is None else self._latest.get_nowait()
 
-    async def look_again(self) -> bool:
-        """What was found is refused: see `Renewed`."""
-        return self._latest is not None and await self._latest.look_again()
+    async def search_again(self) -> bool:
+        """Search again after a refusal; see `RenewableCredentials`."""
+        return self._latest is not None and await self._latest.search_again()
 
-    async def _look(self) -> Any:
+    async def _run_search(self) -> Any:
         try:
-            found = await self._find()
+            credentials = await self._find()
         except Exception as error:
             return error
-        if found is None:
+        if credentials is None:
             return None
-        self._latest = Renewed(found, self._failed, self._store, self._again, self._used)
-        self._found.append(self._latest)
+        self._latest = RenewableCredentials(credentials, self._map_error, self._store, self._again, self._used)
+        self._renewables.append(self._latest)
         return self._latest
 
     async def close(self) -> None:
-        """End what is under way; whoever asks later begins it anew."""
+        """End work in progress; later calls start it again."""
         await self._search.close()
-        for found in self._found:
-            await found.close()
+        for credentials in self._renewables:
+            await credentials.close()

@@ -1,4 +1,4 @@
-"""Keys of one's own, which a store encrypts objects with and forgets, and checksums, in aiobotocore's arguments."""
+"""aiobotocore's arguments for customer-provided keys (SSE-C: the store encrypts and forgets the key) and checksums."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WITH_CHECKSUM: Final = frozenset({"put_object", "copy_object", "create_multipar
 
 
 def customer_arguments(options: S3Options, method: str) -> dict[str, Any]:
-    """What a call of the client says about the key; nothing where there is none."""
+    """Arguments of a client's method for the customer-provided key; empty without one."""
     if options.customer_key is None or method not in _WITH_KEY:
         return {}
     key = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": b64decode(options.customer_key)}
@@ -26,7 +26,7 @@ def customer_arguments(options: S3Options, method: str) -> dict[str, Any]:
 
 
 def checksum_arguments(options: S3Options, method: str) -> dict[str, Any]:
-    """The same about checksums."""
+    """Arguments of a client's method for checksums."""
     if options.checksum_algorithm is None or method not in _WITH_CHECKSUM:
         return {}
     return {"ChecksumAlgorithm": options.checksum_algorithm}

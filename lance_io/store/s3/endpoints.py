@@ -1,13 +1,13 @@
-"""Which endpoint of an AWS service is asked, as AWS's own tools look for it.
+"""Endpoints of AWS services, searched in the same order as AWS's own tools do.
 
     the storage option
     AWS_ENDPOINT_URL_S3 (_DYNAMODB, _STS)
     AWS_ENDPOINT_URL
-    AWS_ENDPOINT                                            of S3 only: what pylance reads
-    of the profile: the `services` section that it names, then its `endpoint_url`
+    AWS_ENDPOINT                                            S3 only: pylance reads it
+    the profile: its `services` section, then its `endpoint_url`
 
-The first that says something counts. All but the option are passed over where AWS_IGNORE_CONFIGURED_ENDPOINT_URLS, or
-`ignore_configured_endpoint_urls` as an option or in the profile, is true.
+The first one that is set applies. AWS_IGNORE_CONFIGURED_ENDPOINT_URLS, or `ignore_configured_endpoint_urls` as an
+option or in the profile, disables all but the option.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _URL: Final = "endpoint_url"
 
 
 class Endpoints:
-    """What is configured beside the storage options that name endpoints.
+    """Endpoints configured by variables and profile.
 
-    ignores  whether variables and profile are passed over
+    ignores  whether they are ignored
     """
 
     def __init__(self, ignore: str | None, environment: Mapping[str, str], profile: str | None) -> None:
-        """Read the files of profiles, where there are any.
+        """Read the profile files, if there are any.
 
-        ignore   what option or variable say of it, None for nothing
-        profile  of AWS's files, None for the usual one
-        Raises `UsageError` for files that are none of profiles, and for a switch that makes no sense.
+        ignore   text of the option or variable; None if unset
+        profile  name of an AWS profile; None for the default one
+        Raises `UsageError` for invalid profile files, and for an invalid `ignore`.
         """
         self._environment = environment
         self._profile = profile or environment.get("AWS_PROFILE") or environment.get("AWS_DEFAULT_PROFILE") or "default"
@@ -45,11 +45,11 @@ class Endpoints:
 
     def find(self, service: Service) -> str | None:
         """The endpoint of a service; None for Amazon's own."""
-        found = self.find_with_origin(service)
-        return None if found is None else found[0]
+        endpoint = self.find_with_origin(service)
+        return None if endpoint is None else endpoint[0]
 
     def find_with_origin(self, service: Service) -> tuple[str, str] | None:
-        """The same, and which variable or part of which profile says so."""
+        """The endpoint, and the variable or the part of the profile that sets it."""
         if self.ignores:
             return None
         general = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT") if service == "s3" else ("AWS_ENDPOINT_URL",)
@@ -62,18 +62,18 @@ class Endpoints:
 
 
 def _read_profile(environment: Mapping[str, str], name: str) -> tuple[dict[str, str], dict[str, str]]:
-    """The values of a profile, and the endpoints in the `services` section that it names.
+    """Settings of a profile, and the endpoints in its `services` section.
 
-    Of both files, as botocore reads them: what the file of credentials says stands before the other one.
+    Reads both files like botocore: the credentials file takes precedence over the config file.
     """
     config, credentials = read_files(environment)
     values = {**config.get(section_of(name, config), {}), **credentials.get(name, {})}
-    named = config.get(f"services {values['services']}", {}) if values.get("services") else {}
-    endpoints = {service: url for service, text in named.items() if (url := _members(text).get(_URL))}
+    services = config.get(f"services {values['services']}", {}) if values.get("services") else {}
+    endpoints = {service: url for service, text in services.items() if (url := _members(text).get(_URL))}
     return values, endpoints
 
 
 def _members(text: str) -> dict[str, str]:
-    """Nested values: a line each, behind the name."""
+    """Nested settings, one `name = value` per line."""
     pairs = [line.partition("=") for line in text.splitlines() if "=" in line]
     return {name.strip().lower(): value.strip() for name, _, value in pairs}

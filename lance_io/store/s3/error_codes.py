@@ -1,7 +1,7 @@
-"""From what S3 answers, and what its clients raise, to our errors. Nothing of the clients' own leaves `store/`.
+"""Maps error answers of S3 and exceptions of its clients to our errors, so that none of the clients' leave `store/`.
 
-S3 names a failure twice: by HTTP status and by the code of a small XML document. The code decides where there is one,
-since some services answer a 400 or 200 with `SlowDown`.
+S3 identifies an error by HTTP status and by a code in a small XML document. The code takes precedence, because some
+services send `SlowDown` with status 400 or 200.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _ELEMENT = re.compile(r"<(Code|Message)>([^<]{0,2000})</\1>")
 
 
 def code_of(body: bytes) -> str:
-    """S3's own code in the document of a refusal; empty without one."""
-    found: dict[str, str] = dict(_ELEMENT.findall(body.decode("utf-8", "replace")))
-    return found.get("Code", "")
+    """S3's code in the body of an error answer; empty without one."""
+    elements: dict[str, str] = dict(_ELEMENT.findall(body.decode("utf-8", "replace")))
+    return elements.get("Code", "")
 
 
 def answer_error(
@@ -50,12 +50,12 @@ def answer_error(
     operation: str,
     secrets: Iterable[str] = (),
 ) -> LanceError:
-    """The error for an HTTP answer; `body` is the XML document, possibly empty or something else."""
-    found = dict(_ELEMENT.findall(body.decode("utf-8", "replace")))
+    """The error for an HTTP answer; `body` may be an XML document, empty or another text."""
+    elements = dict(_ELEMENT.findall(body.decode("utf-8", "replace")))
     return coded_error(
         status,
-        found.get("Code", ""),
-        found.get("Message", ""),
+        elements.get("Code", ""),
+        elements.get("Message", ""),
         headers=headers,
         key=key,
         operation=operation,
@@ -73,10 +73,10 @@ def coded_error(
     operation: str,
     secrets: Iterable[str] = (),
 ) -> LanceError:
-    """The error for a status and S3's own code."""
-    if code == "PreconditionFailed":  # some say it with 200, in a document
+    """The error for a status and S3's code."""
+    if code == "PreconditionFailed":  # some services send it with status 200
         status = 412
-    is_mute = operation == "head" and status in (400, 403) and code in ("", str(status))  # HEAD has no document
+    has_no_body = operation == "head" and status in (400, 403) and code in ("", str(status))
     return refusal(
         _DIALECT,
         status,
@@ -86,7 +86,7 @@ def coded_error(
         key=key,
         operation=operation,
         secrets=secrets,
-        is_mute=is_mute,
+        has_no_body=has_no_body,
     )
 
 
@@ -111,7 +111,7 @@ def client_error(error: Exception, *, key: str, operation: str, secrets: Iterabl
 
 
 def _raised_error(error: Exception, key: str, operation: str, secrets: Iterable[str]) -> LanceError:
-    """No answer at all: credentials are missing, or the connection failed."""
+    """The error for an exception without an answer: missing credentials, or a failed connection."""
     from botocore import exceptions as botocore
 
     name = type(error).__name__
@@ -125,7 +125,7 @@ def _raised_error(error: Exception, key: str, operation: str, secrets: Iterable[
         ),
     ):
         return AccessDenied(hide_secrets(f"no credentials: {error}", secrets), path=key)
-    if isinstance(error, botocore.SSLError):  # a certificate that is not trusted stays so
+    if isinstance(error, botocore.SSLError):  # no retry: the certificate stays untrusted
         return StoreFailure(hide_secrets(f"cannot connect ({name}: {error})", secrets), path=key, operation=operation)
     if _is_unsent(error):
         return Unsent(hide_secrets(f"no connection ({name}: {error})", secrets), path=key, operation=operation)
@@ -135,18 +135,18 @@ def _raised_error(error: Exception, key: str, operation: str, secrets: Iterable[
 
 
 def credentials_error(error: Exception, *, secrets: Iterable[str] = ()) -> LanceError:
-    """The error for what a provider of credentials raised, which may be anything: some ask services or run programs."""
+    """The error for an exception of a credentials provider, which may be any: some call services or run programs."""
     from botocore.exceptions import BotoCoreError
 
     if isinstance(error, BotoCoreError):
-        found = client_error(error, key="", operation="get", secrets=secrets)
-        found.path = None  # for whoever asks to say
-        return found
+        mapped = client_error(error, key="", operation="get", secrets=secrets)
+        mapped.path = None  # the caller sets it
+        return mapped
     return AccessDenied(hide_secrets(f"no credentials ({type(error).__name__}: {error})", secrets))
 
 
 def _is_unsent(error: Exception) -> bool:
-    """Did the connection fail before there was one? (The client uses one class for that and for a broken pipe.)"""
+    """Whether connecting failed. (The client uses one class for that and for a broken pipe.)"""
     import aiohttp
     from botocore import exceptions as botocore
 
@@ -157,7 +157,7 @@ def _is_unsent(error: Exception) -> bool:
 
 
 def no_credentials(key: str | None = None) -> AccessDenied:
-    """Nothing was found to sign with."""
+    """The error for missing credentials."""
     return AccessDenied(
         "no AWS credentials found in storage options, environment, profile or instance role; "
         "set aws_skip_signature to 'true' for a public bucket",

@@ -1,7 +1,8 @@
-"""Pages of a listing by our own HTTP client, in the form in which botocore gives them.
+"""Pages of a listing through our own HTTP client, in botocore's format.
 
-Keys come percent-encoded: XML has no way to say some of the characters that they may hold. Where only plain names
-matter they come as they are; should another one have made the answer no XML, it is asked for once more, encoded.
+Keys are requested percent-encoded, because XML cannot hold some of their characters. If the caller needs only plain
+names, the page is requested unencoded. If some other name then makes the XML invalid, the page is requested again,
+encoded.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from lance_io.store.http.gets import HttpGets
 
-PLAIN_NAMES = "PlainNames"  # among the arguments of a listing; see `Selection`
+PLAIN_NAMES = "PlainNames"  # an argument of listings; see `Selection`
 _PARAMETERS = {
     "Prefix": "prefix",
     "StartAfter": "start-after",
@@ -31,23 +32,23 @@ _PARAMETERS = {
 
 
 async def list_page(gets: HttpGets, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """What `list_objects_v2` of botocore's client gives for these arguments, as far as it is used here.
+    """The fields of botocore's `list_objects_v2` result that we use, for the same arguments.
 
-    Raises our errors only; `Transient` where another attempt may help.
+    Raises only our errors; `Transient` where a retry may help.
     """
     query, prefix = {"list-type": "2"}, arguments["Prefix"]
     for name, parameter in _PARAMETERS.items():
         if name in arguments:
             query[parameter] = str(arguments[name])
     if arguments.get(PLAIN_NAMES):
-        found = await gets.ask(query, prefix, "list", partial(_plain_page, prefix=prefix))
-        if found is not None:
-            return found
-    return await gets.ask({**query, "encoding-type": "url"}, prefix, "list", partial(parse_page, prefix=prefix))
+        page = await gets.query(query, prefix, "list", partial(_plain_page, prefix=prefix))
+        if page is not None:
+            return page
+    return await gets.query({**query, "encoding-type": "url"}, prefix, "list", partial(parse_page, prefix=prefix))
 
 
 def _plain_page(document: bytes, prefix: str) -> dict[str, Any] | None:
-    """A page; None where it cannot be read: a name that is not plain, perhaps."""
+    """Parse an unencoded page; None if it is invalid, perhaps because of a name that is not plain."""
     try:
         return parse_page(document, prefix)
     except Throttled:
@@ -57,11 +58,11 @@ def _plain_page(document: bytes, prefix: str) -> dict[str, Any] | None:
 
 
 def parse_page(document: bytes, prefix: str) -> dict[str, Any]:
-    """A page out of the document that a store answers with; `prefix` is for errors."""
+    """Parse a page; `prefix` is for errors."""
     from xml.etree import ElementTree
 
     try:
-        if b"<!DOCTYPE" in document:  # S3 sends none, and what they can define is a trap
+        if b"<!DOCTYPE" in document:  # S3 sends none, and entity definitions are a risk
             raise ValueError("a document type")
         root = ElementTree.fromstring(document)
         if _name(root) == "ListBucketResult":
@@ -71,28 +72,28 @@ def parse_page(document: bytes, prefix: str) -> dict[str, Any]:
     except (ElementTree.ParseError, ValueError, KeyError) as error:
         text = f"the answer is no listing ({type(error).__name__}: {error})"
         raise Transient(text, path=prefix, operation="list") from None
-    found = {_name(child): child.text or "" for child in root}
-    code, message = found.get("Code", ""), found.get("Message", "")
+    fields = {_name(child): child.text or "" for child in root}
+    code, message = fields.get("Code", ""), fields.get("Message", "")
     raise coded_error(200, code, message, headers={}, key=prefix, operation="list")
 
 
 def _page(root: Element) -> dict[str, Any]:
     page: dict[str, Any] = {"Contents": [], "CommonPrefixes": []}
     values = {_name(child): child.text or "" for child in root}
-    decoded = unquote_plus if values.get("EncodingType") == "url" else str
+    decode = unquote_plus if values.get("EncodingType") == "url" else str
     for child in root:
         kind = _name(child)
         if kind not in page:
             continue
-        found = {_name(each): each.text or "" for each in child}
+        fields = {_name(element): element.text or "" for element in child}
         if kind == "CommonPrefixes":
-            page[kind].append({"Prefix": decoded(found["Prefix"])})
+            page[kind].append({"Prefix": decode(fields["Prefix"])})
             continue
-        entry: dict[str, Any] = {"Key": decoded(found["Key"]), "Size": int(found["Size"])}
-        if "ETag" in found:
-            entry["ETag"] = found["ETag"]
-        if "LastModified" in found:
-            entry["LastModified"] = datetime.fromisoformat(found["LastModified"])
+        entry: dict[str, Any] = {"Key": decode(fields["Key"]), "Size": int(fields["Size"])}
+        if "ETag" in fields:
+            entry["ETag"] = fields["ETag"]
+        if "LastModified" in fields:
+            entry["LastModified"] = datetime.fromisoformat(fields["LastModified"])
         page[kind].append(entry)
     page["IsTruncated"] = values.get("IsTruncated") == "true"
     if page["IsTruncated"]:
@@ -101,5 +102,5 @@ def _page(root: Element) -> dict[str, Any]:
 
 
 def _name(element: Element) -> str:
-    """Without the namespace, which some services leave out."""
+    """Tag without the namespace, which some services omit."""
     return element.tag.rpartition("}")[2]

@@ -1,4 +1,4 @@
-"""Uploads in parts: nothing shows in the bucket before the last step."""
+"""Uploads in parts: the object appears only after the last step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class S3PartWriter:
-    """A multipart upload; see `PartWriter`. Part numbers on the wire begin with 1."""
+    """A multipart upload; see `PartWriter`. S3's part numbers start at 1."""
 
     def __init__(self, store: S3Store, key: str, upload_id: str, *, if_absent: bool) -> None:
         self._store = store
@@ -22,13 +22,13 @@ class S3PartWriter:
         self._key = key
         self._if_absent = if_absent
         self._etags: dict[int, str] = {}
-        self._checksums: dict[int, dict[str, str]] = {}  # where they are asked for
+        self._checksums: dict[int, dict[str, str]] = {}  # if the options request them
         self._size_bytes = 0
         self._num_started = 0
-        self._over = False
+        self._is_finished = False
 
     async def write_part(self, number: int, offset_bytes: int, data: Buffer) -> None:
-        """Send a part, again if need be: a part sent twice is the same part."""
+        """Send a part, with retries: resending a part is idempotent."""
         self._num_started = max(self._num_started, number + 1)
         body = data if isinstance(data, bytes) else bytes(data)
         arguments = {"Body": body, "PartNumber": number + 1, **self._name}
@@ -39,7 +39,7 @@ class S3PartWriter:
         self._size_bytes += len(body)
 
     async def complete(self) -> ObjectMeta:
-        """Make the object visible; sent once if it is to be created, else until an answer comes."""
+        """Make the object visible; sent once if `if_absent`, else with retries."""
         if len(self._etags) < self._num_started:
             raise StoreFailure("a part of this upload failed, it cannot be completed", path=self._key)
         parts = [
@@ -57,18 +57,18 @@ class S3PartWriter:
                 arguments,
                 decides=self._if_absent,
             )
-        except NotFound:  # there is no such upload (any more)
+        except NotFound:  # the upload does not exist (any more)
             meta = await self._find_completed(len(parts))
         else:
             meta = ObjectMeta(self._key, self._size_bytes, answer.get("ETag"))
-        self._over = True
+        self._is_finished = True
         return meta
 
     async def _find_completed(self, num_parts: int) -> ObjectMeta:
-        """The object, if an earlier attempt made it and its answer was lost; else `NotFound` is what it is."""
+        """The object, if an earlier attempt created it and its answer was lost; raises `NotFound` otherwise."""
         meta = await self._store.head(self._key)
-        made_of = (meta.etag or "").strip('"').rpartition("-")[2]  # the etag of an upload ends in its number of parts
-        if meta.size_bytes != self._size_bytes or (made_of.isdecimal() and int(made_of) != num_parts):
+        parts_text = (meta.etag or "").strip('"').rpartition("-")[2]  # an upload's etag ends in its number of parts
+        if meta.size_bytes != self._size_bytes or (parts_text.isdecimal() and int(parts_text) != num_parts):
             raise StoreFailure(
                 f"the upload is gone, and the object of {meta.size_bytes} bytes there is not its result of "
                 f"{self._size_bytes} bytes",
@@ -78,10 +78,10 @@ class S3PartWriter:
 
     async def abort(self) -> None:
         """Drop the parts."""
-        if self._over:
+        if self._is_finished:
             return
-        self._over = True
+        self._is_finished = True
         try:
             await self._store.call("delete", self._key, "abort_multipart_upload", self._name)
         except NotFound:
-            pass  # completed after all, or somebody's clean-up was faster
+            pass  # completed after all, or already cleaned up

@@ -1,9 +1,9 @@
-"""Credentials of a role that storage options name: assumed by a token in a file, or with other credentials.
+"""Credentials of a role named by storage options, assumed by a token in a file or with other credentials.
 
-    aws_role_arn, aws_web_identity_token_file    AssumeRoleWithWebIdentity: the file is read whenever it is asked
-    aws_role_arn                                 AssumeRole, signed by the keys that there are
+    aws_role_arn, aws_web_identity_token_file    AssumeRoleWithWebIdentity; reads the file for each request
+    aws_role_arn                                 AssumeRole, signed by the other configured keys
 
-Where only the environment or a profile says so, aiobotocore's own search finds the same.
+For roles that only the environment or a profile names, aiobotocore's own search does the same.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ SESSION_NAME: Final = "lance_io"
 
 
 class Role(NamedTuple):
-    """Whose credentials are asked for.
+    """A role to assume.
 
-    token_file    of whom the role trusts; None: those are who has keys
-    sts_endpoint  the service that is asked; None: Amazon's of the region
+    token_file    web identity token; None to sign with other credentials
+    sts_endpoint  endpoint of STS; None for Amazon's in the region
     """
 
     arn: str
@@ -35,45 +35,45 @@ class Role(NamedTuple):
 
 
 def token_secrets(options: S3Options) -> tuple[str, ...]:
-    """The tokens by which services of credentials are asked, so that no message shows them.
+    """Tokens sent to credential services, to hide them in messages.
 
-    Of the role that the options name or the environment, and of a container.
+    Covers roles named by options or environment, and containers.
     """
-    named = {**os.environ, **options.container}
-    files = [named.get(name) for name in ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")]
+    variables = {**os.environ, **options.container}
+    files = [variables.get(name) for name in ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")]
     if options.role is not None:
         files.append(options.role.token_file)
-    token = named.get("AWS_CONTAINER_AUTHORIZATION_TOKEN", "")
+    token = variables.get("AWS_CONTAINER_AUTHORIZATION_TOKEN", "")
     return (token, *(text for file in files for text in file_secret(file)))
 
 
 def assumed_by(
     role: Role, session: Any, region: str, find: Callable[[], Awaitable[Any]]
 ) -> Callable[[], Awaitable[Any]]:
-    """What finds the role's credentials, which expire.
+    """A function that returns the role's credentials, which expire.
 
-    session  of aiobotocore's, for its clients
-    find     those who assume it; gives None where there are none
+    session  an aiobotocore session
+    find     returns the credentials that assume the role; None without any
     """
     from aiobotocore import credentials
     from botocore.exceptions import NoCredentialsError
     from botocore.utils import FileWebIdentityTokenLoader
 
-    def open_sts(service: str, **how: Any) -> Any:
-        return session.create_client(service, region_name=region, endpoint_url=role.sts_endpoint, **how)
+    def open_sts(service: str, **arguments: Any) -> Any:
+        return session.create_client(service, region_name=region, endpoint_url=role.sts_endpoint, **arguments)
 
     async def assume() -> Any:
-        named = {"RoleSessionName": role.session_name}
+        extra_args = {"RoleSessionName": role.session_name}
         if role.token_file is not None:
             loader = FileWebIdentityTokenLoader(role.token_file)
             fetcher = credentials.AioAssumeRoleWithWebIdentityCredentialFetcher(
-                open_sts, loader, role.arn, extra_args=named
+                open_sts, loader, role.arn, extra_args=extra_args
             )
         else:
             source = await find()
             if source is None:
                 raise NoCredentialsError
-            fetcher = credentials.AioAssumeRoleCredentialFetcher(open_sts, source, role.arn, extra_args=named)
+            fetcher = credentials.AioAssumeRoleCredentialFetcher(open_sts, source, role.arn, extra_args=extra_args)
         return credentials.AioDeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
 
     return assume

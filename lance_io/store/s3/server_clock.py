@@ -1,7 +1,7 @@
-"""The time that requests are signed with: this machine's, until a service says that it is too far from its own.
+"""The time for signatures: this machine's clock, until a service reports that it is too far off.
 
-Clients of aiobotocore's follow a clock by their events: what they sign, and what they do with a refusal. Events of a
-session are those of all clients that are made of it, such as those of STS that find credentials.
+aiobotocore's clients follow a clock through their events, which sign requests and handle refusals. Events of a session
+also apply to all its clients, such as those of STS that fetch credentials.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SKEWED: Final = frozenset({"RequestTimeTooSkewed"})
-# Of services beside S3. The last ones have other reasons, too: what the server's time is decides.
+# For services other than S3. The last ones also have other causes: only the server's time shows a skew.
 SKEWED_ELSEWHERE: Final = SKEWED | {
     "RequestExpired", "RequestInTheFuture", "AuthFailure", "InvalidSignatureException", "SignatureDoesNotMatch",
 }  # fmt: skip
 _SIGNED_AGAIN: Final = "lance_io_signed_again"
-SKEW_S_MIN: Final = 60.0  # a refusal of a request that was signed closer to the server's time has another reason
+SKEW_S_MIN: Final = 60.0  # a smaller skew is not the reason of a refusal
 
 
 class ServerClock:
     """The clock of one event loop's clients of a service.
 
-    codes  of refusals that may have a wrong time as their reason
+    codes  error codes that a wrong time may cause
     """
 
     def __init__(self, codes: frozenset[str] = SKEWED) -> None:
@@ -35,50 +35,50 @@ class ServerClock:
 
     @property
     def is_off(self) -> bool:
-        """Whether this machine's clock is known to be wrong."""
+        """Whether this machine's clock has proved wrong."""
         return self._ahead_s != 0.0
 
     def now_s(self) -> float:
-        """Seconds since 1970, for the next signature."""
+        """Seconds since 1970 by the server's clock, for the next signature."""
         return time.time() + self._ahead_s
 
-    def corrects(self, code: str, date: str, signed_s: float) -> bool:
-        """Take the server's time from a refusal; whether the request is to be signed again.
+    def adopt_server_time(self, code: str, date: str, signed_s: float) -> bool:
+        """Take the server's time from an error answer; returns whether to sign the request again.
 
-        code, date  of the refusal: the service's code, the header
-        signed_s    the time that the request was signed with
+        code, date  error code and `date` header of the answer
+        signed_s    time of the request's signature
         """
-        said = parse_date(date) if code in self._codes else None
-        if said is None or abs(said.timestamp() - signed_s) < SKEW_S_MIN:
+        server_time = parse_date(date) if code in self._codes else None
+        if server_time is None or abs(server_time.timestamp() - signed_s) < SKEW_S_MIN:
             return False
-        self._ahead_s = said.timestamp() - time.time()
+        self._ahead_s = server_time.timestamp() - time.time()
         return True
 
     def follow(self, events: Any, service: str) -> None:
-        """Have clients of a service sign by this clock, and once more what is refused for the time of its signature.
+        """Make clients of a service sign by this clock, and resend requests that are refused for their time, once.
 
-        events  of a client or session of aiobotocore's
+        events  of an aiobotocore client or session
         """
-        events.register(f"before-sign.{service}", self._sign_by)
-        events.register(f"needs-retry.{service}", self._is_due_again)
+        events.register(f"before-sign.{service}", self._patch_signer)
+        events.register(f"needs-retry.{service}", self._retry_pause)
 
     def follow_expirations(self, events: Any, service: str) -> None:
-        """Take the ends of credentials that a service gives by its clock, which is not this machine's."""
-        events.register(f"after-call.{service}", _by_our_time)
+        """Convert expiries of a service's credentials from its clock to this machine's."""
+        events.register(f"after-call.{service}", _shift_expiry)
 
-    def _is_due_again(self, response: Any, request_dict: Mapping[str, Any], **_: Any) -> float | None:
-        """The pause before a request is made again; None: it is not, for this reason."""
+    def _retry_pause(self, response: Any, request_dict: Mapping[str, Any], **_: Any) -> float | None:
+        """The pause before a retry with the corrected time; None for no such retry."""
         context = request_dict["context"]
         signed = context.get("timestamp")
         if response is None or signed is None or _SIGNED_AGAIN in context:
             return None
         code, date = str(response[1].get("Error", {}).get("Code", "")), _date_of(response[1])
-        if not self.corrects(code.rpartition("#")[2], date, signed_at_s(signed)):
+        if not self.adopt_server_time(code.rpartition("#")[2], date, signed_at_s(signed)):
             return None
         context[_SIGNED_AGAIN] = True
         return 0
 
-    def _sign_by(self, request_signer: Any, **_: Any) -> None:
+    def _patch_signer(self, request_signer: Any, **_: Any) -> None:
         signer = request_signer
         if not self.is_off or "get_auth_instance" in vars(signer):
             return
@@ -100,25 +100,25 @@ class ServerClock:
 
 
 def _date_of(parsed: Mapping[str, Any]) -> str:
-    """The header of an answer as botocore reads it."""
-    found: str = parsed.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", "")
-    return found
+    """The `date` header of an answer parsed by botocore."""
+    date: str = parsed.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", "")
+    return date
 
 
-def _by_our_time(parsed: Mapping[str, Any], **_: Any) -> None:
-    """Move the end of credentials by as much as the clocks differ, if that is a lot."""
+def _shift_expiry(parsed: Mapping[str, Any], **_: Any) -> None:
+    """Shift the expiry of credentials by the difference of the clocks, if that is large."""
     from datetime import UTC, datetime
 
-    said, found = parse_date(_date_of(parsed)), parsed.get("Credentials")
-    if said is None or not isinstance(found, dict) or not isinstance(found.get("Expiration"), datetime):
+    server_time, credentials = parse_date(_date_of(parsed)), parsed.get("Credentials")
+    if server_time is None or not isinstance(credentials, dict):
         return
-    behind = datetime.now(UTC) - said
-    if abs(behind.total_seconds()) >= SKEW_S_MIN:
-        found["Expiration"] += behind
+    behind = datetime.now(UTC) - server_time
+    if isinstance(credentials.get("Expiration"), datetime) and abs(behind.total_seconds()) >= SKEW_S_MIN:
+        credentials["Expiration"] += behind
 
 
 def signed_at_s(amz_date: str) -> float:
-    """Seconds since 1970 of a header `x-amz-date`."""
+    """Seconds since 1970 of an `x-amz-date` header."""
     from calendar import timegm
 
     return float(timegm(time.strptime(amz_date, "%Y%m%dT%H%M%SZ")))

@@ -1,4 +1,4 @@
-"""What the options say of clients of aiobotocore's: those of STS and DynamoDB reach these as S3's client reaches S3."""
+"""Settings of aiobotocore's clients of STS and DynamoDB, which connect like the client of S3."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from lance_io.store.s3.bucket_options import S3Options
 
 LOGGERS: Final = ("aiobotocore.credentials", "aiobotocore.utils", "botocore.credentials", "botocore.utils")
-ATTEMPTS: Final = 5  # at most, of requests that aiobotocore repeats
+ATTEMPTS: Final = 5  # limit for requests that aiobotocore retries
 
 
 @cache
 def once_only_session() -> type:
-    """aiobotocore's HTTP session, which sends a request once, and to the store.
+    """aiobotocore's HTTP session, sending each request once and only to the store.
 
-    aiohttp by itself repeats a PUT whose connection broke: it would meet the first one's result, so that a
-    create-if-absent that won would be told that it lost. And it follows redirections, with the data and with headers
-    that hold credentials, wherever they lead; of a PUT it may make a GET, whose success would be taken for that of the
-    PUT. botocore itself goes to the region of a bucket.
+    Plain aiohttp resends a PUT after a broken connection. The second PUT would meet the result of the first, so that a
+    create-if-absent that won would report a loss. aiohttp also follows redirects anywhere, with the data and with
+    headers that hold credentials, and may turn a PUT into a GET, whose success would count as that of the PUT. botocore
+    itself follows a bucket to its region.
     """
     from aiobotocore.httpsession import AIOHTTPSession
 
@@ -30,7 +30,7 @@ def once_only_session() -> type:
         async def _get_session(self, proxy_url: str | None) -> Any:
             session = await super()._get_session(proxy_url)
             session._retry_connection = False
-            if "_request" not in vars(session):  # past `__setattr__`, which warns of names that it does not know
+            if "_request" not in vars(session):  # bypasses `__setattr__`, which warns of unknown names
                 vars(session)["_request"] = partial(session._request, allow_redirects=False)
             return session
 
@@ -38,7 +38,7 @@ def once_only_session() -> type:
 
 
 def service_config(options: S3Options, service: str, endpoint: str | None, attempts_max: int) -> Any:
-    """The configuration of a client of another service than S3.
+    """The configuration of a client of a service other than S3.
 
     endpoint  of the service; None for Amazon's
     """
@@ -54,10 +54,10 @@ def service_config(options: S3Options, service: str, endpoint: str | None, attem
     if options.proxy:
         host = urlsplit(endpoint or f"https://{service}.{options.region or 'us-east-1'}.amazonaws.com").hostname or ""
         proxy = options.proxy_for(host)
-        config["proxies"] = {"http": proxy, "https": proxy}  # with None: not even that of the environment
+        config["proxies"] = {"http": proxy, "https": proxy}  # None also disables the environment's proxy
     return AioConfig(**config)
 
 
 def trusted_by(options: S3Options) -> str | bool | None:
-    """Certificates that the options trust: a file, False for any, None where they say nothing."""
+    """Certificates trusted by the options: a file, False for any, None for the default."""
     return certificates_file(options.ca_certificates) if options.verify else False

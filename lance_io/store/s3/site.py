@@ -1,4 +1,4 @@
-"""What the HTTP transport has to know of a bucket: where its objects are, who reads them, what its refusals mean."""
+"""`Site` of a bucket, for our HTTP client: URLs, signatures and error answers."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from lance_io.store.s3.loop_state import LoopState
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?")
-PATHS_MAX = 4096  # keys whose encoded path is kept
+PATHS_MAX = 4096  # size of the cache of encoded paths
 
 _SIGNED = re.compile(rb"\r\nx-amz-date: (\d{8}T\d{6}Z)\r\n")
 
 
 class Address:
-    """Where a bucket is: scheme, host header, and what stands before a key in a path."""
+    """Address of a bucket: scheme, host header, and the path before a key."""
 
     def __init__(self, options: S3Options, region: str) -> None:
         if options.endpoint is not None:
@@ -41,22 +41,22 @@ class Address:
             suffix = ".cn" if region.startswith("cn-") else ""
             self.scheme, host, base = "https", f"s3.{region}.amazonaws.com{suffix}", ""
         self.host = f"{options.bucket}.{host}" if options.virtual_hosted else host
-        if not _HOST.fullmatch(self.host):  # a region may be what an answer named: it is not to lead anywhere else
-            raise StoreFailure(f"{self.host!r} is no name of a host", operation="get")
+        if not _HOST.fullmatch(self.host):  # an answer may name the region; it must not lead to another host
+            raise StoreFailure(f"{self.host!r} is not a valid host name", operation="get")
         self.base = base if options.virtual_hosted else f"{base}/{wire_path(options.bucket)}"
 
     def path(self, key: str) -> str:
-        """Of an object."""
+        """Path of an object."""
         return f"{self.base}/{wire_path(key)}"
 
 
 def is_moved(exchange_status: int, moved_to: str | None, options: S3Options, region: str) -> bool:
-    """Does an answer say that the bucket lives in another region, which is to be asked?"""
+    """Whether an answer redirects to the bucket's actual region."""
     return bool(moved_to) and moved_to != region and options.endpoint is None and exchange_status != 403
 
 
 class S3Site:
-    """A bucket, for `HttpGets`."""
+    """A bucket for `HttpGets`."""
 
     def __init__(self, options: S3Options, state: LoopState) -> None:
         self._options = options
@@ -64,16 +64,16 @@ class S3Site:
         self._object_headers = options.object_headers
         self._bucket_headers = {**options.read_headers, **options.headers}
         self._tail = f"accept-encoding: identity\r\nuser-agent: {options.user_agent}\r\n\r\n"
-        self._move()
+        self._forget_address()
 
-    def _move(self) -> None:
-        """Look where the bucket is."""
+    def _forget_address(self) -> None:
+        """Forget the address; the region has changed."""
         self._region: str | None = None
         self._paths: dict[str, str] = {}
-        self._signs_ranges: tuple[Signer, RangeSigner] | None = None  # for this signer
+        self._signs_ranges: tuple[Signer, RangeSigner] | None = None  # the signer, and its kernel
 
-    def _settle(self) -> None:
-        """The region is known."""
+    def _set_address(self) -> None:
+        """Set the address by the known region."""
         self._region = self._state.region
         self._address = Address(self._options, self._region)
         parts = urlsplit(f"{self._address.scheme}://{self._address.host}")
@@ -89,23 +89,25 @@ class S3Site:
         """See `Site`."""
         await self._state.prepare()
         if self._region is None:
-            self._settle()
+            self._set_address()
         await self._state.signer(key)
 
     def request(self, download: Download) -> tuple[Origin, bytes]:
         """See `Site`."""
         return self._origin, self._head(self._path(download.key), {**download.headers(), **self._object_headers})
 
-    def range_requests(self, wanted: Sequence[WantedRange]) -> tuple[Origin, list[bytes]]:
+    def range_requests(self, requests: Sequence[WantedRange]) -> tuple[Origin, list[bytes]]:
         """See `Site`."""
-        signer, paths = self._state.signer_at_hand, [self._path(one.key) for one in wanted]
+        signer = self._state.current_signer
         if signer is None:
-            asked = [{"range": f"bytes={one.start}-{one.end - 1}", **self._object_headers} for one in wanted]
-            return self._origin, [self._head(path, headers) for path, headers in zip(paths, asked, strict=True)]
+            return self._origin, [
+                self._head(self._path(key), {"range": f"bytes={start}-{end - 1}", **self._object_headers})
+                for key, start, end, *_ in requests
+            ]
         if self._signs_ranges is None or self._signs_ranges[0] is not signer:
             ranges = signer.for_ranges(self._address.host, self._object_headers, self._tail)
             self._signs_ranges = signer, ranges
-        spans = [(path, one.start, one.end) for path, one in zip(paths, wanted, strict=True)]
+        spans = [(self._path(key), start, end) for key, start, end, *_ in requests]
         return self._origin, self._signs_ranges[1].heads(spans, *signer.at(self._state.clock.now_s()))
 
     def _path(self, key: str) -> str:
@@ -116,14 +118,14 @@ class S3Site:
             path = self._paths[key] = self._address.path(key)
         return path
 
-    def question(self, query: Mapping[str, str]) -> tuple[Origin, bytes]:
-        """See `Site`; about the bucket."""
+    def query_request(self, query: Mapping[str, str]) -> tuple[Origin, bytes]:
+        """See `Site`."""
         return self._origin, self._head(self._address.base or "/", self._bucket_headers, wire_query(query))
 
     def _head(self, path: str, headers: dict[str, str], query: str = "") -> bytes:
-        """A whole request."""
+        """The complete head of a GET."""
         host = self._address.host
-        signer = self._state.signer_at_hand
+        signer = self._state.current_signer
         if signer is not None:
             headers = signer.headers(host, path, headers, self._state.clock.now_s(), query)
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
@@ -136,28 +138,26 @@ class S3Site:
         total_s = options.request_timeout_s + num_bytes / SLOWEST_BYTES_PER_S
         return Patience(options.connect_timeout_s, options.stall_s, total_s)
 
-    def not_served(self, exchange: Exchange, download: Download) -> bool:
+    def on_failed_get(self, exchange: Exchange, download: Download) -> bool:
         """See `Site`."""
         if exchange.status == 412 and download.received:
             download.object_changed()
         if exchange.status == 416:
             download.no_such_range(exchange.headers)
             return False
-        return self.refused(exchange, download.key, "get")
+        return self.on_failed_query(exchange, download.key, "get")
 
-    def refused(self, exchange: Exchange, name: str, operation: str) -> bool:
-        """See `Site`; a bucket that turns out to live in another region is asked there, and one by whose clock the
-        signature is not valid with its own time.
-        """
+    def on_failed_query(self, exchange: Exchange, name: str, operation: str) -> bool:
+        """See `Site`; follows a bucket to its actual region, and adopts the server's time for signatures."""
         status, headers, state = exchange.status, exchange.headers, self._state
         moved_to = headers.get("x-amz-bucket-region")
         if moved_to is not None and is_moved(status, moved_to, self._options, state.region):
             state.region = moved_to
-            self._move()
+            self._forget_address()
             return True
         signed = _SIGNED.search(exchange.head)
         if status == 403 and signed is not None:
             code, date = code_of(exchange.body), headers.get("date", "")
-            if state.clock.corrects(code, date, signed_at_s(signed[1].decode())):
+            if state.clock.adopt_server_time(code, date, signed_at_s(signed[1].decode())):
                 return True
         raise answer_error(status, headers, exchange.body, key=name, operation=operation, secrets=state.secrets)

@@ -1,13 +1,13 @@
-"""One column of u32 out of an Arrow IPC file, for deletion files (Arrow's columnar format, "IPC File Format").
+"""Reads one column of u32 from an Arrow IPC file, for deletion files (Arrow's columnar format, "IPC File Format").
 
     "ARROW1\\0\\0"
     encapsulated messages: schema, record batch      each FF FF FF FF, i32 metadata bytes, metadata, body
     footer, i32 footer bytes, "ARROW1"
 
-The metadata are flatbuffers (`format/flatbuffer.py`). We let pyarrow judge schema and footer, and walk through the
-one record batch ourselves: its compressed buffers announce their decompressed size in a prefix, and pyarrow allocates
-what it reads there, so that a damaged file of a few bytes could ask for any amount of memory. Here the size must be
-that of the announced rows before anything is decompressed.
+The metadata are flatbuffers (`format/flatbuffer.py`). pyarrow checks schema and footer, but this module reads the
+record batch itself. The reason: a compressed buffer has its decompressed size as a prefix, and pyarrow allocates that
+many bytes, so a damaged file of a few bytes could request any amount of memory. Here the size must match the number of
+rows before anything is decompressed.
 
     Footer       0 version      1 schema                      2 dictionaries                 3 record batches
     Block        i64 offset     i32 metadata bytes, padding   i64 body bytes
@@ -35,16 +35,16 @@ _MAGIC: Final = b"ARROW1"
 _CONTINUATION: Final = 0xFFFFFFFF
 _RECORD_BATCH: Final = 3  # Message.header type
 _CODECS: Final = {0: "lz4", 1: "zstd"}
-_RAW: Final = -1  # prefix of a buffer that is stored as it is
+_RAW: Final = -1  # prefix of a buffer that is stored uncompressed
 
 
 def read_u32_column(data: Buffer, name: str, *, num_rows_max: int) -> U32Array:
     """The values of the only column of the only batch of an Arrow IPC file.
 
-    name          what the column must be called; its type must be uint32, not nullable
+    name          expected name of the column; its type must be uint32, not nullable
     num_rows_max  more rows than this are refused before memory is allocated for them
 
-    Raises `FormatError` for every other file.
+    Raises `FormatError` for any other file.
     """
     view = memoryview(data).cast("B")
     _check_schema(view, name)
@@ -63,7 +63,7 @@ def read_u32_column(data: Buffer, name: str, *, num_rows_max: int) -> U32Array:
 def _check_schema(view: memoryview, name: str) -> None:
     try:
         reader = pa.ipc.open_file(pa.py_buffer(view))
-    except MemoryError:  # pyarrow has an error of its own for it, which is an ArrowException, too
+    except MemoryError:  # pyarrow's own MemoryError is an ArrowException, too
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
         raise FormatError(f"expected an Arrow IPC file: {error}") from error
@@ -77,7 +77,7 @@ def _check_schema(view: memoryview, name: str) -> None:
 
 
 def _only_block(view: memoryview) -> tuple[int, int, int]:
-    """Offset, metadata bytes and body bytes of the record batch, out of the footer."""
+    """Offset, metadata bytes and body bytes of the record batch, from the footer."""
     end = len(view) - len(_MAGIC) - 4
     (footer_bytes,) = struct.unpack_from("<i", view, end)
     if not 0 <= footer_bytes <= end:
@@ -90,7 +90,7 @@ def _only_block(view: memoryview) -> tuple[int, int, int]:
 
 
 def _batch(metadata: memoryview, body_bytes: int) -> tuple[int, tuple[int, int], str | None]:
-    """Rows, (offset, bytes) of the value buffer in the body, and codec, out of the record batch message."""
+    """Rows, (offset, bytes) of the value buffer in the body, and codec, from the record batch message."""
     prefix = 8 if struct.unpack_from("<I", metadata)[0] == _CONTINUATION else 4
     message = Flatbuffer(metadata[prefix:])
     table = message.root
@@ -119,7 +119,7 @@ def _codec(message: Flatbuffer, batch: int) -> str | None:
 
 
 def _inflate(content: memoryview, expected_bytes: int, codec: str | None) -> Buffer:
-    """The buffer's values, decompressed if need be; exactly `expected_bytes` of them may be asked for."""
+    """The buffer's `expected_bytes` bytes of values, decompressed if necessary."""
     if codec is not None and expected_bytes:
         if len(content) < 8:
             raise FormatError(f"Arrow file: a compressed buffer of {len(content)} bytes has no length prefix")
@@ -137,7 +137,7 @@ def _inflate(content: memoryview, expected_bytes: int, codec: str | None) -> Buf
 def _decompress(content: memoryview, size: int, codec: str) -> Buffer:
     try:
         return pa.Codec(codec).decompress(pa.py_buffer(content), decompressed_size=size)
-    except MemoryError:  # pyarrow has an error of its own for it, which is an ArrowException, too
+    except MemoryError:  # pyarrow's own MemoryError is an ArrowException, too
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
         raise FormatError(f"Arrow file: the buffer does not decompress: {error}") from error

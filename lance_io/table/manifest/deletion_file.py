@@ -3,7 +3,7 @@
     .arrow   Arrow IPC file, one batch, one column `row_id`: uint32 not null, in any order
     .bin     portable 32-bit Roaring bitmap
 
-Both list offsets into the physical rows of the fragment, all that were ever deleted in it.
+Both list offsets into the physical rows of the fragment: all rows ever deleted in it.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from lance_io.table.manifest.roaring import U32Array
 
 ARROW_ROWS_MAX: Final = 5000  # more deleted rows than these are written as a bitmap
-_COMPRESSED_ROWS_MIN: Final = 128  # fewer are no smaller for it, and take five times as long
+_COMPRESSED_ROWS_MIN: Final = 128  # compression makes fewer rows no smaller, and takes five times as long
 
 _ROW_ID: Final[pa.Schema] = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
 
 
 def deletion_kind(num_deleted_rows: int) -> DeletionKind:
-    """How so many deleted rows are stored."""
+    """The file format for this number of deleted rows."""
     return "arrow" if num_deleted_rows <= ARROW_ROWS_MAX else "bitmap"
 
 
 def encode_deletions(offsets: U32Array, kind: DeletionKind) -> bytes:
-    """The deletion file of `offsets`, u32, ascending and without duplicates: all that the fragment ever lost."""
+    """The deletion file of `offsets`, u32, ascending and without duplicates: all rows ever deleted in the fragment."""
     if kind == "bitmap":
         return encode_roaring(offsets)
     memory = pa.py_buffer(np.ascontiguousarray(offsets, np.uint32))
@@ -53,10 +53,10 @@ def decode_deletions(data: Buffer, file: DeletionFile, physical_rows: int | None
     """The deleted offsets of a fragment, u32, ascending and without duplicates.
 
     data           the whole deletion file
-    file           what the manifest says about it: kind, and number of rows if known
-    physical_rows  rows of the fragment if known; offsets at or above are damage
+    file           its entry in the manifest: kind, and number of rows if known
+    physical_rows  rows of the fragment if known; offsets at or above it are damage
 
-    Raises `FormatError` for bytes that are no such file or contradict the manifest.
+    Raises `FormatError` for bytes that are not such a file, or contradict the manifest.
     """
     limit = FRAGMENT_ROWS_MAX if physical_rows is None else physical_rows
     expected = file.num_deleted_rows

@@ -1,11 +1,11 @@
-"""Feature flags: the bits by which a manifest tells readers what they must understand (spec: table, section 8).
+"""Feature flags: bits in a manifest for the features that a reader or writer must support (spec: table, section 8).
 
-A reader refuses a manifest with a reader bit that it does not know; bits of the writer word do not concern it, but for
-those that stand in both words or in none.
+A reader refuses a manifest with an unknown reader bit. It ignores bits of the writer word, except those that must be in
+both words or in neither.
 
     recomputed    1, 2, 8, 16, 128, 2048: a version has them if its content needs them
     sticky        256, 1024, 16384, 32768: once set they stay, also when an earlier version is restored
-    in both       256, 1024, 16384, 65536: one word alone is a contradiction
+    in both       256, 1024, 16384, 65536: setting just one word is a contradiction
     writers only  8, 32, 32768
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DELETION_FILES: Final = 1
 STABLE_ROW_IDS: Final = 2
-V2_FORMAT: Final = 4  # deprecated; before data formats were named it told 2.x tables from 0.1
+V2_FORMAT: Final = 4  # deprecated; marked 2.x tables before manifests named their data format
 TABLE_CONFIG: Final = 8
 BASE_PATHS: Final = 16
 NO_TRANSACTION_FILE: Final = 32
@@ -58,12 +58,12 @@ _NAMES: Final = {DATA_OVERLAYS: "data overlay files", ZONE_SEEDS: "zone seeds"}
 
 
 def check_reader_flags(reader_flags: int, writer_flags: int, *, has_id_mark: bool = False) -> None:
-    """Raise unless a table with these flags can be read.
+    """Raise unless this release can read a table with these flags.
 
-    has_id_mark  whether the manifest has the highest field id ever given out (field 24), which flag 32768 comes with
+    has_id_mark  whether the manifest has the highest field id ever allocated (field 24), which flag 32768 requires
 
-    `UnsupportedError` names the numbers of the bits that are not known; `FormatError` says that a bit is in one word
-    where it must be in both or in the other one, or without what it stands for.
+    Raises `UnsupportedError` with the numbers of unknown bits; `FormatError` for a bit that is in just one word where
+    it must be in both, or in the wrong word, or that disagrees with field 24.
     """
     for flag, name in _IN_BOTH_WORDS.items():
         if (reader_flags ^ writer_flags) & flag:
@@ -101,9 +101,9 @@ MANAGED_BLOBS_KEY: Final = "lance.blob.managed"  # of the schema's metadata
 
 
 def check_writer_flags(reader_flags: int, writer_flags: int) -> None:
-    """Raise unless a version may be built on a table with these flags, which can be read.
+    """Raise unless this release can build a version on a (readable) table with these flags.
 
-    `UnsupportedError` names the numbers of the bits that are not known: what they stand for would not be kept true.
+    Raises `UnsupportedError` with the numbers of unknown bits: a commit could break their features.
     """
     unknown = [1 << bit for bit in range(writer_flags.bit_length()) if writer_flags & ~WRITABLE & (1 << bit)]
     if unknown:
@@ -113,9 +113,9 @@ def check_writer_flags(reader_flags: int, writer_flags: int) -> None:
 
 
 def manages_blobs(schema_metadata: Mapping[str, bytes]) -> bool:
-    """Whether rows that are written under a schema with this metadata have their blobs managed by the table.
+    """Whether the table manages the blobs of rows written under a schema with this metadata.
 
-    Raises `SchemaError` for a value that is neither of the two.
+    Raises `SchemaError` for a value other than true and false.
     """
     value = schema_metadata.get(MANAGED_BLOBS_KEY, b"false")
     if value not in (b"true", b"false"):
@@ -133,11 +133,11 @@ def next_flags(
     mixed_versions: bool,
     spilled_lineage: bool,
 ) -> tuple[int, int]:
-    """The two words for a manifest, by its content.
+    """The reader and writer words for a manifest, by its content.
 
     message    the manifest
-    sticky     the reader word of the version before it, some flags of which stay
-    deletions  whether one of its fragments has a deletion file
+    sticky     the reader word of the previous version; its sticky flags stay
+    deletions  whether any of its fragments has a deletion file
     """
     both = sticky & _STICKY
     if deletions:

@@ -1,7 +1,7 @@
 """Fragments: the horizontal pieces of a table (spec: table, section 2.4).
 
-A fragment is a set of data files that hold different columns of the same rows, and a file that lists which of those
-rows are deleted. Row addresses are `fragment id << 32 | offset`, hence the limits of 32 bits.
+A fragment is a set of data files with different columns of the same rows, and a file that lists the deleted rows. Row
+addresses are `fragment id << 32 | offset`, hence the limits of 32 bits.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _DELETION_KINDS: Final[dict[int, DeletionKind]] = {0: "arrow", 1: "bitmap"}
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One data file of a fragment, as the manifest describes it.
+    """A data file of a fragment, as the manifest describes it.
 
     path            below the data directory of its base, not checked: see `paths.py`
-    fields          field ids of its columns; negative ones are no fields of the schema (-2: a dead column)
+    fields          field ids of its columns; negative ids are not in the schema (-2: a dead column)
     column_indices  parallel to `fields`, the column's number inside the file; empty for version 0.1
     version         file version
-    size_bytes      size of the whole file, None when unknown
-    base_id         which of the manifest's base paths it lies below, None for the table itself
+    size_bytes      size of the whole file, None if unknown
+    base_id         id of the manifest's base path that it is below, None for the table's own folder
     """
 
     path: str
@@ -55,10 +55,10 @@ class DataFile:
 class DeletionFile:
     """The file that lists the deleted rows of a fragment.
 
-    kind              how the list is stored
+    kind              file format
     read_version, id  parts of its name
-    num_deleted_rows  length of the list, None when unknown
-    base_id           as in `DataFile`
+    num_deleted_rows  length of the list, None if unknown
+    base_id           see `DataFile`
     """
 
     kind: DeletionKind
@@ -70,14 +70,14 @@ class DeletionFile:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """One fragment.
+    """A fragment, as the manifest describes it.
 
-    physical_rows  rows in its data files, deleted ones included; None when unknown (tables of old releases)
+    physical_rows  rows in its data files, deleted ones included; None if unknown (tables of old releases)
     row_ids        serialized row id sequence, None without stable row ids or if it is spilled
     created_at_versions, last_updated_at_versions  serialized version sequences, or None
-    spilled        which of these three are columns of a data file instead: their field ids there (6.6)
-    message        what it was parsed from, not to be changed: fields that are not known here survive in it when the
-                   fragment is changed (`dataclasses.replace`) and written again; None for a fragment made here
+    spilled        the field ids of those of these three that are columns of a data file instead (6.6)
+    message        the message that it was parsed from, not to be changed: it keeps fields unknown to this release when
+                   the fragment is changed (`dataclasses.replace`) and written again; None for a new fragment
     """
 
     id: int
@@ -92,36 +92,36 @@ class Fragment:
 
     @property
     def num_deleted_rows(self) -> int | None:
-        """Rows that its deletion file lists, 0 without one, None when the manifest does not say."""
+        """Rows that its deletion file lists, 0 without a file, None if the manifest does not say."""
         return 0 if self.deletion_file is None else self.deletion_file.num_deleted_rows
 
     @property
     def num_rows(self) -> int | None:
-        """Rows that are not deleted, None when the manifest does not say."""
+        """Rows that are not deleted, None if the manifest does not say."""
         deleted = self.num_deleted_rows
         return None if self.physical_rows is None or deleted is None else self.physical_rows - deleted
 
     def file_of(self, field_id: int) -> DataFile | None:
-        """The data file that holds a column of the schema, None when the column is null in this fragment."""
+        """The data file with a column of the schema; None if the column is null in this fragment."""
         return next((each for each in self.files if field_id in each.fields), None)
 
 
 class Fragments(Sequence[Fragment]):
-    """All fragments of a manifest, in row order. Each is decoded when it is first asked for, and then kept.
+    """All fragments of a manifest, in row order. Each is decoded on first access and cached.
 
-    A table may have many thousands of fragments of which a take touches one, so what opening and counting need is
-    held for all of them as plain columns; these have been checked:
+    A table may have many thousands of fragments, of which a take needs one. So the values that opening and counting
+    need are plain columns over all fragments, already checked:
 
-    ids             fragment ids; one may occur twice, as pylance lets through
-    physical_rows   rows with the deleted ones, 0 where the manifest does not say
-    deleted_rows    by place, for those that have a deletion file: its length, 0 where the manifest does not say
-    version_pairs   (major, minor) of every data file's version, each once
+    ids             fragment ids; pylance allows the same id twice
+    physical_rows   rows including deleted ones, 0 where the manifest does not say
+    deleted_rows    by index, for fragments with a deletion file: its length, 0 where the manifest does not say
+    version_pairs   (major, minor) of every data file's version, without duplicates
 
-    Getting a fragment raises `FormatError` for file lists that cannot be or a base path that is not among `bases`,
-    and `UnsupportedError` for overlays and for parts that are stored elsewhere.
+    Getting a fragment raises `FormatError` for inconsistent file lists or a base path that is not in `bases`, and
+    `UnsupportedError` for overlays and for parts that are stored elsewhere.
     """
 
-    __slots__ = ("_bases", "_made", "_messages", "deleted_rows", "ids", "physical_rows", "version_pairs")
+    __slots__ = ("_bases", "_decoded", "_messages", "deleted_rows", "ids", "physical_rows", "version_pairs")
 
     def __init__(
         self,
@@ -132,59 +132,59 @@ class Fragments(Sequence[Fragment]):
     ) -> None:
         self._messages = messages
         self._bases = bases
-        self._made: dict[int, Fragment] = {}
+        self._decoded: dict[int, Fragment] = {}
         self.ids: list[int] = [] if known is None else [*known.ids]
         self.physical_rows: list[int] = [] if known is None else [*known.physical_rows]
         self.deleted_rows: dict[int, int] = {} if known is None else {**known.deleted_rows}
         self.version_pairs: set[tuple[int, int]] = set() if known is None else {*known.version_pairs}
-        found = None if content is None else _kernels.survey_fragments(content)
-        if found is None:
+        summary = None if content is None else _kernels.survey_fragments(content)
+        if summary is None:
             self._survey(len(self.ids))
         else:
-            self.ids, self.physical_rows, deleted, self.version_pairs = found
+            self.ids, self.physical_rows, deleted, self.version_pairs = summary
             self.deleted_rows = dict(deleted)
         self._check()
 
     def _survey(self, start: int) -> None:
-        messages = self._messages[start:]  # a slice is a list, which iterates many times faster than a repeated field
+        messages = self._messages[start:]  # a list, which iterates many times faster than a repeated field
         self.ids += [message.id for message in messages]
         self.physical_rows += [message.physical_rows for message in messages]
         files = [file for message in messages for file in message.files[:]]
         self.version_pairs.update([(file.file_major_version, file.file_minor_version) for file in files])
-        for place, message in enumerate(messages, start):
+        for index, message in enumerate(messages, start):
             if message.HasField("deletion_file"):
-                self.deleted_rows[place] = message.deletion_file.num_deleted_rows
+                self.deleted_rows[index] = message.deletion_file.num_deleted_rows
 
     def _check(self) -> None:
         if max(self.ids, default=0) > FRAGMENT_ID_MAX:
             raise FormatError(f"a fragment's id needs more than 32 bits: {max(self.ids)}")
         if max(self.physical_rows, default=0) > FRAGMENT_ROWS_MAX:
             raise FormatError(f"a fragment of {max(self.physical_rows)} rows, at most {FRAGMENT_ROWS_MAX}")
-        for place, deleted in self.deleted_rows.items():
-            if deleted > (self.physical_rows[place] or FRAGMENT_ROWS_MAX):
-                raise FormatError(f"fragment {self.ids[place]}: {deleted} deleted rows of {self.physical_rows[place]}")
+        for index, deleted in self.deleted_rows.items():
+            if deleted > (self.physical_rows[index] or FRAGMENT_ROWS_MAX):
+                raise FormatError(f"fragment {self.ids[index]}: {deleted} deleted rows of {self.physical_rows[index]}")
 
     @property
     def file_versions(self) -> set[FileVersion]:
-        """The versions of all data files; `UnsupportedError` when nobody knows one."""
+        """The versions of all data files. Raises `UnsupportedError` for an unknown version."""
         return {VERSION_OF_PAIR[pair] for pair in self.version_pairs}
 
     @property
     def num_rows(self) -> list[int | None]:
-        """Rows of each that are not deleted, None where the manifest does not say."""
+        """Undeleted rows of each fragment, None where the manifest does not say."""
         counts: list[int | None] = [rows or None for rows in self.physical_rows]
-        for place, deleted in self.deleted_rows.items():
-            rows = self.physical_rows[place]
-            counts[place] = rows - deleted if rows and deleted else None
+        for index, deleted in self.deleted_rows.items():
+            rows = self.physical_rows[index]
+            counts[index] = rows - deleted if rows and deleted else None
         return counts
 
     def first_without_row_ids(self) -> int | None:
-        """Id of the first fragment that has no row id sequence, None when all have one."""
+        """Id of the first fragment without a row id sequence, None if there is none."""
         if isinstance(self._messages, StoredFragments):
             missing = self._messages.without_row_ids
             return None if missing is None else self.ids[missing]
-        for place, message in enumerate(self._messages):
-            if not message.HasField("inline_row_ids") and ROW_IDS_FIELD not in self[place].spilled:
+        for index, message in enumerate(self._messages):
+            if not message.HasField("inline_row_ids") and ROW_IDS_FIELD not in self[index].spilled:
                 return message.id
         return None
 
@@ -192,25 +192,25 @@ class Fragments(Sequence[Fragment]):
         return len(self.ids)
 
     @overload
-    def __getitem__(self, place: int) -> Fragment: ...
+    def __getitem__(self, index: int) -> Fragment: ...
     @overload
-    def __getitem__(self, place: slice) -> tuple[Fragment, ...]: ...
-    def __getitem__(self, place: int | slice) -> Fragment | tuple[Fragment, ...]:
-        if isinstance(place, slice):
-            return tuple(self[one] for one in range(len(self))[place])
-        place = range(len(self))[place]
-        made = self._made.get(place)
-        if made is None:
-            made = self._made[place] = self._decode(place)
-        return made
+    def __getitem__(self, index: slice) -> tuple[Fragment, ...]: ...
+    def __getitem__(self, index: int | slice) -> Fragment | tuple[Fragment, ...]:
+        if isinstance(index, slice):
+            return tuple(self[number] for number in range(len(self))[index])
+        index = range(len(self))[index]
+        fragment = self._decoded.get(index)
+        if fragment is None:
+            fragment = self._decoded[index] = self._decode(index)
+        return fragment
 
-    def passing(self, place: int) -> Fragment:
-        """A fragment that is wanted for a moment: it is not kept, as there may be very many. Raises as getting it."""
-        made = self._made.get(place)
-        return self._decode(place) if made is None else made
+    def get_uncached(self, index: int) -> Fragment:
+        """A fragment for brief use, which is not cached: there may be very many. Raises like `[]`."""
+        fragment = self._decoded.get(index)
+        return self._decode(index) if fragment is None else fragment
 
-    def _decode(self, place: int) -> Fragment:
-        fragment = decode_fragment(self._messages[place])
+    def _decode(self, index: int) -> Fragment:
+        fragment = decode_fragment(self._messages[index])
         used = {file.base_id for file in fragment.files}
         if fragment.deletion_file is not None:
             used.add(fragment.deletion_file.base_id)
@@ -234,16 +234,16 @@ def decode_fragments(
     known: Fragments | None = None,
     content: Buffer | None = None,
 ) -> Fragments:
-    """All fragments of a manifest, in its order; `bases` are the ids of the base paths that it declares.
+    """All fragments of a manifest, in its order; `bases` are the ids of its base paths.
 
-    known    the fragments of another manifest, if this one begins with the same: they are not surveyed again
-    content  the serialized manifest, where these are its fragments as they are there: a kernel surveys them
-    Raises `FormatError` for ids and counts that cannot be, at once; the rest is checked as `Fragments` says.
+    known    the fragments of another manifest that this one begins with: they are not surveyed again
+    content  the serialized manifest with exactly these fragments, which a kernel surveys
+    Raises `FormatError` for impossible ids and counts right away; `Fragments` checks the rest on access.
     """
     return Fragments(messages, bases, known, content)
 
 
-# DataFragment fields that we read or need not know; a fragment that has others keeps rows' values somewhere else
+# DataFragment fields that we read or can ignore; a fragment with other fields keeps values of rows elsewhere
 _ID, _FILES, _DELETION, _ROWS, _ROW_IDS, _UPDATED, _CREATED = 1, 2, 3, 4, 5, 7, 9
 _SPILLED_ROW_IDS, _SPILLED_UPDATED, _SPILLED_CREATED = 12, 13, 14
 ROW_IDS_FIELD, CREATED_AT_FIELD, UPDATED_AT_FIELD = -3, -4, -5
@@ -252,12 +252,12 @@ _SPILLED: Final = {
     _SPILLED_CREATED: (_CREATED, CREATED_AT_FIELD),
     _SPILLED_UPDATED: (_UPDATED, UPDATED_AT_FIELD),
 }
-_NOTHING_SPILLED: Final = frozenset[int]()  # an object for each fragment is one more for the garbage collector
+_NOTHING_SPILLED: Final = frozenset[int]()  # shared: an object per fragment would burden the garbage collector
 _HARMLESS: Final = frozenset({_ID, _FILES, _DELETION, _ROWS, _ROW_IDS, _UPDATED, _CREATED, *_SPILLED, 15, 16})
 
 
 def decode_fragment(message: table_pb2.DataFragment) -> Fragment:
-    """One fragment. Raises as getting it from `Fragments` does, but for base paths, which are not looked at."""
+    """Decode one fragment. Raises like `Fragments[index]`, but does not check base paths."""
     values: dict[int, Any] = {descriptor.number: value for descriptor, value in message.ListFields()}
     if not values.keys() <= _HARMLESS:
         raise _foreign_parts(message)
@@ -288,9 +288,11 @@ def _decode_spilled(values: Mapping[int, Any], files: Sequence[DataFile]) -> fro
     for inline, field_id in marked:
         if inline in values:
             raise FormatError(f"column {field_id} ({LINEAGE_NAMES[field_id]}) is stored both in the manifest and not")
-        found = sum(file.fields.count(field_id) for file in files)
-        if found != 1:
-            raise FormatError(f"column {field_id} ({LINEAGE_NAMES[field_id]}) is in {found} data files, expected one")
+        num_files = sum(file.fields.count(field_id) for file in files)
+        if num_files != 1:
+            raise FormatError(
+                f"column {field_id} ({LINEAGE_NAMES[field_id]}) is in {num_files} data files, expected one"
+            )
     return frozenset(field_id for _, field_id in marked)
 
 
@@ -300,9 +302,9 @@ def _foreign_parts(message: table_pb2.DataFragment) -> UnsupportedError:
 
 
 def decode_file(message: table_pb2.DataFile) -> DataFile:
-    """One data file. Raises `FormatError` for lists that cannot be, `UnsupportedError` for its version."""
+    """Decode one data file. Raises `FormatError` for inconsistent lists, `UnsupportedError` for an unknown version."""
     version = VERSION_OF_PAIR[message.file_major_version, message.file_minor_version]
-    fields, columns = tuple(message.fields[:]), tuple(message.column_indices[:])  # slices are many times as fast
+    fields, columns = tuple(message.fields[:]), tuple(message.column_indices[:])  # slices iterate many times faster
     if message.file_size_bytes > I64_MAX:
         raise FormatError(f"data file {message.path!r}: {message.file_size_bytes} bytes")
     if version is not V0_1:
@@ -323,10 +325,7 @@ def decode_file(message: table_pb2.DataFile) -> DataFile:
 
 
 def check_disjoint(files: Sequence[DataFile]) -> None:
-    """Raise `FormatError` when two columns of a 2.x fragment claim to be the same field.
-
-    Releases of 0.1 wrote such files.
-    """
+    """Raise `FormatError` if two columns of a 2.x fragment have the same field id. Releases of 0.1 wrote such files."""
     if len(files) == 1 and len(set(files[0].fields)) == len(files[0].fields):
         return
     ids = [each for file in files if file.version is not V0_1 for each in file.fields if each >= 0]
@@ -352,7 +351,7 @@ def _decode_deletion(message: table_pb2.DeletionFile) -> DeletionFile:
 
 
 def encode_fragment(fragment: Fragment) -> table_pb2.DataFragment:
-    """The message of a fragment; what its own message has and we do not know is kept."""
+    """The message of a fragment; unknown fields of its original message are kept."""
     message = table_pb2.DataFragment()
     if fragment.message is not None:
         message.CopyFrom(fragment.message)
@@ -363,22 +362,22 @@ def encode_fragment(fragment: Fragment) -> table_pb2.DataFragment:
     message.id = fragment.id
     message.physical_rows = fragment.physical_rows or 0
     _encode_deletion(fragment.deletion_file, message)
-    for what, field_id, value in (
+    for name, field_id, value in (
         ("row_ids", ROW_IDS_FIELD, fragment.row_ids),
         ("created_at_versions", CREATED_AT_FIELD, fragment.created_at_versions),
         ("last_updated_at_versions", UPDATED_AT_FIELD, fragment.last_updated_at_versions),
     ):
-        message.ClearField(f"inline_{what}")  # type: ignore[arg-type]  # one of three names
-        message.ClearField(f"spilled_{what}")  # type: ignore[arg-type]
+        message.ClearField(f"inline_{name}")  # type: ignore[arg-type]  # one of three names
+        message.ClearField(f"spilled_{name}")  # type: ignore[arg-type]
         if field_id in fragment.spilled:
-            getattr(message, f"spilled_{what}").SetInParent()
+            getattr(message, f"spilled_{name}").SetInParent()
         elif value is not None:
-            setattr(message, f"inline_{what}", value)
+            setattr(message, f"inline_{name}", value)
     return message
 
 
 def encode_file(file: DataFile, known: table_pb2.DataFile | None = None) -> table_pb2.DataFile:
-    """The message of a data file; what `known`, an earlier message of it, has beyond that is kept."""
+    """The message of a data file; unknown fields of `known`, an earlier message of it, are kept."""
     message = table_pb2.DataFile()
     if known is not None:
         message.CopyFrom(known)

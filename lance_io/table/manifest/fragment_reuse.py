@@ -1,10 +1,10 @@
-"""The fragment reuse index: where rows went by compactions that left indices as they are (spec: indices, 1).
+"""The fragment reuse index: a record of moved rows, for compactions that do not rewrite indices (spec: indices, 1).
 
-It is an entry of the index section without files. For each such compaction it lists the addresses of the rows that were
-moved, and the fragments that they came from and went to: the n-th address is the n-th row of the new fragments. Files
-of indices go on naming the old addresses; whoever reads an index maps what it finds. Bitmaps name the old fragments
-until the next commit writes the section, which names what became of them, as pylance does: so the bitmap of an index
-does not say which compactions its files know.
+It is an entry of the index section without files. For each such compaction it lists the addresses of the moved rows,
+and the old and new fragments: the n-th address is the n-th row of the new fragments. Index files keep the old
+addresses, and readers of an index map its results. Bitmaps name the old fragments until the next commit writes the
+section, which names the new fragments, as pylance does. So the bitmap of an index does not say which compactions its
+files include.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from lance_io.table.manifest.roaring import U32Array
 
 _TYPE: Final = "/lance.table.FragmentReuseIndexDetails"
-_TRIMMED_BYTES: Final = 1024  # a record of fewer bytes keeps, as pylance's, what no index needs beside what one does
+_TRIMMED_BYTES: Final = 1024  # a smaller record keeps groups that no index needs, like pylance's
 _NOTHING: Final[Mapping[int, frozenset[str]]] = {}
 
 Details = table_pb2.FragmentReuseIndexDetails
 
 
 def find_reuse(indices: Iterable[IndexMetadata]) -> IndexMetadata | None:
-    """The entry, None where there is none."""
+    """The fragment reuse index, None if there is none."""
     return next((index for index in indices if index.name == FRAGMENT_REUSE), None)
 
 
@@ -54,26 +54,30 @@ def record_moves(
     version: int,
     groups: Sequence[tuple[bytes, Sequence[Fragment], Sequence[Fragment]]],
 ) -> IndexMetadata:
-    """The entry with one compaction more.
+    """The entry with one more compaction.
 
-    known       the entry that there is
+    known       the current entry
     version     that the compaction was committed on
-    groups      addresses of moved rows (a treemap), the fragments that they came from and went to (with their ids)
-    Raises `UnsupportedError` for an entry whose content is in a file of its own.
+    groups      addresses of moved rows (a treemap), old fragments, new fragments (with their ids)
+    Raises `UnsupportedError` if the entry's content is in a separate file.
     """
     details = _decode(known)
-    made = details.inline.versions.add(dataset_version=version)
+    compaction = details.inline.versions.add(dataset_version=version)
     for addresses, old, new in groups:
-        group = made.groups.add(changed_row_addrs=addresses)
+        group = compaction.groups.add(changed_row_addrs=addresses)
         for side, fragments in ((group.old_fragments, old), (group.new_fragments, new)):
-            for one in fragments:
-                side.add(id=one.id, physical_rows=one.physical_rows or 0, num_deleted_rows=one.num_deleted_rows or 0)
+            for fragment in fragments:
+                side.add(
+                    id=fragment.id,
+                    physical_rows=fragment.physical_rows or 0,
+                    num_deleted_rows=fragment.num_deleted_rows or 0,
+                )
     return _entry(known, details, version)
 
 
 def _entry(known: IndexMetadata | None, details: Details, version: int) -> IndexMetadata:
-    """The entry of a record; changed content has a name of its own."""
-    listed = (group for one in details.inline.versions for group in one.groups)
+    """The entry of a record, with a new UUID for its changed content."""
+    listed = (group for compaction in details.inline.versions for group in compaction.groups)
     covered = frozenset(fragment.id for group in listed for fragment in group.new_fragments)
     message = table_pb2.IndexMetadata()
     if known is not None and known.message is not None:
@@ -86,22 +90,22 @@ def _entry(known: IndexMetadata | None, details: Details, version: int) -> Index
 
 
 def map_coverage(fragment_ids: frozenset[int], reuse: IndexMetadata | None) -> frozenset[int]:
-    """The fragments that an index knows by now: what became of those that its bitmap names.
+    """The fragments that an index covers now: those of its bitmap, mapped through the recorded compactions.
 
-    A group of which it knows a part is one of which it knows nothing. Raises as `record_moves`.
+    An index that covers a part of a group no longer covers any of it. Raises like `record_moves`.
     """
     for version in _decode(reuse).inline.versions:
         for group in version.groups:
-            old = {one.id for one in group.old_fragments}
+            old = {fragment.id for fragment in group.old_fragments}
             if old <= fragment_ids:
-                fragment_ids = fragment_ids - old | {one.id for one in group.new_fragments}
+                fragment_ids = fragment_ids - old | {fragment.id for fragment in group.new_fragments}
             else:
                 fragment_ids -= old
     return fragment_ids
 
 
 def is_readable(entry: IndexMetadata | None) -> bool:
-    """Whether what the entry says is in the entry; else it is in a file of its own."""
+    """Whether the entry has its content inline; else it is in a separate file."""
     if entry is None or entry.message is None:
         return True
     details = parse_message(Details, entry.message.index_details.value, "fragment reuse index")
@@ -109,86 +113,90 @@ def is_readable(entry: IndexMetadata | None) -> bool:
 
 
 def size_bytes(entry: IndexMetadata | None) -> int:
-    """What the record takes in each manifest."""
+    """The bytes that the record takes in each manifest."""
     return 0 if entry is None or entry.message is None else len(entry.message.index_details.value)
 
 
-def relying(
-    entry: IndexMetadata | None, indices: Iterable[IndexMetadata], then: Mapping[int, frozenset[str]] = _NOTHING
+def segments_needing_record(
+    entry: IndexMetadata | None, indices: Iterable[IndexMetadata], may_need: Mapping[int, frozenset[str]] = _NOTHING
 ) -> frozenset[str]:
-    """The segments (by UUID) that may find rows only by the record. then: as in `trimmed`. Raises as `record_moves`."""
+    """The segments (by UUID) that may find rows only through the record. Arguments and errors as in `trim_record`."""
     groups = _destinations(_decode(entry))
-    known = _covered_by_now(entry, indices)
+    covered = _current_coverage(entry, indices)
     return frozenset(
-        one.uuid for one, covered in known if any(_needs(one, covered, *group, then) for group, _, _ in groups)
+        segment.uuid
+        for segment, fragment_ids in covered
+        if any(_needs(segment, fragment_ids, *group, may_need) for group, _, _ in groups)
     )
 
 
-def moved_on(entry: IndexMetadata) -> list[int]:
-    """The versions that the recorded compactions were committed on, oldest first. Raises as `record_moves`."""
-    return [one.dataset_version for one in _decode(entry).inline.versions]
+def compaction_versions(entry: IndexMetadata) -> list[int]:
+    """The versions that the recorded compactions were committed on, oldest first. Raises like `record_moves`."""
+    return [compaction.dataset_version for compaction in _decode(entry).inline.versions]
 
 
-def is_roomy(entry: IndexMetadata | None) -> bool:
-    """Whether the record is so large that what no index needs is taken out of it."""
+def is_large(entry: IndexMetadata | None) -> bool:
+    """Whether the record is large enough to trim."""
     return size_bytes(entry) > _TRIMMED_BYTES
 
 
-def trimmed(
-    entry: IndexMetadata, indices: Sequence[IndexMetadata], then: Mapping[int, frozenset[str]] = _NOTHING
+def trim_record(
+    entry: IndexMetadata, indices: Sequence[IndexMetadata], may_need: Mapping[int, frozenset[str]] = _NOTHING
 ) -> IndexMetadata | None:
-    """The record without what no index needs; None where none needs any of it. Raises as `record_moves`.
+    """The record without groups that no index needs; None if no index needs any. Raises like `record_moves`.
 
-    then  of some compactions, by the version that they were committed on: the segments that may need their record
+    may_need  for some compactions, by the version that they were committed on: the segments that may need their record
     """
     details = _decode(entry)
-    known = _covered_by_now(entry, indices)
+    covered = _current_coverage(entry, indices)
     kept = [
-        (place, group)
-        for key, place, group in _destinations(details)
-        if any(_needs(one, covered, *key, then) for one, covered in known)
+        (position, group)
+        for key, position, group in _destinations(details)
+        if any(_needs(segment, fragment_ids, *key, may_need) for segment, fragment_ids in covered)
     ]
     if not kept:
         return None
-    num_groups = sum(len(one.groups) for one in details.inline.versions)
-    if not is_roomy(entry) or len(kept) == num_groups:
+    num_groups = sum(len(compaction.groups) for compaction in details.inline.versions)
+    if not is_large(entry) or len(kept) == num_groups:
         return entry
     left = Details()
-    for place, one in enumerate(details.inline.versions):
-        groups = [group for at, group in kept if at == place]
+    for number, compaction in enumerate(details.inline.versions):
+        groups = [group for position, group in kept if position == number]
         if groups:
-            left.inline.versions.add(dataset_version=one.dataset_version, groups=groups)
+            left.inline.versions.add(dataset_version=compaction.dataset_version, groups=groups)
     return _entry(entry, left, entry.dataset_version)
 
 
-def _covered_by_now(
+def _current_coverage(
     entry: IndexMetadata | None, indices: Iterable[IndexMetadata]
 ) -> list[tuple[IndexMetadata, frozenset[int] | None]]:
-    """The segments of indices, and the fragments that each covers; None where it does not say."""
+    """The segments of indices, and the fragments that each covers now; None where a segment does not say."""
     return [
-        (one, None if one.fragment_ids is None else map_coverage(one.fragment_ids, entry))
-        for one in indices
-        if not one.is_system
+        (segment, None if segment.fragment_ids is None else map_coverage(segment.fragment_ids, entry))
+        for segment in indices
+        if not segment.is_system
     ]
 
 
 def _destinations(details: Details) -> list[tuple[tuple[int, frozenset[int]], int, Details.Group]]:
-    """All groups, oldest first: the version that it was committed on and where its rows are by now; its place; itself.
+    """All groups, oldest first, as ((version, fragment ids), position, group).
 
-    place  of the version in the record
+    version       that the compaction was committed on
+    fragment ids  of the fragments that have the group's rows now
+    position      of the compaction in the record
     """
-    found = []
-    became: dict[int, frozenset[int]] = {}
-    for place in reversed(range(len(details.inline.versions))):
-        version = details.inline.versions[place]
+    destinations = []
+    current_ids: dict[int, frozenset[int]] = {}  # by id of an old fragment
+    for position in reversed(range(len(details.inline.versions))):
+        version = details.inline.versions[position]
         groups = []
         for group in version.groups:
-            new = (one.id for one in group.new_fragments)
-            ids = frozenset[int]().union(*(became.get(one, frozenset((one,))) for one in new))
-            groups.append(((version.dataset_version, ids), place, group))
-        became.update((old.id, key[1]) for key, _, group in groups for old in group.old_fragments)
-        found += groups[::-1]
-    return found[::-1]
+            new = (fragment.id for fragment in group.new_fragments)
+            ids = frozenset[int]().union(*(current_ids.get(new_id, frozenset((new_id,))) for new_id in new))
+            groups.append(((version.dataset_version, ids), position, group))
+        current_ids.update((old.id, key[1]) for key, _, group in groups for old in group.old_fragments)
+        destinations += groups[::-1]
+    return destinations[::-1]
 
 
 def _needs(
@@ -196,16 +204,16 @@ def _needs(
     covered: frozenset[int] | None,
     version: int,
     fragment_ids: frozenset[int],
-    then: Mapping[int, frozenset[str]],
+    may_need: Mapping[int, frozenset[str]],
 ) -> bool:
-    """Whether the files of a segment may name rows as they were before a compaction.
+    """Whether the files of a segment may have row addresses from before a compaction.
 
     version       that the compaction was committed on
-    fragment_ids  fragments that hold its rows by now
-    A segment that was built from a later version does not. A merge of segments and new rows keeps the version of the
-    first of them, so that of others it is not known, but by `then`.
+    fragment_ids  fragments that have its rows now
+    Files of a segment that was built from a later version do not. A merge of segments and new rows keeps the version of
+    the first segment, so for the others only `may_need` can rule it out.
     """
-    is_later = index.maps_when_merged and version in then and index.uuid not in then[version]
+    is_later = index.maps_when_merged and version in may_need and index.uuid not in may_need[version]
     if is_later or index.dataset_version > version:
         return False
     return covered is None or not covered.isdisjoint(fragment_ids)
@@ -219,13 +227,13 @@ def _decode(entry: IndexMetadata | None) -> Details:
     details = parse_message(Details, entry.message.index_details.value, "fragment reuse index")
     if details.HasField("external"):
         raise UnsupportedError(
-            "the fragment reuse index of this table is in a file of its own, which this release does not read: "
+            "the fragment reuse index of this table is in a separate file, which this release does not read: "
             "bring the indices up to date with pylance first"
         )
     return details
 
 
-def addresses_of(num_rows: int, deleted: np.ndarray[tuple[int], np.dtype[np.int64]] | None) -> U32Array:
-    """Offsets of the rows of a fragment that are left."""
+def live_offsets(num_rows: int, deleted: np.ndarray[tuple[int], np.dtype[np.int64]] | None) -> U32Array:
+    """Offsets of the undeleted rows of a fragment."""
     offsets = np.arange(num_rows, dtype=np.uint32)
     return offsets if deleted is None else np.delete(offsets, deleted)

@@ -1,7 +1,7 @@
-"""The index section of a manifest file: which indices there are and what they cover (spec: table, section 9).
+"""The index section of a manifest file: the indices and the fragments they cover (spec: table, section 9).
 
-Index files are not read. A commit has to keep what the section says about them true, so entries are values that keep
-the message they came from: what is not known here is written back.
+Index files are not read. A commit must keep the section true for them, so entries keep the message they were parsed
+from, and fields unknown to this release are written back.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ROW_ID_DETAILS: Final = frozenset(  # kinds of index that find rows by row id; 
     {"BitmapIndexDetails", "LabelListIndexDetails", "NGramIndexDetails", "InvertedIndexDetails", "VectorIndexDetails"}
 )
 _MOVED_DETAILS: Final = (
-    frozenset(  # kinds that pylance goes on finding rows by, whatever it does after a record of moves
+    frozenset(  # kinds by which pylance keeps finding rows after a record of moves, also after later operations
         {
             "BitmapIndexDetails",
             "LabelListIndexDetails",
@@ -41,26 +41,24 @@ _MOVED_DETAILS: Final = (
         }
     )
 )
-_MERGED_DETAILS: Final = (
-    frozenset(  # kinds whose merges write rows where they are by now; those of zones keep addresses
-        {"BitmapIndexDetails", "LabelListIndexDetails", "NGramIndexDetails", "VectorIndexDetails"}
-    )
+_MERGED_DETAILS: Final = frozenset(  # kinds whose merges write current row addresses; merges of zones keep the old ones
+    {"BitmapIndexDetails", "LabelListIndexDetails", "NGramIndexDetails", "VectorIndexDetails"}
 )
 _SCALAR_DETAILS: Final = frozenset({"BTreeIndexDetails", "BitmapIndexDetails"})  # pylance's merges find keys by these
-_BITMAP_VALUES_MAX: Final = 1 << 26  # fragments; far above any table, far below what a hostile bitmap could announce
+_BITMAP_VALUES_MAX: Final = 1 << 26  # fragments; far above any table, far below the count in a hostile bitmap
 
 
 @dataclass(frozen=True)
 class IndexMetadata:
     """One segment of an index.
 
-    uuid             names its folder, as text
+    uuid             name of its folder, as text
     name             the index that it is a part of
     fields           ids of the indexed fields
     dataset_version  version that it was built from
-    fragment_ids     fragments that it covers; None when it does not say
-    covering_fields  ids of fields whose values it holds
-    message          what it was parsed from, not to be changed; None for one that was made here
+    fragment_ids     fragments that it covers; None if it does not say
+    covering_fields  ids of fields whose values it stores
+    message          the message that it was parsed from, not to be changed; None for a new segment
     """
 
     uuid: str
@@ -73,12 +71,12 @@ class IndexMetadata:
 
     @property
     def is_system(self) -> bool:
-        """True for what is kept as an index but is none, such as the record of moved rows."""
+        """True for entries that are not indices, such as the record of moved rows."""
         return self.name.startswith(SYSTEM_PREFIX)
 
     @property
     def is_scalar(self) -> bool:
-        """Whether it is of a kind that finds rows by the value of a column."""
+        """Whether its kind finds rows by the value of a column."""
         return self.message is not None and self._kind in _SCALAR_DETAILS
 
     @property
@@ -87,33 +85,33 @@ class IndexMetadata:
 
     @property
     def base_id(self) -> int | None:
-        """Base path that it lies below, None for the table's own folder."""
+        """Base path that it is below, None for the table's own folder."""
         return self.message.base_id if self.message is not None and self.message.HasField("base_id") else None
 
     @property
     def file_paths(self) -> tuple[str, ...]:
-        """Its files below its folder; empty when it does not say (older releases)."""
+        """Its files below its folder; empty if it does not say (older releases)."""
         return () if self.message is None else tuple(file.path for file in self.message.files)
 
     @property
     def follows_moves(self) -> bool:
-        """Whether it is of a kind that finds its rows by a record of where they went, now and after what pylance does.
+        """Whether its kind finds moved rows through the record, also after later operations of pylance.
 
-        Not so B-trees and full text indices: the compaction of pylance 14 that follows such a record rewrites their
-        files without it, and they find nothing any more.
+        B-trees and full text indices do not: pylance 14's next compaction rewrites their files without the record, and
+        then they find nothing any more.
         """
         return self._kind in _MOVED_DETAILS
 
     @property
     def maps_when_merged(self) -> bool:
-        """Whether a merge of its segments by pylance writes addresses of rows as they are by then."""
+        """Whether pylance's merge of its segments writes the current row addresses."""
         return self._kind in _MERGED_DETAILS
 
     @property
     def may_be_graph(self) -> bool:
-        """Whether it may be a graph of vectors (HNSW), of which pylance 14 finds nothing once a row of it is gone.
+        """Whether it may be a graph of vectors (HNSW), in which pylance 14 finds nothing once a row of it is gone.
 
-        Older releases do not say it of any vector index.
+        Older releases do not record it for any vector index.
         """
         if self.message is None or self._kind != "VectorIndexDetails":
             return False
@@ -122,7 +120,7 @@ class IndexMetadata:
 
     @property
     def names_rows_by_id(self) -> bool:
-        """Whether it is of a kind that is known to find rows by their row ids, wherever these lie."""
+        """Whether its kind is known to find rows by row id, independent of their addresses."""
         if self.message is None:
             return False
         return self._kind in _ROW_ID_DETAILS or (self._kind == "BTreeIndexDetails" and not self.message.index_version)
@@ -135,7 +133,7 @@ def decode_indices(section: Buffer) -> list[IndexMetadata]:
 
 
 def decode_index(message: table_pb2.IndexMetadata) -> IndexMetadata:
-    """One entry. Raises `FormatError`."""
+    """Decode one entry. Raises `FormatError`."""
     bitmap = message.fragment_bitmap
     ids = decode_roaring(bitmap, num_values_max=_BITMAP_VALUES_MAX) if bitmap else None
     return IndexMetadata(
@@ -150,7 +148,7 @@ def decode_index(message: table_pb2.IndexMetadata) -> IndexMetadata:
 
 
 def encode_index(index: IndexMetadata) -> table_pb2.IndexMetadata:
-    """The message of an entry; what its own message has and we do not know is kept."""
+    """The message of an entry; unknown fields of its original message are kept."""
     message = table_pb2.IndexMetadata()
     if index.message is not None:
         message.CopyFrom(index.message)
@@ -170,7 +168,7 @@ def encode_indices(indices: Iterable[IndexMetadata]) -> bytes:
 
 
 def encode_fragment_ids(ids: Iterable[int] | None) -> bytes:
-    """The bitmap of covered fragments; empty for None, which says nothing."""
+    """The bitmap of covered fragments; empty for None (unknown coverage)."""
     return b"" if ids is None else encode_roaring(np.array(sorted(ids), dtype=np.uint32))
 
 

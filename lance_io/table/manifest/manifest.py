@@ -1,14 +1,14 @@
 """Manifests: one version of a table (spec: table, section 2).
 
-    offset 0   [u32 length][IndexSection]      where Manifest.index_section says, when there are indices
-               [u32 length][Transaction]       where Manifest.transaction_section says
+    offset 0   [u32 length][IndexSection]      at Manifest.index_section, if there are indices
+               [u32 length][Transaction]       at Manifest.transaction_section
     P          [u32 length L][Manifest, L bytes]
     end-16     i64 P
-    end- 8     u16 0, u16 2                    not looked at
+    end- 8     u16 0, u16 2                    ignored
     end- 4     "LANC"
 
-The manifest message is parsed into frozen values. The message itself is kept: whoever writes the next version copies
-and edits it, so that fields unknown here survive.
+The manifest message is parsed into frozen values. The message itself is kept: the writer of the next version copies and
+edits it, so that fields unknown to this release survive.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lance_io.table.manifest.flags import (
     check_reader_flags,
 )
 from lance_io.table.manifest.fragment import Fragments, decode_fragments
-from lance_io.table.manifest.stored_fragments import part_fragments
+from lance_io.table.manifest.stored_fragments import split_fragments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,18 +48,18 @@ _FOOTER = struct.Struct("<qHH4s")
 _LENGTH = struct.Struct("<I")
 FOOTER_BYTES: Final = _FOOTER.size
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_SECONDS_MAX: Final = 253_402_300_799  # the last second of the year 9999, where Python's calendar ends
+_SECONDS_MAX: Final = 253_402_300_799  # the last second of the year 9999, the end of Python's calendar
 _SECONDS_MIN: Final = -62_135_596_800
 VERSION_MAX: Final = (1 << 64) - 1
-LIBRARY: Final = "lance_io"  # what this library calls itself as the writer of a manifest
+LIBRARY: Final = "lance_io"  # this library's name as the writer of a manifest
 
 
 @dataclass(frozen=True, slots=True)
 class BasePath:
-    """A place other than the table's own where its files may lie (spec: table, section 1.4).
+    """A location of files outside of the table's own folder (spec: table, section 1.4).
 
     path             full URI or absolute path
-    is_dataset_root  True when it has the folders of a table below it, False when data files lie in it directly
+    is_dataset_root  True if it has the folders of a table, False if data files are directly in it
     """
 
     id: int
@@ -69,12 +69,11 @@ class BasePath:
 
 
 class StoredMessage:
-    """The message of a manifest. Reading a table does not need those of its fields and fragments, of which there may be
-    very many.
+    """The message of a manifest, whose fields and fragments are parsed on demand: reading does not need these messages.
 
-    rest       the message, maybe still without them
-    parts      what it lacks, serialized: fields with the metadata of the schema, fragments
-    fragments  their messages
+    rest       the message, maybe without its fields and fragments
+    parts      the missing parts, serialized: fields with the metadata of the schema, fragments
+    fragments  the messages of the fragments
     """
 
     __slots__ = ("_parts", "fragments", "rest")
@@ -90,9 +89,9 @@ class StoredMessage:
         self.fragments = rest.fragments if fragments is None else fragments
 
     def whole(self) -> table_pb2.Manifest:
-        """The message with all that is in it, not to be changed."""
+        """The complete message, not to be changed."""
         parts = self._parts
-        if parts:  # another message: somebody may be reading this one
+        if parts:  # a copy: another thread may be reading this message
             message = table_pb2.Manifest()
             message.CopyFrom(self.rest)
             for part in parts:
@@ -107,22 +106,22 @@ class Manifest:
 
     version                          number of the version; detached ones have bit 63 set
     schema                           fields and schema metadata
-    fragments                        in row order, decoded one by one as they are needed
+    fragments                        in row order, decoded on demand
     timestamp_ns                     time of the commit, ns since the epoch, UTC
     reader_flags, writer_flags       feature flags, checked
     data_version                     file version of the data
     config, table_metadata           key-value pairs of the table
     base_paths                       by id
     branch                           None on the main branch
-    max_fragment_id                  highest id ever given out, None before the first
-    next_row_id                      first stable row id not given out yet
+    max_fragment_id                  highest id ever allocated, None before the first
+    next_row_id                      first unallocated stable row id
     transaction_file                 its name below `_transactions/`, may be empty
-    index_offset, transaction_offset offsets of the sections in front of the message, None when absent
-    writer                           library and version that wrote it, such as "lance 14.0.2"; empty when unknown
-    stored                           the message, which may lack the fields of a wide schema until it is asked for them
-    index_section                    content of the index section; None without one, and when it was not among the
-                                     bytes that were decoded
-    has_old_name                     whether it was read under its V1 name, beside which another may come to be
+    index_offset, transaction_offset offsets of the sections in front of the message, None if absent
+    writer                           library and version that wrote it, such as "lance 14.0.2"; empty if unknown
+    stored                           the message, which may lack the fields of a wide schema until they are needed
+    index_section                    content of the index section; None without one, or if the decoded bytes did not
+                                     include it
+    has_old_name                     whether it was read under its V1 name; a V2 name may appear later
     """
 
     version: int
@@ -158,27 +157,27 @@ class Manifest:
 
     @property
     def is_ours(self) -> bool:
-        """True when this library wrote the version, as then most likely its files."""
+        """Whether this library wrote the version, and so most likely its files."""
         return self.writer.partition(" ")[0] == LIBRARY
 
     @cached_property
     def has_stable_row_ids(self) -> bool:
-        """True when rows keep their id as they move."""
+        """Whether rows keep their ids when they move."""
         return bool(self.reader_flags & STABLE_ROW_IDS)
 
     @property
     def num_rows(self) -> int | None:
-        """Rows that are not deleted, None when a fragment of an old release does not say."""
+        """Rows that are not deleted, None if a fragment of an old release does not say."""
         counts = self.fragments.num_rows
         return None if None in counts else sum(count for count in counts if count is not None)
 
     def summary(self) -> dict[str, str]:
-        """What `versions()` tells about a version, as decimal texts (spec: table, section 10)."""
+        """The summary that `versions()` returns for a version, as decimal texts (spec: table, section 10)."""
         return summarize(self.fragments)
 
 
 def manifest_position(tail: Buffer, *, file_bytes: int) -> int:
-    """The file offset P of the manifest's length prefix; everything from there to the end is needed to decode it.
+    """The file offset P of the manifest's length prefix; decoding needs all bytes from there on.
 
     tail  any suffix of the file, at least its last 16 bytes. Raises `FormatError`.
     """
@@ -198,7 +197,7 @@ def manifest_position(tail: Buffer, *, file_bytes: int) -> int:
 def decode_manifest(data: Buffer, *, data_start: int = 0) -> Manifest:
     """Parse a manifest file, or the part of it from `data_start` (not above its position P) to the end.
 
-    Raises `FormatError` for damage, `UnsupportedError` for flags, types and versions that are not known.
+    Raises `FormatError` for damage, `UnsupportedError` for unknown flags, types and versions.
     """
     position, content = _message_bytes(data, data_start)
     manifest = _decode_wide(position, content, data_start)
@@ -211,7 +210,7 @@ def decode_manifest(data: Buffer, *, data_start: int = 0) -> Manifest:
 
 
 def _decode_wide(position: int, content: memoryview, data_start: int) -> Manifest | None:
-    """A version of a table with a wide schema without nesting, whose fields are not decoded; None for any other."""
+    """Fast path for tables with a wide, flat schema: leaves the fields undecoded; None for other tables."""
     parts = _kernels.split_manifest(content, FIELDS_MIN)
     schema = None if parts is None else find_flat_schema(parts[0])
     if parts is None or schema is None:
@@ -234,20 +233,21 @@ def _decode_any(data: Buffer, position: int, content: memoryview, data_start: in
 
 
 def _parse(content: Buffer, schema: bytes | None = None) -> tuple[StoredMessage, Buffer | None]:
-    """The message in a manifest, and its bytes where a kernel may survey the fragments there.
+    """The message of a manifest, and its bytes if a kernel may survey the fragments there.
 
-    schema  what has been taken out of it
+    schema  the part with the fields, if it has been split off
     """
     parts = () if schema is None else (schema,)
-    apart = part_fragments(content)
-    if apart is not None:
-        message = parse_message(table_pb2.Manifest, apart[0], "manifest")
+    split = split_fragments(content)
+    if split is not None:
+        rest, fragments = split
+        message = parse_message(table_pb2.Manifest, rest, "manifest")
         if message.HasField("writer_version"):
-            return StoredMessage(message, (*parts, apart[1].data), apart[1]), apart[1].data
+            return StoredMessage(message, (*parts, fragments.data), fragments), fragments.data
     message = parse_message(table_pb2.Manifest, content, "manifest")
     is_counted = message.HasField("writer_version")
     if not is_counted:
-        _forget_counts(message)
+        _clear_row_counts(message)
     return StoredMessage(message, parts), content if is_counted else None
 
 
@@ -268,8 +268,10 @@ def _decode_message(data: Buffer, data_start: int) -> tuple[table_pb2.Manifest, 
 def read_section(data: Buffer, offset: int, *, data_start: int = 0, end: int | None = None, what: str) -> memoryview:
     """The length-prefixed section at file offset `offset` of a manifest file, without its prefix.
 
-    data  the file's bytes from `data_start` on; end  file offset that the section must not pass, by default the
-    footer. Raises `FormatError` when it lies outside.
+    data  the file's bytes from `data_start` on
+    end   file offset that the section must not pass, by default the footer
+    what  name of the section, for errors
+    Raises `FormatError` if the section is outside of the bytes.
     """
     view = memoryview(data).cast("B")
     end = data_start + len(view) - FOOTER_BYTES if end is None else end
@@ -288,7 +290,7 @@ def from_message(
     index_section: bytes | None = None,
     extended: Manifest | None = None,
 ) -> Manifest:
-    """The values of a manifest message that lies at `position` of its file. Raises as `decode_manifest` does.
+    """The values of a manifest message at `position` of its file. Raises like `decode_manifest`.
 
     extended  a version with the same schema, whose fragments this one begins with; saves decoding them again
     """
@@ -303,10 +305,10 @@ def _from_stored(
     schema: Schema | None = None,
     content: Buffer | None = None,
 ) -> Manifest:
-    """As `from_message`.
+    """Like `from_message`.
 
-    schema   that of the message, if it is known
-    content  the serialized message, where its fragments are as they are there
+    schema   the message's schema, if it is decoded already
+    content  the serialized message, if it has exactly these fragments
     """
     message = stored.rest
     has_id_mark = message.HasField("max_allocated_field_id")
@@ -350,10 +352,10 @@ def _from_stored(
     return manifest
 
 
-def _forget_counts(message: table_pb2.Manifest) -> None:
-    """Leave out what a release that did not give its name says of the rows of fragments: it may be wrong (section 2.4).
+def _clear_row_counts(message: table_pb2.Manifest) -> None:
+    """Clear row counts of fragments that an unnamed release wrote: they may be wrong (section 2.4).
 
-    Some counted the rows that are left after a deletion. Data and deletion files know.
+    Some releases counted the rows left after a deletion. The data and deletion files have the right counts.
     """
     for fragment in message.fragments:
         fragment.physical_rows = 0
@@ -362,7 +364,7 @@ def _forget_counts(message: table_pb2.Manifest) -> None:
 
 
 def _holds_values(stored: StoredMessage) -> bool:
-    """Whether the file of a manifest holds the values of dictionary columns, as those of tables of 0.1 do."""
+    """Whether the manifest file has the values of dictionary columns, as in tables of 0.1."""
     return any(field.logical_type.startswith("dict:") for field in stored.rest.fields[:]) and _is_of_0_1(stored)
 
 
@@ -371,7 +373,7 @@ def _is_of_0_1(stored: StoredMessage) -> bool:
 
 
 class FileNames(NamedTuple):
-    """What a manifest says about the files of its version, and nothing else; as `Manifest` has it."""
+    """The part of a manifest about the files of its version; fields as in `Manifest`."""
 
     message: table_pb2.Manifest
     base_paths: dict[int, BasePath]
@@ -379,20 +381,20 @@ class FileNames(NamedTuple):
 
     @property
     def fragments(self) -> Fragments:
-        """All fragments, decoded one by one as they are needed."""
+        """All fragments, decoded on demand."""
         return decode_fragments(self.message.fragments, self.base_paths)
 
     @property
     def transaction_file(self) -> str:
-        """The record of the change that made the version; empty if it has none."""
+        """The file of the transaction that created the version; empty if there is none."""
         return self.message.transaction_file
 
 
 def decode_file_names(data: Buffer) -> FileNames:
-    """The files that a version is made of; its schema is not looked at.
+    """The names of a version's files; its schema is not decoded.
 
-    data  the whole file. Raises `FormatError` for damage, `UnsupportedError` for flags that are not known: versions
-    with them may have files that nobody here knows of.
+    data  the whole file
+    Raises `FormatError` for damage, `UnsupportedError` for unknown flags: such versions may have unknown files.
     """
     message, position = _decode_message(data, 0)
     has_id_mark = message.HasField("max_allocated_field_id")
@@ -409,7 +411,7 @@ def _check_has_no_tree(message: table_pb2.Manifest) -> None:
 
 
 class Origin(NamedTuple):
-    """What a manifest says about the change that made its version; as `Manifest` has it."""
+    """The part of a manifest about the transaction that created its version; fields as in `Manifest`."""
 
     version: int
     transaction_file: str
@@ -418,7 +420,7 @@ class Origin(NamedTuple):
 
 
 def decode_origin(data: Buffer) -> Origin:
-    """Who made a version, and where the change is recorded; nothing else of the manifest is looked at.
+    """The writer of a version, and where its transaction is stored; nothing else of the manifest is decoded.
 
     data  the whole file. Raises `FormatError` for damage.
     """
@@ -432,9 +434,9 @@ def _writer(message: table_pb2.Manifest) -> str:
 
 
 def decode_summary(data: Buffer, *, data_start: int = 0) -> tuple[int, int, dict[str, str]]:
-    """Version, timestamp in ns and summary of a manifest, for listing versions; its schema is not looked at.
+    """Version, timestamp in ns and summary of a manifest, for listing versions.
 
-    So a version that cannot be opened can still be listed. Raises `FormatError` for damage.
+    The schema is not decoded, so that versions which cannot be opened can be listed. Raises `FormatError` for damage.
     """
     _, content = _message_bytes(data, data_start)
     known = _kernels.sum_manifest(content)
@@ -447,16 +449,16 @@ def decode_summary(data: Buffer, *, data_start: int = 0) -> tuple[int, int, dict
 
 
 def decode_time(data: Buffer, *, data_start: int = 0) -> int | None:
-    """Timestamp in ns of a manifest file, of which `data` is the end from `data_start` on.
+    """Timestamp in ns of a manifest file, of which `data` is the end from `data_start` on; None if `data` is too short.
 
-    The time stands behind all fragments, and little follows it: a few kilobytes hold it even where fragments are many.
-    None where that is not enough to say it. Raises `FormatError` for damage.
+    The time comes after all fragments, and little follows it: the last few kilobytes have it, for any number of
+    fragments. Raises `FormatError` for damage.
     """
     view = memoryview(data).cast("B")
     if manifest_position(view, file_bytes=data_start + len(view)) >= data_start:
         return decode_summary(view, data_start=data_start)[1]
-    found = _kernels.find_manifest_time(view[:-FOOTER_BYTES])
-    return None if found is None else _nanoseconds(*found)
+    time = _kernels.find_manifest_time(view[:-FOOTER_BYTES])
+    return None if time is None else _nanoseconds(*time)
 
 
 _SUMS: Final = (
@@ -475,7 +477,7 @@ def _texts(sums: Sequence[int]) -> dict[str, str]:
 
 
 def summarize(fragments: Fragments) -> dict[str, str]:
-    """Totals over fragments as decimal texts; what a manifest does not know counts as 0."""
+    """Totals over fragments as decimal texts; unknown counts are 0."""
     files = [file for fragment in fragments for file in fragment.files]
     return _texts(
         [
@@ -501,10 +503,10 @@ def _nanoseconds(seconds: int, nanos: int) -> int:
 
 
 def _data_version(message: table_pb2.Manifest, fragments: Fragments) -> FileVersion:
-    """The version that the manifest names, or for old ones that of the files; section 7 says how to infer it.
+    """The version that the manifest names; for old manifests the version of the files (section 7).
 
-    Release 0.16 wrote tables of 2.0 whose manifest says 0.1: the files are right, and the next version will say so.
-    Where such a table has files of 0.1, too, nothing can say so: it is read, and stays what it is.
+    Release 0.16 wrote tables of 2.0 whose manifest says 0.1: the files are right, and the next commit corrects the
+    manifest. If such a table also has files of 0.1, no version is right: it can be read, and stays as it is.
     """
     named = version_of_name(message.data_format.version) if message.HasField("data_format") else None
     if named is not None and (named != V0_1 or not fragments.version_pairs or V0_1 in fragments.file_versions):
@@ -555,34 +557,34 @@ def _section_offset(message: table_pb2.Manifest, name: str, position: int) -> in
 
 
 def _was_mixed_by_0_16(manifest: Manifest) -> bool:
-    """Whether a manifest says that a table is of 0.1, and nothing of others, as that release did over any files."""
-    says_so = manifest.data_version == V0_1 and manifest.stored.rest.HasField("data_format")
-    return says_so and not manifest.reader_flags & MIXED_FILE_VERSIONS
+    """Whether a manifest names version 0.1 without the flag for others: release 0.16 wrote that for any files."""
+    names_0_1 = manifest.data_version == V0_1 and manifest.stored.rest.HasField("data_format")
+    return names_0_1 and not manifest.reader_flags & MIXED_FILE_VERSIONS
 
 
 def _check_consistency(manifest: Manifest) -> None:
-    """Raise `FormatError` where two statements of one manifest contradict each other."""
+    """Raise `FormatError` if the manifest contradicts itself."""
     versions = manifest.fragments.file_versions
     if versions - {manifest.data_version} and not _was_mixed_by_0_16(manifest):
-        found = ", ".join(sorted(version.name for version in versions))
+        file_versions = ", ".join(sorted(version.name for version in versions))
         table = manifest.data_version.name
         if V0_1 in versions:
             raise FormatError(
-                f"data files of version {found} in a table of version {table}: "
+                f"data files of version {file_versions} in a table of version {table}: "
                 "V1 and V2 storage versions cannot be mixed"
             )
         if not manifest.reader_flags & MIXED_FILE_VERSIONS:
             raise FormatError(
-                f"data files of version {found} in a table of version {table}, but mixed file versions (feature flag "
-                f"{MIXED_FILE_VERSIONS}) are not enabled"
+                f"data files of version {file_versions} in a table of version {table}, but mixed file versions "
+                f"(feature flag {MIXED_FILE_VERSIONS}) are not enabled"
             )
     if manifest.has_stable_row_ids:
         ids = manifest.fragments.ids
-        if len(set(ids)) < len(ids):  # readable in tables without row ids, where nothing but addresses suffers
-            raise FormatError("two fragments have one id, so that row ids do not tell rows apart (flag 2)")
+        if len(set(ids)) < len(ids):  # without row ids such a table is readable: only its addresses are ambiguous
+            raise FormatError("two fragments have the same id, so row ids are not unique (flag 2)")
         without = manifest.fragments.first_without_row_ids()
         if without is not None:
             raise FormatError(f"fragment {without} has no row ids, but all fragments must have row ids (flag 2)")
     highest = max(manifest.fragments.ids, default=-1)
     if manifest.max_fragment_id is not None and highest > manifest.max_fragment_id:
-        raise FormatError(f"fragment {highest} is above the highest id given out, {manifest.max_fragment_id}")
+        raise FormatError(f"fragment {highest} is above the highest allocated id, {manifest.max_fragment_id}")

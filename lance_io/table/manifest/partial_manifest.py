@@ -1,11 +1,11 @@
-"""A manifest in parts, for those who read some of its fragments and are not to fetch the whole of it.
+"""A manifest in parts, for workers that read some of its fragments without fetching all of it.
 
-    whole     the message of a version, which is the same version elsewhere
-    header    what every read of a version needs: all but its fragments, and but what no read needs
+    whole     the message of a version, for use in another process
+    header    the parts that every read needs: the manifest without fragments and without parts for writers
     entries   its fragments, each with its data files and deletion file
 
-Header and entries of one version, or of two that have the same base paths, make a version again: of these fragments
-only, in this order.
+`join_parts` turns the header and entries of one version, or of two with the same base paths, into a version with just
+these fragments, in this order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ROW_IDS: Final = ("inline_row_ids", "inline_created_at_versions", "inline_last_
 
 
 def serialized_whole(manifest: Manifest, bytes_max: int) -> bytes | None:
-    """The message of a version; None when it has more than `bytes_max` bytes."""
+    """The message of a version; None if it has more than `bytes_max` bytes."""
     message = manifest.message
     return message.SerializeToString() if message.ByteSize() <= bytes_max else None
 
@@ -41,8 +41,8 @@ def decode_whole(whole: bytes) -> Manifest:
 def serialized_header(manifest: Manifest, *, row_ids: bool) -> bytes:
     """The header of a version.
 
-    row_ids  whether its readers ask for row ids or for what depends on them; without, a version with stable row ids
-             reads as one without
+    row_ids  whether its readers need row ids or values that depend on them; without, the flag for stable row ids is
+             cleared
     """
     header = table_pb2.Manifest()
     for descriptor, value in manifest.message.ListFields():
@@ -54,10 +54,10 @@ def serialized_header(manifest: Manifest, *, row_ids: bool) -> bytes:
     return header.SerializeToString()
 
 
-def serialized_entry(manifest: Manifest, place: int, *, row_ids: bool) -> bytes:
-    """The fragment at a place of a version; without row ids it lacks their sequences, which can be large."""
+def serialized_entry(manifest: Manifest, index: int, *, row_ids: bool) -> bytes:
+    """The fragment at an index of a version; without `row_ids` it lacks their sequences, which can be large."""
     entry = table_pb2.DataFragment()
-    entry.CopyFrom(manifest.stored.fragments[place])
+    entry.CopyFrom(manifest.stored.fragments[index])
     if not row_ids:
         for name in _ROW_IDS:
             entry.ClearField(name)
@@ -67,8 +67,8 @@ def serialized_entry(manifest: Manifest, place: int, *, row_ids: bool) -> bytes:
 def join_parts(header: bytes, entries: Sequence[bytes], digest: str) -> Manifest:
     """The version with these fragments.
 
-    digest  tells the parts from all others: what is known of a version goes by the name of its transaction, and here
-            places count from the first of these fragments
+    digest  unique for these parts. Caches identify a version by the name of its transaction file, and here fragment
+            indices count from the first of these fragments, so the digest becomes a part of that name
     """
     message = table_pb2.Manifest.FromString(header)
     for entry in entries:

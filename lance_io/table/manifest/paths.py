@@ -1,4 +1,4 @@
-"""Where the files of a table are, and which paths out of a manifest are refused (spec: table, sections 1 and 3).
+"""Paths of the files of a table, and the check of paths from a manifest (spec: table, sections 1 and 3).
 
     data/<DataFile.path>                                       data files
     data/<stem of the data file>/<blob id>.blob                sidecars of blob columns (2.2)
@@ -11,8 +11,8 @@
     _versions/<v>.manifest                                     version v, naming scheme V1
     _versions/d<v>.manifest                                    detached version v
 
-A manifest is not trusted: a path that would leave the folder it is relative to is an error. The way to files outside
-of the table is a base path that the manifest declares.
+A manifest is not trusted: a path that leaves its folder is an error. Files outside of the table's folder must be below
+a base path that the manifest declares.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ _PATH_CHARS_SHOWN: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a file is.
+class FileLocation:
+    """The location of a file.
 
-    base      base path that it lies below, None for the table's own folder
+    base      base path that it is below, None for the table's own folder
     relative  path below that folder, checked not to leave it
     """
 
@@ -63,10 +63,11 @@ class Place:
 
 
 def check_relative(path: str, what: str) -> str:
-    """`path` itself, if it stays below the folder that it is relative to; else `FormatError`.
+    """`path` itself, if it stays below the folder that it is relative to; else raises `FormatError`.
 
-    Refused are empty and absolute paths, `.` and `..` steps, other schemes and drive letters, backslashes and
-    control characters.
+    Refuses empty and absolute paths, `.` and `..` steps, schemes and drive letters, backslashes and control characters.
+
+    what  name of the path, for errors
     """
     steps = path.split("/")
     if (
@@ -86,26 +87,26 @@ def check_relative(path: str, what: str) -> str:
 
 
 def join(folder: str, *steps: str) -> str:
-    """A key below `folder`, which may be empty (the root of a bucket)."""
+    """A key below `folder`, which may be empty: the root of a bucket."""
     return "/".join([folder.rstrip("/"), *steps]) if folder not in ("", "/") else folder + "/".join(steps)
 
 
-def data_file_place(file: DataFile, bases: Mapping[int, BasePath]) -> Place:
-    """Where a data file is. Raises `FormatError` for a path that leaves its folder, or a base not declared."""
+def data_file_location(file: DataFile, bases: Mapping[int, BasePath]) -> FileLocation:
+    """The location of a data file. Raises `FormatError` for a path that leaves its folder, or an undeclared base."""
     path = check_relative(file.path, "data file")
     base = _base(file.base_id, bases)
-    return Place(base, path if base is not None and not base.is_dataset_root else f"{DATA}/{path}")
+    return FileLocation(base, path if base is not None and not base.is_dataset_root else f"{DATA}/{path}")
 
 
-def deletion_file_place(fragment_id: int, file: DeletionFile, bases: Mapping[int, BasePath]) -> Place:
-    """Where the deletion file of a fragment is. Raises `FormatError` for a base not declared."""
+def deletion_file_location(fragment_id: int, file: DeletionFile, bases: Mapping[int, BasePath]) -> FileLocation:
+    """The location of a fragment's deletion file. Raises `FormatError` for an undeclared base."""
     suffix = "arrow" if file.kind == "arrow" else "bin"
     name = f"{fragment_id}-{file.read_version}-{file.id}.{suffix}"
-    return Place(_base(file.base_id, bases), f"{DELETIONS}/{name}")
+    return FileLocation(_base(file.base_id, bases), f"{DELETIONS}/{name}")
 
 
 def transaction_path(name: str) -> str:
-    """Path of a transaction file by the name that the manifest gives. Raises `FormatError`."""
+    """Path of a transaction file, from its name in the manifest. Raises `FormatError`."""
     if "/" in name:
         raise FormatError(f"transaction file: expected a bare file name, found {name[:_PATH_CHARS_SHOWN]!r}")
     return f"{TRANSACTIONS}/{check_relative(name, 'transaction file')}"
@@ -122,14 +123,14 @@ def _base(base_id: int | None, bases: Mapping[int, BasePath]) -> BasePath | None
 
 @dataclass(frozen=True, slots=True)
 class ManifestName:
-    """What the name of a manifest file says."""
+    """The parsed name of a manifest file."""
 
     scheme: NamingScheme
     version: int
 
 
 def is_detached(version: int) -> bool:
-    """True for the number of a version that is in no sequence."""
+    """Whether a version number is that of a detached version."""
     return bool(version & DETACHED_BIT)
 
 
@@ -141,14 +142,14 @@ def manifest_name(version: int, scheme: NamingScheme) -> str:
 
 
 def manifest_names(version: int) -> tuple[str, ...]:
-    """The names that the manifest of a version may have, the likelier first."""
+    """The names that the manifest of a version may have, the most likely first."""
     if is_detached(version):
         return (manifest_name(version, "detached"),)
     return manifest_name(version, "V2"), manifest_name(version, "V1")
 
 
 def parse_manifest_name(name: str) -> ManifestName | None:
-    """What a file name in `_versions/` says; None for files that are no manifests."""
+    """Parse a file name in `_versions/`; None for files that are not manifests."""
     stem = name.removesuffix(_SUFFIX)
     digits = stem.removeprefix("d")
     if stem == name or not (digits.isascii() and digits.isdecimal()) or len(digits) > 20:
@@ -164,6 +165,6 @@ def parse_manifest_name(name: str) -> ManifestName | None:
 
 
 def staged_for(name: str) -> str | None:
-    """The name that a staging object in `_versions/` is to get (see `commit/external.py`); None for other files."""
+    """The final name of a staging object in `_versions/` (see `commit/external.py`); None for other files."""
     final = _STAGED.sub("", name)
     return None if final == name or parse_manifest_name(final) is None else final

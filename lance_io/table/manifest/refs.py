@@ -48,13 +48,13 @@ class Tag:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A line of versions that left another one.
+    """A branch: versions that fork off a version of another branch.
 
-    parent_branch   None when it left the main branch
-    parent_version  the version that it left at; its own first version has the same number
+    parent_branch   None if it forks off the main branch
+    parent_version  the version that it forks off; its own first version has the same number
     created_at      seconds since the epoch
     manifest_size   bytes of its first manifest file
-    identifier      the forks that lead to it from the main branch: version that was left, and a random name each
+    identifier      the forks that lead to it from the main branch, each as the parent version and a random name
     """
 
     parent_branch: str | None
@@ -65,17 +65,17 @@ class Branch:
     identifier: tuple[tuple[int, str], ...] = ()
 
     def descends_from(self, name: str, other: Branch) -> bool:
-        """Whether it left another branch of this name, or one that left that, and so on."""
+        """Whether it forks off the branch `other` with this name, directly or through other branches."""
         ancestors = other.identifier
         return self.parent_branch == name or (bool(ancestors) and self.identifier[: len(ancestors)] == ancestors)
 
 
 class InvalidRefName(UsageError, OSError):
-    """A name that no tag or branch has; pylance raises `OSError` for it."""
+    """An invalid name of a tag or branch; pylance raises `OSError` for it."""
 
 
 def check_tag_name(name: str) -> str:
-    """`name` itself, if a tag may be called so; else `UsageError`."""
+    """`name` itself, if it is a valid name of a tag; else raises `UsageError`."""
     if not _NAME.fullmatch(name) or name.startswith(".") or name.endswith((".", ".lock")) or ".." in name:
         raise InvalidRefName(
             f"Ref is invalid: {name!r}: expected letters, digits, '.', '-' and '_', no '.' at either end, no '..', "
@@ -85,7 +85,7 @@ def check_tag_name(name: str) -> str:
 
 
 def check_branch_name(name: str) -> str:
-    """`name` itself, if a branch may be called so: names like tags, joined by `/`; else `UsageError`."""
+    """`name` itself, if it is a valid name of a branch (names like tags, joined by `/`); else raises `UsageError`."""
     if not isinstance(name, str):
         raise TypeError(f"expected the name of a branch, found {name!r}")
     if name == MAIN:
@@ -99,12 +99,12 @@ def check_branch_name(name: str) -> str:
 
 
 def tag_path(name: str) -> str:
-    """Path of a tag's file below the table's folder. Raises `UsageError` for a name that no tag has."""
+    """Path of a tag's file below the table's folder. Raises `UsageError` for an invalid name."""
     return f"{TAGS}/{check_tag_name(name)}{_SUFFIX}"
 
 
 def branch_path(name: str) -> str:
-    """Path of a branch's file below the table's folder. Raises `UsageError` for a name that no branch has."""
+    """Path of a branch's file below the table's folder. Raises `UsageError` for an invalid name."""
     return f"{BRANCHES}/{quote(check_branch_name(name), safe='')}{_SUFFIX}"
 
 
@@ -114,7 +114,7 @@ def branch_root(root: str, branch: str | None) -> str:
 
 
 def ref_name(file_name: str) -> str | None:
-    """The tag or branch that a file in a refs folder is for; None for other files."""
+    """The tag or branch of a file in a refs folder; None for other files."""
     stem = file_name.removesuffix(_SUFFIX)
     return None if stem == file_name or not stem else unquote(stem)
 
@@ -146,7 +146,7 @@ def encode_tag(tag: Tag) -> bytes:
 
 
 def ref_time(timestamp_ns: int) -> str:
-    """A time as tags have it: RFC 3339 in UTC, with nanoseconds. timestamp_ns: since the epoch."""
+    """A time in the format of tags: RFC 3339 in UTC, with nanoseconds. timestamp_ns: since the epoch."""
     seconds, nanoseconds = divmod(timestamp_ns, 10**9)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{nanoseconds:09d}Z"
 
@@ -179,43 +179,43 @@ def encode_branch(branch: Branch) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """A JSON object and what to call it in errors."""
+    """A JSON object, and its name in errors."""
 
-    what: str
+    name: str
     members: Mapping[str, Any]
 
     def number(self, key: str) -> int:
         value = self.members.get(key)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 64:
-            raise FormatError(f"{self.what}: expected a number as {key!r}, found {str(value)[:100]!r}")
+            raise FormatError(f"{self.name}: expected a number as {key!r}, found {str(value)[:100]!r}")
         return value
 
     def text(self, key: str) -> str | None:
         value = self.members.get(key)
         if value is not None and not isinstance(value, str):
-            raise FormatError(f"{self.what}: expected a text or null as {key!r}, found {str(value)[:100]!r}")
+            raise FormatError(f"{self.name}: expected a text or null as {key!r}, found {str(value)[:100]!r}")
         return value
 
     def metadata(self) -> dict[str, Any]:
         value = self.members.get("metadata")
         if value is not None and not isinstance(value, dict):
-            raise FormatError(f"{self.what}: expected an object as 'metadata', found {str(value)[:100]!r}")
+            raise FormatError(f"{self.name}: expected an object as 'metadata', found {str(value)[:100]!r}")
         return value or {}
 
     def forks(self) -> tuple[tuple[int, str], ...]:
-        """Those of a branch; none where an earlier release did not record them."""
+        """The forks of a branch; empty if an earlier release did not record them."""
         identifier = self.members.get("identifier")
         mapping = identifier.get("version_mapping") if isinstance(identifier, dict) else None
-        if not isinstance(mapping, list) or not all(isinstance(one, list) and len(one) == 2 for one in mapping):
+        if not isinstance(mapping, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in mapping):
             return ()
         return tuple((int(version), str(fork)) for version, fork in mapping if isinstance(version, int))
 
 
-def _object(data: Buffer, what: str) -> _Values:
+def _object(data: Buffer, name: str) -> _Values:
     try:
         members = json.loads(bytes(data))
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"{what}: expected JSON: {error}") from error
+        raise FormatError(f"{name}: expected JSON: {error}") from error
     if not isinstance(members, dict):
-        raise FormatError(f"{what}: expected a JSON object, found {type(members).__name__}")
-    return _Values(what, members)
+        raise FormatError(f"{name}: expected a JSON object, found {type(members).__name__}")
+    return _Values(name, members)

@@ -10,8 +10,8 @@
       bitmap  more: 8192 bytes, bit i of byte j set = value 8 j + i
       runs    u16 number of runs, then (u16 first, u16 length - 1) each; ascending, not touching
 
-All little endian. Our own reader, because a damaged file must be an error and never an access out of bounds; our own
-writer beside it is the same table read the other way. It writes run containers only where it is told to.
+All little endian. This is our own reader, because a damaged file must raise and never read out of bounds; the writer
+follows the same table. It writes run containers only on request.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Cursor:
 def decode_roaring(data: Buffer, *, num_values_max: int = 1 << 32) -> U32Array:
     """The values, u32, ascending.
 
-    num_values_max  more than this are refused before memory is allocated for them
+    num_values_max  more values than this are refused before memory is allocated for them
 
     Raises `FormatError` for anything but a well-formed bitmap.
     """
@@ -88,7 +88,7 @@ def decode_roaring(data: Buffer, *, num_values_max: int = 1 << 32) -> U32Array:
 
 
 def _cookie(cursor: _Cursor) -> tuple[list[bool], bool]:
-    """For each container whether it consists of runs, and whether there is an offset table."""
+    """Whether each container consists of runs, and whether there is an offset table."""
     cookie = int(cursor.u32(1)[0])
     if cookie & 0xFFFF == _COOKIE_RUNS:
         num_containers = (cookie >> 16) + 1
@@ -108,7 +108,7 @@ def _container(cursor: _Cursor, count: int, runs: bool) -> npt.NDArray[np.unsign
     values: npt.NDArray[np.unsignedinteger | np.signedinteger]
     if not runs and count > _ARRAY_VALUES_MAX:
         bits = np.unpackbits(np.frombuffer(cursor.take(_BITMAP_BYTES), dtype=np.uint8), bitorder="little")
-        values = np.flatnonzero(bits.view(np.bool_))  # of booleans it is several times as fast as of numbers
+        values = np.flatnonzero(bits.view(np.bool_))  # several times faster for booleans than for numbers
         is_ascending = True
     else:
         values = _runs(cursor, count) if runs else cursor.u16(count)
@@ -132,7 +132,7 @@ def _runs(cursor: _Cursor, count: int) -> U16Array:
 def encode_roaring(values: U32Array, *, runs: bool = False) -> bytes:
     """The bitmap of `values`, u32, ascending and without duplicates.
 
-    runs  containers of runs where these are smaller
+    runs  whether to write containers of runs where these are smaller
     """
     low, high = values.astype("<u2"), values >> 16
     starts = np.flatnonzero(np.r_[len(values) > 0, high[1:] != high[:-1]])
@@ -143,15 +143,15 @@ def encode_roaring(values: U32Array, *, runs: bool = False) -> bytes:
     header[:, 0], header[:, 1] = keys, counts - 1
     prefix = np.array([_COOKIE, len(keys)], dtype="<u4").tobytes() + header.tobytes()
     in_runs = [_encode_runs(part) for part in parts] if runs else []
-    is_shorter = [len(one) < len(other) for one, other in zip(in_runs, containers, strict=False)]
+    is_shorter = [len(run) < len(plain) for run, plain in zip(in_runs, containers, strict=False)]
     if any(is_shorter):
         chosen = zip(is_shorter, in_runs, containers, strict=True)
-        containers = [one if shorter else other for shorter, one, other in chosen]
+        containers = [run if shorter else plain for shorter, run, plain in chosen]
         flags = np.packbits(is_shorter, bitorder="little").tobytes()
         prefix = (_COOKIE_RUNS | len(keys) - 1 << 16).to_bytes(4, "little") + flags + header.tobytes()
         if len(keys) < _OFFSETS_FROM:
             return b"".join([prefix, *containers])
-    sizes = np.array([len(one) for one in containers], dtype=np.int64)
+    sizes = np.array([len(container) for container in containers], dtype=np.int64)
     offsets = len(prefix) + 4 * len(keys) + np.cumsum(sizes) - sizes
     return b"".join([prefix, offsets.astype("<u4").tobytes(), *containers])
 

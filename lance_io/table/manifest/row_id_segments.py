@@ -1,15 +1,15 @@
-"""Into which segments a sequence of row ids is cut, so that they take few bytes (spec: table, 6.1). Pure.
+"""Cuts a sequence of row ids into segments that take few bytes (spec: table, 6.1). Pure.
 
-    ids ──consecutive ones──> stretches ──neighbours with small gaps──> blocks ──shortest path──> segments
+    ids ──consecutive ids──> stretches ──neighbours with small gaps──> blocks ──shortest path──> segments
 
-What a block costs in each form is known beforehand, so the best forms of all blocks are a shortest path: at each block
-the form of the last one goes on, where the order and the gap allow it, or a segment begins.
+The cost of a block in each form is known beforehand, so the best forms of all blocks are a shortest path: each block
+either continues the segment of the previous one, where the order and the gap allow it, or begins a segment.
 
 RANGE    one stretch
-HOLES    ascending, and the ids that are missing
+HOLES    ascending, and the missing ids
 BITMAP   ascending, a bit for each id from the first to the last
 ARRAY    any ids, one by one
-SORTED   the same of ascending ids, in parts of which each takes two bytes an id
+SORTED   the same for ascending ids, in parts that each take two bytes an id
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Form(IntEnum):
-    """How a segment says its ids."""
+    """How a segment stores its ids."""
 
     RANGE = 0
     HOLES = 1
@@ -43,14 +43,14 @@ class Form(IntEnum):
 
 
 _BEGIN_BYTES: Final = (12, 25, 17, 15, 15)  # of a segment of each form, with ids of 3 bytes
-_GAP_MAX: Final = 160  # more missing ids cost more than another segment, in holes and in a bitmap
-_STRETCH_MIN: Final = 320  # a longer stretch may be worth a segment of its own
+_GAP_MAX: Final = 160  # with more missing ids another segment is cheaper, for holes and for a bitmap
+_STRETCH_MIN: Final = 320  # a longer stretch may be worth its own segment
 _STRETCHES_PER_BLOCK: Final = 256
-_NARROW: Final = 1 << 16  # ids of a smaller span are offsets of two bytes
+_NARROW: Final = 1 << 16  # ids with a smaller span are offsets of two bytes
 _WIDE: Final = 1 << 32
 _AROUND: Final = 16
-_PARTS_MAX: Final = 4096  # looked at one by one
-_HOLES_SHARE: Final = _BEGIN_BYTES[Form.HOLES] / _NARROW  # of another segment, now and then, that keeps ids narrow
+_PARTS_MAX: Final = 4096  # processed one by one in Python
+_HOLES_SHARE: Final = _BEGIN_BYTES[Form.HOLES] / _NARROW  # amortized cost of new segments that keep ids narrow
 _SORTED_SHARE: Final = _BEGIN_BYTES[Form.SORTED] / _NARROW
 _NEVER: Final = float("inf")
 _U64_MAX: Final = (1 << 64) - 1
@@ -58,13 +58,13 @@ _U64_MAX: Final = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Blocks:
-    """Ids that are in one segment in any case.
+    """Runs of ids that always share a segment.
 
     starts   of each block, as an index into the ids
-    joins    whether its ids follow those of the block before it with a small gap
-    rises    whether they do with any gap
-    gaps     how many are missing in between, where they rise
-    inside   bytes that it takes in each form, by block
+    joins    whether its ids follow those of the previous block with a small gap
+    rises    whether they follow with any gap
+    gaps     number of missing ids in between, where they rise
+    inside   bytes that each block takes, by form
     """
 
     starts: npt.NDArray[np.int64]
@@ -75,15 +75,15 @@ class _Blocks:
 
 
 def cut_segments(ids: U64Array) -> list[Cut]:
-    """Start, end and form of each segment of a sequence, ids at these indices; none for no ids."""
+    """Start, end (indices into the ids) and form of each segment of a sequence."""
     if not len(ids):
         return []
-    if int(ids.max()) == _U64_MAX:  # of which no range can say its end
+    if int(ids.max()) == _U64_MAX:  # the end of its range would not fit
         return [(0, len(ids), Form.ARRAY)]
-    found = []
+    cuts = []
     for start, end, form in _shortest(_blocks(ids), len(ids)):
-        found += _narrow_parts(ids, start, end, form)
-    return found
+        cuts += _narrow_parts(ids, start, end, form)
+    return cuts
 
 
 # -- blocks ------------------------------------------------------------------------------------------------------------
@@ -105,11 +105,11 @@ def _blocks(ids: U64Array) -> _Blocks:
     widths = _widths(ids)
     begins = _join_single(begins, lengths, follows, widths[stretches])
     firsts = np.flatnonzero(begins)
-    joins, climbs = (np.logical_and.reduceat(begins | one, firsts) for one in (follows, rises))
+    joins, climbs = (np.logical_and.reduceat(begins | flags, firsts) for flags in (follows, rises))
     num_ids = np.add.reduceat(lengths, firsts).astype(np.float64)
     holes = np.add.reduceat(np.where(begins, 0, gaps), firsts)
     span = num_ids + holes
-    jumps = np.add.reduceat(np.where(begins, 0, np.minimum(gaps, _NARROW)), firsts)  # a further one begins a segment
+    jumps = np.add.reduceat(np.where(begins, 0, np.minimum(gaps, _NARROW)), firsts)  # a wider gap begins a segment
     is_stretch = np.diff(np.r_[firsts, len(stretches)]) == 1
     return _Blocks(
         starts=stretches[firsts],
@@ -129,7 +129,7 @@ def _blocks(ids: U64Array) -> _Blocks:
 def _join_single(
     begins: npt.NDArray[np.bool_], lengths: npt.NDArray[Any], follows: npt.NDArray[np.bool_], widths: npt.NDArray[Any]
 ) -> npt.NDArray[np.bool_]:
-    """The same blocks, but ids that stand alone, or nearly, together: they are best in one array."""
+    """The same blocks, with isolated (or nearly isolated) ids joined: they are cheapest in one array."""
     alone = begins & ~follows & ((lengths == 1) | (lengths * widths <= 4))
     alone[:-1] &= begins[1:] & ~follows[1:]
     joined = begins.copy()
@@ -142,7 +142,7 @@ def _width(span: int) -> int:
 
 
 def _widths(ids: U64Array) -> npt.NDArray[np.int64]:
-    """Bytes that each id takes in an array with those around it."""
+    """Bytes that each id takes in an array with its neighbours."""
     size = max(_AROUND, len(ids) // _PARTS_MAX)
     lows, highs = _bounds(ids, size)
     spans = highs - lows
@@ -150,7 +150,7 @@ def _widths(ids: U64Array) -> npt.NDArray[np.int64]:
 
 
 def _bounds(ids: U64Array, size: int) -> tuple[U64Array, U64Array]:
-    """The least and the greatest of each so many ids."""
+    """The least and the greatest of every `size` ids."""
     firsts = np.arange(0, len(ids), size)
     return np.minimum.reduceat(ids, firsts), np.maximum.reduceat(ids, firsts)
 
@@ -162,12 +162,12 @@ def _shortest(blocks: _Blocks, num_ids: int) -> list[Cut]:
     """The segments that take the fewest bytes."""
     begin_range, begin_holes, begin_bitmap, begin_array, begin_sorted = map(float, _BEGIN_BYTES)
     best, holes, bitmap, array, ordered = 0.0, _NEVER, _NEVER, _NEVER, _NEVER
-    forms, begun = bytearray(), bytearray()  # the best form up to each block; which forms begin there, as bits
+    forms, begun = bytearray(), bytearray()  # the best form up to each block; the forms that begin there, as bits
     columns = (blocks.joins, blocks.rises, blocks.gaps, *blocks.inside)
     rows = zip(*(column.tolist() for column in columns), strict=True)
     for joins, rises, gap, in_range, in_holes, in_bitmap, in_array, in_sorted in rows:
         new = 1 << Form.RANGE
-        one = best + begin_range + in_range
+        single = best + begin_range + in_range
         holes = holes + 2 * gap if joins else _NEVER
         if best + begin_holes < holes:
             holes, new = best + begin_holes, new | 1 << Form.HOLES
@@ -180,7 +180,7 @@ def _shortest(blocks: _Blocks, num_ids: int) -> list[Cut]:
         if best + begin_sorted < ordered:
             ordered, new = best + begin_sorted, new | 1 << Form.SORTED
         holes, bitmap, array, ordered = holes + in_holes, bitmap + in_bitmap, array + in_array, ordered + in_sorted
-        best, form = one, Form.RANGE.value
+        best, form = single, Form.RANGE.value
         if array < best:
             best, form = array, Form.ARRAY.value
         if bitmap < best:
@@ -195,22 +195,22 @@ def _shortest(blocks: _Blocks, num_ids: int) -> list[Cut]:
 
 
 def _trace(starts: Sequence[int], forms: bytearray, begun: bytearray, num_ids: int) -> list[Cut]:
-    found: list[Cut] = []
+    cuts: list[Cut] = []
     end, at = num_ids, len(forms) - 1
     while at >= 0:
         form = forms[at]
         while not begun[at] >> form & 1:
             at -= 1
-        found.append((starts[at], end, Form(form)))
+        cuts.append((starts[at], end, Form(form)))
         end, at = starts[at], at - 1
-    return found[::-1]
+    return cuts[::-1]
 
 
 # -- narrow numbers ----------------------------------------------------------------------------------------------------
 
 
 def _narrow_parts(ids: U64Array, start: int, end: int, form: Form) -> list[Cut]:
-    """A segment, or several of which each has numbers of two bytes, where these are smaller together."""
+    """The segment, or several with numbers of two bytes each, if those are smaller together."""
     whole = [(start, end, form)]
     if form is Form.RANGE or form is Form.BITMAP:
         return whole
@@ -230,33 +230,33 @@ def _narrow_parts(ids: U64Array, start: int, end: int, form: Form) -> list[Cut]:
 
 
 def _narrow_arrays(part: U64Array, start: int, width: int) -> list[Cut]:
-    """The same for ids in any order: neighbours that lie close to each other are a segment, where they are enough."""
+    """The same for ids in any order: neighbours with close values form a segment if there are enough of them."""
     size = 1 + len(part) // _PARTS_MAX
     close: list[_Piece] = []
-    for at, (low, high) in enumerate(zip(*(one.tolist() for one in _bounds(part, size)), strict=True)):
+    for at, (low, high) in enumerate(zip(*(bounds.tolist() for bounds in _bounds(part, size)), strict=True)):
         piece = (at * size, min(len(part), (at + 1) * size), low, high)
         both = _joined(close[-1], piece) if close else piece
         if both[3] - both[2] < _NARROW:
             close[-1:] = [both]
         else:
             close.append(piece)
-    found: list[_Piece] = []
-    for piece in close:  # goes with the one before it where that takes less
-        both = _joined(found[-1], piece) if found else piece
-        if found and _piece_bytes(both) < _piece_bytes(found[-1]) + _piece_bytes(piece):
-            found.pop()
+    pieces: list[_Piece] = []
+    for piece in close:  # joins the previous piece if that takes fewer bytes
+        both = _joined(pieces[-1], piece) if pieces else piece
+        if pieces and _piece_bytes(both) < _piece_bytes(pieces[-1]) + _piece_bytes(piece):
+            pieces.pop()
             piece = both
-        found.append(piece)
-    if sum(map(_piece_bytes, found)) >= _BEGIN_BYTES[Form.ARRAY] + width * len(part):
+        pieces.append(piece)
+    if sum(map(_piece_bytes, pieces)) >= _BEGIN_BYTES[Form.ARRAY] + width * len(part):
         return [(start, start + len(part), Form.ARRAY)]
-    return [(start + first, start + last, Form.ARRAY) for first, last, _, _ in found]
+    return [(start + first, start + last, Form.ARRAY) for first, last, _, _ in pieces]
 
 
 _Piece = tuple[int, int, int, int]  # first and last id as indices, the least and the greatest
 
 
-def _joined(one: _Piece, other: _Piece) -> _Piece:
-    return one[0], other[1], min(one[2], other[2]), max(one[3], other[3])
+def _joined(left: _Piece, right: _Piece) -> _Piece:
+    return left[0], right[1], min(left[2], right[2]), max(left[3], right[3])
 
 
 def _piece_bytes(piece: _Piece) -> int:

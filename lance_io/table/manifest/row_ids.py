@@ -3,15 +3,15 @@
 A sequence lists one u64 per physical row, deleted ones included, as a concatenation of segments:
 
     Range            start, end (exclusive)
-    RangeWithHoles   start, end, and the values in between that are missing, ascending
-    RangeWithBitmap  start, end, ceil((end - start) / 8) bytes; value start + i is there if bit i is set, LSB first
+    RangeWithHoles   start, end, and the missing values in between, ascending
+    RangeWithBitmap  start, end, ceil((end - start) / 8) bytes; value start + i is present if bit i is set, LSB first
     SortedArray      values, ascending
     Array            values in any order
 
-Arrays hold u16 or u32 offsets to a base, or u64 values. A version sequence is a list of (segment, version), where
-only the number of values of the segment counts.
+Arrays hold u16 or u32 offsets to a base, or u64 values. A version sequence is a list of (segment, version), of whose
+segments only the number of values counts.
 
-The number of rows is known from the manifest: counts are checked against it before anything is allocated.
+The manifest has the number of rows: counts are checked against it before anything is allocated.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def decode_row_ids(data: Buffer, num_rows: int) -> U64Array:
     """
     message = parse_message(rowids_pb2.RowIdSequence, data, "row id sequence")
     pieces: list[U64Array] = []
-    starts: list[int] = []  # of the ranges since the last piece: there may be very many short ones
+    starts: list[int] = []  # of the ranges since the last piece: there may be very many short ranges
     counts: list[int] = []
     total = 0
     for segment in message.segments:
@@ -66,7 +66,7 @@ def encode_row_ids(ids: U64Array) -> bytes:
     message = rowids_pb2.RowIdSequence()
     cuts = cut_segments(ids)
     firsts = ids[[start for start, _, _ in cuts]].tolist() if len(ids) else []
-    for (start, end, form), first in zip(cuts, firsts, strict=True):  # which may be very many, of a few ids
+    for (start, end, form), first in zip(cuts, firsts, strict=True):  # maybe very many, with a few ids each
         segment = message.segments.add()
         if form is Form.RANGE:
             segment.range.start, segment.range.end = first, first + end - start
@@ -83,10 +83,10 @@ def _fill_segment(segment: rowids_pb2.U64Segment, ids: U64Array, form: Form) -> 
         _fill_array(segment.sorted_array if is_sorted else segment.array, ids)
         return
     start, end = int(ids[0]), int(ids[-1]) + 1
-    if end - start == len(ids):  # a part of one that had holes
+    if end - start == len(ids):  # a part without holes of a segment with holes
         segment.range.start, segment.range.end = start, end
         return
-    is_there = np.zeros(end - start, dtype=bool)  # of ids with small gaps only
+    is_there = np.zeros(end - start, dtype=bool)  # not much longer than the ids: their gaps are small
     is_there[(ids - np.uint64(start)).astype(np.int64)] = True
     if form is Form.HOLES:
         segment.range_with_holes.start, segment.range_with_holes.end = start, end
@@ -110,17 +110,17 @@ def _fill_array(array: rowids_pb2.EncodedU64Array, values: U64Array) -> None:
 
 
 def count_row_ids(message: rowids_pb2.RowIdSequence) -> int:
-    """How many ids a sequence lists, without expanding it. Raises `FormatError`."""
+    """The number of ids of a sequence, without expanding it. Raises `FormatError`."""
     return sum(_count(segment) for segment in message.segments)
 
 
 def count_ids_of(data: Buffer) -> int:
-    """How many ids the bytes of a sequence list, without expanding it. Raises `FormatError`."""
+    """The number of ids of a serialized sequence, without expanding it. Raises `FormatError`."""
     return count_row_ids(parse_message(rowids_pb2.RowIdSequence, data, "row id sequence"))
 
 
 def decode_row_versions(data: Buffer | None, num_rows: int) -> U64Array:
-    """The version that a version sequence gives to each physical row, u64[num_rows]; 1 for all without a sequence.
+    """The version of each physical row in a version sequence, u64[num_rows]; all 1 without a sequence.
 
     Raises `FormatError` for a sequence of another length.
     """
@@ -143,7 +143,7 @@ def _ranges(starts: list[int], counts: list[int]) -> U64Array:
 
 
 def _count(segment: rowids_pb2.U64Segment) -> int:
-    """Number of values of a segment, without expanding it."""
+    """The number of values of a segment, without expanding it."""
     kind = segment.WhichOneof("segment")
     if kind is None:
         raise FormatError("row id sequence: a segment of no known kind")
@@ -173,7 +173,7 @@ def _span(start: int, end: int) -> int:
 
 
 def _values(segment: rowids_pb2.U64Segment, count: int) -> U64Array:
-    """The values of a segment that is no plain range; `count` of them, which `_count` has bounded."""
+    """The `count` values (see `_count`) of a segment that is not a plain range."""
     kind = segment.WhichOneof("segment")
     if kind == "array":
         return _array(segment.array)
@@ -215,7 +215,7 @@ def _array_content(array: rowids_pb2.EncodedU64Array) -> tuple[bytes, int]:
         return array.u16_array.offsets, 2
     if kind == "u32_array":
         return array.u32_array.offsets, 4
-    return array.u64_array.values, 8  # an array that is not there has no values
+    return array.u64_array.values, 8  # an absent array has no values
 
 
 def _array(array: rowids_pb2.EncodedU64Array) -> U64Array:
@@ -229,10 +229,10 @@ def _array(array: rowids_pb2.EncodedU64Array) -> U64Array:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowIdIndex:
-    """Where the row with a stable row id is.
+    """Maps stable row ids to row addresses.
 
     ids        u64[n], ascending
-    addresses  u64[n], row address of each
+    addresses  u64[n], row address of each id
     """
 
     ids: U64Array
@@ -240,23 +240,23 @@ class RowIdIndex:
 
     @property
     def nbytes(self) -> int:
-        """Memory that it holds."""
+        """Memory of both arrays, in bytes."""
         return self.ids.nbytes + self.addresses.nbytes
 
     def lookup(self, ids: U64Array) -> tuple[U64Array, npt.NDArray[np.bool_]]:
-        """The addresses of rows by their ids in any order, and which of the ids exist (the others get address 0)."""
+        """The addresses of rows by their ids in any order, and which ids exist (other ids get address 0)."""
         if not len(self.ids):
             return np.zeros(len(ids), dtype=np.uint64), np.zeros(len(ids), dtype=bool)
         slots = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
-        found = self.ids[slots] == ids
-        return np.where(found, self.addresses[slots], np.uint64(0)), found
+        exists = self.ids[slots] == ids
+        return np.where(exists, self.addresses[slots], np.uint64(0)), exists
 
 
 def build_row_id_index(fragments: Iterable[tuple[int, U64Array, npt.NDArray[Any] | None]]) -> RowIdIndex:
     """The index over (fragment id, row ids by physical row, deleted offsets as integers or None) of all fragments.
 
-    A deleted row keeps its id in the sequence although the row may have moved, so deleted rows are left out.
-    Raises `FormatError` when an id belongs to two rows.
+    Deleted rows are left out: a deleted row keeps its id in the sequence although the row may have moved. Raises
+    `FormatError` if two rows have the same id.
     """
     ids: list[U64Array] = [np.empty(0, dtype=np.uint64)]
     addresses: list[U64Array] = [np.empty(0, dtype=np.uint64)]

@@ -1,4 +1,4 @@
-"""The fragments of a manifest as they are stored: each is parsed when it is asked for, and not kept."""
+"""The serialized fragments of a manifest, each parsed on access and not cached."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class StoredFragments(Sequence[table_pb2.DataFragment]):
-    """The messages of all fragments of a version, of which a read touches few.
+    """The messages of all fragments of a version; a read needs few of them.
 
-    data             a `Manifest` message of these fragments alone
-    without_row_ids  the place of the first one that has row ids neither in its message nor in a data file
+    data             a serialized `Manifest` message with just these fragments
+    without_row_ids  index of the first fragment with row ids neither in its message nor in a data file
     """
 
     __slots__ = ("_bounds", "data", "without_row_ids")
@@ -31,20 +31,21 @@ class StoredFragments(Sequence[table_pb2.DataFragment]):
         return len(self._bounds) // 2
 
     @overload
-    def __getitem__(self, place: int) -> table_pb2.DataFragment: ...
+    def __getitem__(self, index: int) -> table_pb2.DataFragment: ...
     @overload
-    def __getitem__(self, place: slice) -> list[table_pb2.DataFragment]: ...
-    def __getitem__(self, place: int | slice) -> table_pb2.DataFragment | list[table_pb2.DataFragment]:
-        """Raises `FormatError` for what is no such message."""
-        if isinstance(place, slice):
-            return [self[one] for one in range(len(self))[place]]
-        place = range(len(self))[place]
-        start, end = self._bounds[2 * place], self._bounds[2 * place + 1]
+    def __getitem__(self, index: slice) -> list[table_pb2.DataFragment]: ...
+    def __getitem__(self, index: int | slice) -> table_pb2.DataFragment | list[table_pb2.DataFragment]:
+        """Raises `FormatError` for damaged messages."""
+        if isinstance(index, slice):
+            return [self[number] for number in range(len(self))[index]]
+        index = range(len(self))[index]
+        start, end = self._bounds[2 * index], self._bounds[2 * index + 1]
         return parse_message(table_pb2.DataFragment, self.data[start:end], "fragment")
 
 
-def part_fragments(content: Buffer) -> tuple[bytes, StoredFragments] | None:
-    """A serialized manifest without its fragments, and these; None where only a parser of all of it can tell them."""
+def split_fragments(content: Buffer) -> tuple[bytes, StoredFragments] | None:
+    """A serialized manifest without its fragments, and the fragments; None if only a full parse can separate them."""
+
     parts = _kernels.part_manifest(content)
     if parts is None:
         return None

@@ -1,8 +1,8 @@
-"""CHANGES of a table, and the version that comes of them.
+"""CHANGES of a table, and the versions they create.
 
-transaction, operations, operation_messages   what a commit changes, as values and as messages
-conflicts, continuity, rebase   do two changes go together, and one brought onto the other
+transaction, operations, operation_messages   the changes of a commit, as values and as messages
+conflicts, continuity, rebase   whether two changes are compatible, and moving one onto the other
 apply, draft                    the next version: its fragments, its manifest
-index_coverage, lineage, field_ids   what becomes of indices, row ids, field ids and declared keys
-garbage, auto_cleanup           what a cleanup may remove, and when one follows a commit
+index_coverage, lineage, field_ids   updates of indices, row ids, field ids and declared keys
+garbage, auto_cleanup           which files a cleanup may remove, and when a commit starts one
 """

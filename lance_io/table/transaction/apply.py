@@ -1,6 +1,6 @@
-"""The next version of a table: what a transaction makes of the current one (spec: commit, section 2.3).
+"""The next version of a table: applies a transaction to the current version (spec: commit, section 2.3).
 
-One function per operation, which edits a draft (`draft.py`). Nothing is read here but what is handed in.
+One function per operation, which edits a draft (`draft.py`). No I/O: callers pass in everything it reads.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from lance_io.table.transaction.base_ids import refer_to_base, refer_to_own
 from lance_io.table.transaction.column_records import check_record
 from lance_io.table.transaction.conflicts import touched_fragments
 from lance_io.table.transaction.draft import TOMBSTONE, Creation, Draft, NextVersion
+from lance_io.table.transaction.duplicate_names import added_files
 from lance_io.table.transaction.effects import effects_of
 from lance_io.table.transaction.field_ids import above_mark, check_columns, check_merge, check_project, settle_keys
 from lance_io.table.transaction.lineage import stamp_all, stamp_moved, stamp_updated
-from lance_io.table.transaction.named_twice import added_files
 from lance_io.table.transaction.sibling_names import check_sibling_names
 
 if TYPE_CHECKING:
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 __all__ = ["ConfigMark", "Creation", "NextVersion", "build_manifest"]
 
-_UNDECIDED: Final = Creation()
+_DEFAULT_CREATION: Final = Creation()
 
 
 @dataclass(frozen=True)
 class ConfigMark:
-    """An entry of the config that a version sets beside its operation, provided that nobody else has set it meanwhile.
+    """A config entry that a version sets beside its operation, unless another writer has set it meanwhile.
 
-    It is not part of the transaction, so that an operation of any kind can leave a mark within its one version.
+    It is not part of the transaction, so that an operation of any kind can set an entry in the same version.
 
     key, value  the entry
-    seen        what the key had when its writer decided, None for nothing
+    seen        the value that the writer expects to replace, None for no value
     """
 
     key: str
@@ -59,22 +59,22 @@ def build_manifest(
     *,
     timestamp_ns: int,
     version: int | None = None,
-    creation: Creation = _UNDECIDED,
+    creation: Creation = _DEFAULT_CREATION,
     restored: Manifest | None = None,
     marks: Sequence[ConfigMark] = (),
 ) -> NextVersion:
-    """The version that a transaction makes of `current`, which has been checked for conflicts.
+    """Build the next version from `current` and a transaction that has been checked for conflicts.
 
-    current       the version to build on, with its index section; None creates the table. For a `Clone` the version
-                  of the other table or branch that is cloned
+    current       the version to build on, with its index section; None creates the table. For a `Clone`, the cloned
+                  version of another table or branch
     timestamp_ns  time of the commit, ns since the epoch
-    version       number of the new version, by default the next one
-    creation      used when a table is created; its data version also when one is overwritten
+    version       number of the new version, by default the next number
+    creation      properties of a new table; an overwrite uses only its data version
     restored      the version that a `Restore` names, with its index section
-    marks         entries of the config that come along
+    marks         config entries to set as well
 
-    Raises `OperationError` for a transaction that cannot be, `UnsupportedError` for what this release does not write,
-    `CommitConflictError` when somebody else has set an entry of `marks`.
+    Raises `OperationError` for an invalid transaction, `UnsupportedError` for operations that this release does not
+    write, `CommitConflictError` if another writer has set an entry of `marks`.
     """
     draft = Draft(current, transaction, creation, version)
     apply = _APPLY.get(type(transaction.operation))
@@ -95,10 +95,10 @@ def build_manifest(
 
 
 def _set_mark(draft: Draft, mark: ConfigMark) -> None:
-    found = None if draft.current is None else draft.current.message.config.get(mark.key)
-    if found != mark.seen:
+    current = None if draft.current is None else draft.current.message.config.get(mark.key)
+    if current != mark.seen:
         raise CommitConflictError(
-            f"the config entry {mark.key} was expected to be {mark.seen!r} and is {found!r}: another writer set it",
+            f"the config entry {mark.key} was expected to be {mark.seen!r} and is {current!r}: another writer set it",
             retryable=True,
         )
     draft.message.config[mark.key] = mark.value
@@ -132,7 +132,7 @@ def _overwrite(draft: Draft, operation: ops.Overwrite) -> None:
         message.data_format.file_format, message.data_format.version = "lance", draft.creation.data_version.name
     fragments = table_pb2.Manifest(fragments=draft.operation.fragments).fragments
     for fragment in fragments:
-        fragment.id = 0  # numbered anew, whatever the writer thought
+        fragment.id = 0  # the draft assigns new ids and ignores the writer's
     check_columns(fragments, operation.new_schema)
     schema = draft.operation.schema
     draft.set_schema(schema if draft.mark is None else above_mark(draft.mark, schema, fragments))
@@ -145,7 +145,7 @@ def _create_index(draft: Draft, operation: ops.CreateIndex) -> None:
     if unknown:
         raise CommitConflictError(
             f"index {unknown[0].name!r} is over fields {list(unknown[0].fields)}, which the table does not have: its "
-            "column may have been dropped or cast meanwhile. Build the index anew",
+            "column may have been dropped or cast meanwhile. Build the index again",
             retryable=True,
         )
     draft.indices = coverage.with_created(draft.indices, operation)
@@ -158,8 +158,10 @@ def _rewrite(draft: Draft, operation: ops.Rewrite) -> None:
         groups.append((message.old_fragments, message.new_fragments))
     draft.remove(fragment.id for old, _ in groups for fragment in old)
     new_ids = [frozenset(fragment.id for fragment in draft.add(new)) for _, new in groups]
-    before = draft.version - 1
-    draft.indices = coverage.with_rewritten(draft.indices, operation, new_ids, stable=draft.stable, version=before)
+    previous_version = draft.version - 1
+    draft.indices = coverage.with_rewritten(
+        draft.indices, operation, new_ids, stable=draft.stable, version=previous_version
+    )
 
 
 def _merge(draft: Draft, operation: ops.Merge) -> None:
@@ -178,7 +180,7 @@ def _merge(draft: Draft, operation: ops.Merge) -> None:
     message.fragments.extend(draft.operation.fragments)
     if draft.stable:
         for changed in message.fragments:
-            if _paths(changed) != files.get(changed.id):  # every row got values
+            if _paths(changed) != files.get(changed.id):  # every row has new values
                 stamp_all(changed, draft.version)
     draft.set_schema(draft.operation.schema)
     message.schema_metadata.clear()
@@ -201,13 +203,13 @@ def _project(draft: Draft, operation: ops.Project) -> None:
     kept = {each.id for each in draft.message.fields}
     kept.update(LINEAGE_NAMES)
     for fragment in draft.message.fragments:
-        for place in reversed(range(len(fragment.files))):
-            if kept.isdisjoint(fragment.files[place].fields):
-                del fragment.files[place]
+        for index in reversed(range(len(fragment.files))):
+            if kept.isdisjoint(fragment.files[index].fields):
+                del fragment.files[index]
 
 
 def _restore(_draft: Draft, _: ops.Restore) -> None:
-    """Done by `replace_by`."""
+    """Nothing remains to do: `build_manifest` calls `Draft.replace_by` first."""
 
 
 def _reserve(draft: Draft, operation: ops.ReserveFragments) -> None:
@@ -217,7 +219,7 @@ def _reserve(draft: Draft, operation: ops.ReserveFragments) -> None:
 def _update(draft: Draft, operation: ops.Update) -> None:
     touched = touched_fragments(operation)
     sources = [fragment for fragment in draft.message.fragments if fragment.id in touched]
-    sources = list(table_pb2.Manifest(fragments=sources).fragments)  # as they are before the update
+    sources = list(table_pb2.Manifest(fragments=sources).fragments)  # copies from before the update
     draft.update(draft.operation.updated_fragments)
     draft.remove(operation.removed_fragment_ids)
     moved = []
@@ -229,14 +231,14 @@ def _update(draft: Draft, operation: ops.Update) -> None:
                 moved.append(fragment.id)
     if operation.update_mode == "rewrite_rows" and moved:
         draft.indices = coverage.with_moved(draft.indices, operation, moved, touched)
-    if operation.fields_modified:  # whatever the mode
+    if operation.fields_modified:  # in any mode
         draft.indices = coverage.without_fragments(draft.indices, operation.fields_modified, touched)
     if operation.update_mode == "rewrite_columns":
         _stamp_columns(draft, operation)
 
 
 def _stamp_columns(draft: Draft, operation: ops.Update) -> None:
-    """Record which rows were rewritten in place."""
+    """Record the rows that were rewritten in place."""
     if not draft.stable:
         return
     for fragment in draft.message.fragments:
@@ -258,7 +260,7 @@ def _update_config(draft: Draft, operation: ops.UpdateConfig) -> None:
         _apply_map(updates, fields[field_id].metadata, str.encode)
     if operation.field_metadata_updates:
         settle_keys(message.fields, operation.field_metadata_updates)
-    decode_schema(message.fields, message.schema_metadata)  # raises when metadata made a type impossible
+    decode_schema(message.fields, message.schema_metadata)  # raises if the new metadata makes a type invalid
 
 
 def _apply_map(updates: ops.UpdateMap | None, values: Any, encode: Callable[[str], Any]) -> None:
@@ -276,8 +278,8 @@ def _apply_map(updates: ops.UpdateMap | None, values: Any, encode: Callable[[str
 def _replace_data(draft: Draft, operation: ops.DataReplacement) -> None:
     draft.extends = False
     fragments = {fragment.id: fragment for fragment in draft.message.fragments}
-    for one in operation.replacements:
-        check_record(one.new_file)
+    for group in operation.replacements:
+        check_record(group.new_file)
     for replacement in draft.operation.replacements:
         fragment = fragments.get(replacement.fragment_id)
         if fragment is None:
@@ -287,12 +289,12 @@ def _replace_data(draft: Draft, operation: ops.DataReplacement) -> None:
         draft.touched.append((decode_fragment(fragment), before))
         if draft.stable:
             stamp_all(fragment, draft.version)
-    for one in operation.replacements:
-        draft.indices = coverage.without_fragments(draft.indices, one.new_file.fields, {one.fragment_id})
+    for group in operation.replacements:
+        draft.indices = coverage.without_fragments(draft.indices, group.new_file.fields, {group.fragment_id})
 
 
 def _replace_file(fragment: table_pb2.DataFragment, new: table_pb2.DataFile) -> None:
-    """Put a file in the place of the one with its fields, or beside files whose columns of them die."""
+    """Replace the file with the same fields, or add the file and mark these fields as dead in other files."""
     for file in fragment.files:
         same_version = (file.file_major_version, file.file_minor_version) == (
             new.file_major_version,
@@ -301,7 +303,7 @@ def _replace_file(fragment: table_pb2.DataFragment, new: table_pb2.DataFile) -> 
         if same_version and file.fields == new.fields:
             file.CopyFrom(new)
             return
-        file.fields[:] = [TOMBSTONE if one in new.fields else one for one in file.fields]
+        file.fields[:] = [TOMBSTONE if field_id in new.fields else field_id for field_id in file.fields]
     fragment.files.add().CopyFrom(new)
 
 
@@ -310,11 +312,11 @@ def _update_bases(draft: Draft, operation: ops.UpdateBases) -> None:
 
 
 def _clone(draft: Draft, operation: ops.Clone) -> None:
-    """The draft is a copy of the version that is cloned: its files stay where they are, or have been copied."""
+    """Turn the draft, a copy of the cloned version, into a clone: shallow (files stay in place) or deep (copied)."""
     message = draft.message
     draft.extends = False
     if operation.is_shallow:
-        base_id = 1 + max((one.id for one in message.base_paths), default=-1)
+        base_id = 1 + max((known.id for known in message.base_paths), default=-1)
         draft.indices = refer_to_base(message, draft.indices, base_id)
         base = message.base_paths.add(id=base_id, is_dataset_root=True, path=operation.ref_path)
         if operation.ref_name is not None:
@@ -330,11 +332,11 @@ def _clone(draft: Draft, operation: ops.Clone) -> None:
 
 def _add_bases(message: table_pb2.Manifest, bases: Iterable[Any]) -> None:
     for base in bases:
-        taken = {(one.name, one.path) for one in message.base_paths}
+        taken = {(known.name, known.path) for known in message.base_paths}
         if any(base.path == path or (base.name and base.name == name) for name, path in taken):
             raise OperationError(f"base path {base.name or base.path!r} is declared already")
-        base_id = base.id or 1 + max((one.id for one in message.base_paths), default=0)
-        if any(one.id == base_id for one in message.base_paths):
+        base_id = base.id or 1 + max((known.id for known in message.base_paths), default=0)
+        if any(known.id == base_id for known in message.base_paths):
             raise OperationError(f"base path id {base_id} is declared already")
         message.base_paths.add(id=base_id, name=base.name, is_dataset_root=base.is_dataset_root, path=base.path)
 

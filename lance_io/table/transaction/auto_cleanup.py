@@ -1,9 +1,9 @@
-"""When a commit is followed by a cleanup, and of what: the table's config says (spec: commit, section 9; table, 11).
+"""Cleanups after commits, as the table's config requests them (spec: commit, section 9; table, 11).
 
-lance.auto_cleanup.interval         every so many versions
-lance.auto_cleanup.older_than       versions older than this, such as `14days` or `1h 30m`
-lance.auto_cleanup.retain_versions  all but the last so many
-lance.auto_cleanup.delete_rate_limit  at most so many files a second
+lance.auto_cleanup.interval         clean up every this many versions
+lance.auto_cleanup.older_than       remove versions older than this, such as `14days` or `1h 30m`
+lance.auto_cleanup.retain_versions  keep this many versions, remove older ones
+lance.auto_cleanup.delete_rate_limit  remove at most this many files a second
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _UNITS_S: Final = {
 
 
 def auto_cleanup_policy(config: Mapping[str, str], version: int) -> CleanupPolicy | None:
-    """What is to be cleaned up after `version` was committed, None for nothing. Raises `UsageError` for bad values.
+    """The cleanup to run after the commit of `version`, None for none. Raises `UsageError` for invalid values.
 
-    Tagged versions are kept silently, and young ones unless `older_than` is zero. An interval of zero means every
-    version, as with pylance.
+    It silently keeps tagged versions, and young versions unless `older_than` is zero. An interval of zero means every
+    version, as in pylance.
     """
     if INTERVAL_KEY not in config:
         return None
@@ -58,7 +58,7 @@ def auto_cleanup_policy(config: Mapping[str, str], version: int) -> CleanupPolic
 
 
 def auto_cleanup_rate(config: Mapping[str, str]) -> int | None:
-    """How many files a second such a cleanup removes at most, None as fast as it can. Raises `UsageError`."""
+    """The most files a second that such a cleanup removes, None for no limit. Raises `UsageError`."""
     return _number(config, RATE_KEY) or None if RATE_KEY in config else None
 
 

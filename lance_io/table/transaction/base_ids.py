@@ -1,4 +1,4 @@
-"""Where the files of a cloned version lie: below a base path, or in its own folder (spec: table, section 1.4)."""
+"""Base paths of a cloned version's files: a base path, or the table's own folder (spec: table, section 1.4)."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 
 
 def refer_to_base(manifest: table_pb2.Manifest, indices: Iterable[IndexMetadata], base_id: int) -> list[IndexMetadata]:
-    """Let everything that lies in the table's own folder lie below a base path; gives the index entries.
+    """Move all files in the table's own folder to a base path; returns the changed index entries.
 
-    What lies below another base path stays there. An id of zero is stored too: its absence means the table's folder.
+    Files below other base paths stay there. An id of zero is stored explicitly: no id means the table's folder.
     """
-    for one in _files(manifest):
-        if not one.HasField("base_id"):
-            one.base_id = base_id
+    for file in _files(manifest):
+        if not file.HasField("base_id"):
+            file.base_id = base_id
     return [index if index.base_id is not None else _moved(index, base_id) for index in indices]
 
 
 def refer_to_own(
     manifest: table_pb2.Manifest, indices: Iterable[IndexMetadata], *, keeps_bases: bool
 ) -> list[IndexMetadata]:
-    """Let everything lie in the table's own folder; gives the index entries.
+    """Move all files to the table's own folder; returns the changed index entries.
 
-    keeps_bases  leave the base paths declared, for values that name them
+    keeps_bases  keep the declared base paths, for values that name them
     """
-    for one in _files(manifest):
-        one.ClearField("base_id")
+    for file in _files(manifest):
+        file.ClearField("base_id")
     if not keeps_bases:
         manifest.ClearField("base_paths")
     return [index if index.base_id is None else _moved(index, None) for index in indices]

@@ -1,7 +1,7 @@
-"""What a version says of the columns of its files, checked before it is committed: what opening would refuse later.
+"""Checks the column lists of data files before a commit, so that opening the version does not fail later.
 
-Records only, no file: that a file has the columns which its record names is known to whoever wrote it, and looked at by
-whoever commits files of others. Each distinct layout is looked at once.
+It checks records in the manifest, not files. That a file really has the listed columns is the job of its writer, and
+checked by code that commits other writers' files. Each distinct layout is checked once.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ if TYPE_CHECKING:
     from lance_io.table.manifest.fragment import DataFile, Fragment
 
 Touched: TypeAlias = "tuple[Fragment, Collection[str]]"
-"""A fragment that a transaction adds or changes, and the paths of the files that it had before."""
+"""A fragment that a transaction adds or changes, and the paths of its files before."""
 
 
 def check_records(touched: Iterable[Touched], message: table_pb2.Manifest, name: str) -> None:
-    """Check the fragments that are new or changed in a version.
+    """Check the new and changed fragments of a version.
 
-    message  the version; name: of the transaction, for messages
-    Raises `OperationError` for a column or field that is listed twice, for lists that do not fit together, and for a
-    new file with a struct or list of which it has no member, which would be null.
+    message  the version's manifest
+    name     of the transaction, for errors
+    Raises `OperationError` for a column or field that is listed twice, for lists of different lengths, and for a new
+    file with a struct or list but none of its members, which would be null.
     """
     parents = {field.parent_id for field in message.fields if field.parent_id >= 0}
     seen = set[object]()
@@ -45,31 +46,32 @@ def check_records(touched: Iterable[Touched], message: table_pb2.Manifest, name:
                 continue
             seen.add(of_file)
             alone = parents.intersection(file.fields)
-            fields = fields or {one.id: one for one in decode_schema(message.fields, {}).walk()}
-            _check_parents(fragment, file, [fields[one] for one in alone], fields, name)
+            fields = fields or {field.id: field for field in decode_schema(message.fields, {}).walk()}
+            _check_parents(fragment, file, [fields[field_id] for field_id in alone], fields, name)
 
 
 def check_record(file: DataFile) -> None:
-    """Raise `OperationError` for a file of whose columns the record says what cannot be."""
+    """Raise `OperationError` for a file whose record has an invalid list of columns."""
     _check_files("the record", [file])
 
 
-def _check_files(what: str, files: Sequence[DataFile]) -> None:
+def _check_files(subject: str, files: Sequence[DataFile]) -> None:
     try:
         check_disjoint([decode_file(encode_file(file)) for file in files])
     except FormatError as error:
         paths = ", ".join(file.path for file in files)
-        raise OperationError(f"{what} of {paths} could not be read: {error.message}") from error
+        raise OperationError(f"{subject} of {paths} could not be read: {error.message}") from error
 
 
 def _check_parents(
     fragment: Fragment, file: DataFile, parents: Iterable[Field], fields: Collection[int], name: str
 ) -> None:
-    here = {one for one in file.fields if one >= 0}
-    if not here <= set(fields):  # of members that were dropped meanwhile
+    here = {field_id for field_id in file.fields if field_id >= 0}
+    if not here <= set(fields):  # members that were dropped meanwhile
         return
     for parent in parents:
-        if not parent.has_column and here.isdisjoint(one.id for child in parent.children for one in child.walk()):
+        members = (member.id for child in parent.children for member in child.walk())
+        if not parent.has_column and here.isdisjoint(members):
             raise OperationError(
                 f"{name}: {file.path}, a file of fragment {fragment.id}, is said to have field {parent.id} "
                 f'("{parent.name}"), a {parent.logical_type}, but none of its members, which would be null. Name the '

@@ -1,9 +1,11 @@
-"""Do two changes of a table go together? (spec: commit, section 4)
+"""Whether two changes of a table are compatible (spec: commit, section 4).
 
-Each row is a transaction that is being committed, each column one that was committed since the version it was made
-for. `.` they do; `R` they do not, but making the change again on the newest version may help; `I` they do not, and
-making it again would undo what the other one did. Letters name the rules below; of several, the first counts that
-says anything but ok.
+Each row of the matrix is the transaction to commit, each column a transaction committed since its read version.
+
+    .  compatible
+    R  retryable conflict: repeating the change on the newest version may help
+    I  incompatible: repeating the change would undo the other transaction
+    other letters name the rules below; of several rules, the first that is not `ok` decides
 
 FR of a change are the fragments it touches: changed, removed, rewritten, or given other data files.
 """
@@ -49,10 +51,10 @@ Clone              .   .   .   .   .   .   .   .   .   .   .   .   .   .   .
 
 
 def check_conflict(mine: Transaction, other: Transaction, *, version: int, knows_rows: bool) -> None:
-    """Raise `CommitConflictError` unless `mine` can be committed after `other`, which made `version`.
+    """Raise `CommitConflictError` unless `mine` can be committed after `other`, which created `version`.
 
-    knows_rows  whether it is known which rows `mine` deletes, so that it can be merged with other deletions of the
-                same fragments (`rebase.py`); rows that both deleted are found there
+    knows_rows  whether the deleted rows of `mine` are known, so that it can be merged with other deletions of the same
+                fragments; `rebase.py` then finds rows that both deleted
     """
     verdict = judge(mine, other, knows_rows=knows_rows)
     if verdict == OK:
@@ -73,23 +75,24 @@ def check_conflict(mine: Transaction, other: Transaction, *, version: int, knows
 
 
 def _lost_target(mine: ops.Operation, other: ops.Operation) -> str | None:
-    """Which data can no longer be replaced, in the words of pylance; None where that is not the reason."""
+    """The data that can no longer be replaced, in pylance's words; None if that is not the reason."""
     if not isinstance(mine, ops.DataReplacement):
         return None
     gone = effects_of(other).removed
-    for one in mine.replacements:
-        if one.fragment_id in gone:
-            return f"DataReplacement target fragment {one.fragment_id} was removed"
-        dropped = sorted(set(one.new_file.fields) - other.schema.by_id.keys()) if isinstance(other, ops.Project) else []
+    for group in mine.replacements:
+        if group.fragment_id in gone:
+            return f"DataReplacement target fragment {group.fragment_id} was removed"
+        kept = other.schema.by_id.keys() if isinstance(other, ops.Project) else group.new_file.fields
+        dropped = sorted(set(group.new_file.fields).difference(kept))
         if dropped:
-            return f"DataReplacement target field {dropped[0]} in fragment {one.fragment_id} was dropped"
+            return f"DataReplacement target field {dropped[0]} in fragment {group.fragment_id} was dropped"
     return None
 
 
 def judge(mine: Transaction, other: Transaction, *, knows_rows: bool = False) -> Verdict:
-    """What the matrix says about two transactions."""
+    """The verdict of the matrix for two transactions."""
     rules = _RULES.get((mine.name, other.name))
-    if rules is None:  # one of them is an operation that nobody here knows
+    if rules is None:  # one operation is unknown to this release
         return INCOMPATIBLE
     verdicts = (_judge(rule, mine, other, knows_rows) for rule in rules)
     return next((verdict for verdict in verdicts if verdict != OK), OK)
@@ -120,7 +123,7 @@ def _parse(matrix: str) -> dict[tuple[str, str], str]:
 _RULES: Final = _parse(MATRIX)
 
 
-# -- what changes touch ----------------------------------------------------------------------------------------------
+# -- touched fragments -----------------------------------------------------------------------------------------------
 
 
 def _ids(fragments: Iterable[Fragment]) -> frozenset[int]:
@@ -128,25 +131,25 @@ def _ids(fragments: Iterable[Fragment]) -> frozenset[int]:
 
 
 def touched_fragments(operation: ops.Operation) -> frozenset[int]:
-    """FR of the module's text."""
+    """The fragments that a change touches: FR in the module's text."""
     effects = effects_of(operation)
-    return effects.removed.union(_ids(effects.changed), (one.fragment_id for one in effects.replaced))
+    return effects.removed.union(_ids(effects.changed), (group.fragment_id for group in effects.replaced))
 
 
 def _replaced_fields(operation: ops.DataReplacement) -> frozenset[int]:
-    return frozenset(field_id for one in operation.replacements for field_id in one.new_file.fields)
+    return frozenset(field_id for group in operation.replacements for field_id in group.new_file.fields)
 
 
 # -- rules -----------------------------------------------------------------------------------------------------------
 
 
 def _fragments(mine: ops.Operation, other: ops.Operation) -> Verdict:
-    """f: one fragment was touched by both."""
+    """f: both touched the same fragment."""
     return OK if touched_fragments(mine).isdisjoint(touched_fragments(other)) else RETRYABLE
 
 
 def _rows(mine: ops.Operation, other: ops.Operation, knows_rows: bool) -> Verdict:
-    """r: both deleted rows of one fragment. If it is known which, that can be merged, when nothing else changed."""
+    """r: both deleted rows of the same fragment. That can be merged if the rows are known and nothing else changed."""
     common = touched_fragments(mine) & touched_fragments(other)
     if not common:
         return OK
@@ -154,40 +157,40 @@ def _rows(mine: ops.Operation, other: ops.Operation, knows_rows: bool) -> Verdic
         return RETRYABLE
     assert isinstance(mine, (ops.Delete, ops.Update)) and isinstance(other, (ops.Delete, ops.Update))
     files = {fragment.id: fragment.files for fragment in mine.updated_fragments}
-    same = all(files[one.id] == one.files for one in other.updated_fragments if one.id in common)
+    same = all(files[fragment.id] == fragment.files for fragment in other.updated_fragments if fragment.id in common)
     return OK if same else RETRYABLE
 
 
 def _keys(mine: ops.Operation, other: ops.Operation) -> Verdict:
-    """k: mine inserted rows under keys that nobody else may insert, and the other one added rows."""
+    """k: mine inserted rows whose keys must be unique, and the other one added rows."""
     assert isinstance(mine, ops.Update)
     keys = mine.inserted_rows
     if keys is None:
         return OK
     others = other.inserted_rows if isinstance(other, ops.Update) else None
-    if others is None or keys.field_ids != others.field_ids or _may_meet(keys, others):
+    if others is None or keys.field_ids != others.field_ids or _may_share_key(keys, others):
         return RETRYABLE
     return OK
 
 
-def _may_meet(one: ops.KeyFilter, other: ops.KeyFilter) -> bool:
-    """Whether two filters may have a key in common; filters of different kinds cannot be compared."""
-    if one.hashes is not None and other.hashes is not None:
-        return not one.hashes.isdisjoint(other.hashes)
-    same = (one.num_bits, one.num_items, one.probability) == (other.num_bits, other.num_items, other.probability)
-    if one.hashes is not None or other.hashes is not None or not same:
+def _may_share_key(left: ops.KeyFilter, right: ops.KeyFilter) -> bool:
+    """Whether two filters may have a key in common. Filters of different kinds cannot be compared, so they may."""
+    if left.hashes is not None and right.hashes is not None:
+        return not left.hashes.isdisjoint(right.hashes)
+    same = (left.num_bits, left.num_items, left.probability) == (right.num_bits, right.num_items, right.probability)
+    if left.hashes is not None or right.hashes is not None or not same:
         return True
-    return bool(int.from_bytes(one.bitmap, "little") & int.from_bytes(other.bitmap, "little"))
+    return bool(int.from_bytes(left.bitmap, "little") & int.from_bytes(right.bitmap, "little"))
 
 
 def _nullability(mine: ops.Operation, other: ops.Operation) -> Verdict:
-    """n: the schema changed in a way that rows written for the old one may not fit."""
+    """n: rows written for the old schema may not fit the new schema."""
     changes = [each for each in (mine, other) if isinstance(each, (ops.Merge, ops.Project))]
     return OK if all(change.preserves_nullability for change in changes) else RETRYABLE
 
 
 def _config(mine: ops.Operation, other: ops.Operation) -> Verdict:
-    """c: one sets a key of the config that the other sets or deletes; both change the same metadata."""
+    """c: one sets a config key that the other sets or deletes, or both change the same metadata."""
     if not _config_keys_free(mine, other):
         return INCOMPATIBLE
     if isinstance(mine, ops.UpdateConfig) and isinstance(other, ops.UpdateConfig):
@@ -199,10 +202,10 @@ def _config(mine: ops.Operation, other: ops.Operation) -> Verdict:
 
 
 def _config_keys_free(mine: ops.Operation, other: ops.Operation) -> bool:
-    one, two = _config_map(mine), _config_map(other)
-    if one is None or two is None:
+    ours, theirs = _config_map(mine), _config_map(other)
+    if ours is None or theirs is None:
         return True
-    return one.upserted.isdisjoint(two.updates) and two.upserted.isdisjoint(one.updates)
+    return ours.upserted.isdisjoint(theirs.updates) and theirs.upserted.isdisjoint(ours.updates)
 
 
 def _config_map(operation: ops.Operation) -> ops.UpdateMap | None:
@@ -212,36 +215,36 @@ def _config_map(operation: ops.Operation) -> ops.UpdateMap | None:
     return operation.config_updates
 
 
-def _same_key(one: ops.UpdateMap | None, two: ops.UpdateMap | None) -> bool:
-    if one is None or two is None:
+def _same_key(left: ops.UpdateMap | None, right: ops.UpdateMap | None) -> bool:
+    if left is None or right is None:
         return False
-    return one.replace or two.replace or not one.updates.keys().isdisjoint(two.updates)
+    return left.replace or right.replace or not left.updates.keys().isdisjoint(right.updates)
 
 
 def _metadata_of_old(mine: ops.Operation, other: ops.Operation) -> Verdict:
-    """m: mine changes metadata of a schema, or keys of a config, that the other one replaced."""
+    """m: mine changes metadata of a schema, or config keys, that the other one replaced."""
     assert isinstance(mine, ops.UpdateConfig)
     return OK if not mine.changes_schema and _config_keys_free(mine, other) else INCOMPATIBLE
 
 
 def _schema_metadata(mine: ops.Operation, other: ops.Operation) -> Verdict:
-    """g: one changes metadata inside of the schema, the other one brings a schema."""
+    """g: one changes metadata inside of the schema, the other one has a new schema."""
     changes = [each for each in (mine, other) if isinstance(each, ops.UpdateConfig)]
     return RETRYABLE if any(change.changes_schema for change in changes) else OK
 
 
 def _restored_metadata(mine: ops.Operation, other: ops.Operation) -> Verdict:
-    """h: one changes metadata inside of the schema, the other one brings back an old schema."""
+    """h: one changes metadata inside of the schema, the other one restores an old schema."""
     return OK if _schema_metadata(mine, other) == OK else INCOMPATIBLE
 
 
 def _check_replace_delete(mine: ops.Operation, other: ops.Operation) -> Verdict:
-    """e: a fragment whose data is to be replaced is gone."""
+    """e: a fragment whose data mine replaces is gone."""
     return OK if touched_fragments(mine).isdisjoint(effects_of(other).removed) else INCOMPATIBLE
 
 
 def _check_replace_update(mine: ops.Operation, other: ops.Operation) -> Verdict:
-    """w: a fragment whose data is to be replaced is gone, or lost rows to others, or got other data of these fields."""
+    """w: a fragment whose data mine replaces is gone, or its rows were moved, or these fields were rewritten."""
     assert isinstance(mine, ops.DataReplacement) and isinstance(other, ops.Update)
     targets = touched_fragments(mine)
     if not targets.isdisjoint(other.removed_fragment_ids):
@@ -253,14 +256,14 @@ def _check_replace_update(mine: ops.Operation, other: ops.Operation) -> Verdict:
 
 
 def _replaced_twice(mine: ops.Operation, other: ops.Operation) -> Verdict:
-    """v: both replace the data of a field in a fragment."""
+    """v: both replace the data of the same field in the same fragment."""
     assert isinstance(mine, ops.DataReplacement) and isinstance(other, ops.DataReplacement)
-    meet = any(
-        one.fragment_id == two.fragment_id and not set(one.new_file.fields).isdisjoint(two.new_file.fields)
-        for one in mine.replacements
-        for two in other.replacements
+    overlap = any(
+        ours.fragment_id == theirs.fragment_id and not set(ours.new_file.fields).isdisjoint(theirs.new_file.fields)
+        for ours in mine.replacements
+        for theirs in other.replacements
     )
-    return RETRYABLE if meet else OK
+    return RETRYABLE if overlap else OK
 
 
 def _check_replace_index(mine: ops.Operation, other: ops.Operation) -> Verdict:
@@ -272,13 +275,13 @@ def _check_replace_index(mine: ops.Operation, other: ops.Operation) -> Verdict:
 
 
 def _check_replace_drop(mine: ops.Operation, other: ops.Operation) -> Verdict:
-    """p: a field whose data is to be replaced is no longer in the schema."""
+    """p: a field whose data mine replaces is no longer in the schema."""
     assert isinstance(mine, ops.DataReplacement) and isinstance(other, ops.Project)
     return OK if _replaced_fields(mine) <= other.schema.by_id.keys() else INCOMPATIBLE
 
 
 def _check_rewrite_index(mine: ops.Operation, other: ops.Operation) -> Verdict:
-    """b: one built an index over rows that the other one moved. Mine may record where whole groups of them went."""
+    """b: one built an index over rows that the other one moved. Mine may record the moves of whole groups instead."""
     if isinstance(mine, ops.Rewrite) and mine.moved_rows is not None and mine.defers:
         assert isinstance(other, ops.CreateIndex)
         groups = [_ids(group.old_fragments) for group in mine.groups]
@@ -288,8 +291,8 @@ def _check_rewrite_index(mine: ops.Operation, other: ops.Operation) -> Verdict:
     pair = (mine, other)
     moved = frozenset[int]().union(*(effects_of(each).removed for each in pair if isinstance(each, ops.Rewrite)))
     indices = [index for each in pair if isinstance(each, ops.CreateIndex) for index in each.new_indices]
-    meet = any(index.fragment_ids is None or not moved.isdisjoint(index.fragment_ids) for index in indices)
-    return RETRYABLE if moved and meet else OK
+    overlap = any(index.fragment_ids is None or not moved.isdisjoint(index.fragment_ids) for index in indices)
+    return RETRYABLE if moved and overlap else OK
 
 
 def _check_merge_log(mine: ops.Operation, other: ops.Operation) -> Verdict:
@@ -300,7 +303,7 @@ def _check_merge_log(mine: ops.Operation, other: ops.Operation) -> Verdict:
 
 
 def _indices(mine: ops.Operation, other: ops.Operation) -> Verdict:
-    """x: both built an index of one name, or one removed what the other one built on."""
+    """x: both built an index of the same name, or one removed segments that the other one builds on."""
     assert isinstance(mine, ops.CreateIndex) and isinstance(other, ops.CreateIndex)
     names, others = _names(mine.new_indices), _names(other.new_indices)
     system = {FRAGMENT_REUSE, MEM_WAL}
@@ -314,18 +317,18 @@ def _names(indices: Iterable[IndexMetadata]) -> set[str]:
 
 
 def _bases(mine: ops.Operation, other: ops.Operation) -> Verdict:
-    """u: both declared one base path."""
+    """u: both declared the same base path."""
     assert isinstance(mine, ops.UpdateBases) and isinstance(other, ops.UpdateBases)
-    meet = any(
-        (one.id and one.id == two.id) or (one.name and one.name == two.name) or one.path == two.path
-        for one in mine.new_bases
-        for two in other.new_bases
+    overlap = any(
+        (ours.id and ours.id == theirs.id) or (ours.name and ours.name == theirs.name) or ours.path == theirs.path
+        for ours in mine.new_bases
+        for theirs in other.new_bases
     )
-    return INCOMPATIBLE if meet else OK
+    return INCOMPATIBLE if overlap else OK
 
 
 def _log(mine: Transaction, other: Transaction) -> Verdict:
-    """s: both took a step of the write-ahead log. Which one is not looked into, so any two may be the same."""
+    """s: both took a step of the write-ahead log. The steps are not decoded, so any two may be the same."""
     return RETRYABLE if _steps_log(mine) and _steps_log(other) else OK
 
 

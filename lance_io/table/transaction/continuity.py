@@ -1,9 +1,9 @@
-"""Whether a transaction goes together with versions that are gone (decision 003, the project's own).
+"""Whether a transaction is compatible with versions that were removed (the project's own decision 003).
 
-What was committed since the version that a transaction was made for is known from the transactions of the versions in
-between. A cleanup may have removed these. Then two manifests are left, that version and the newest, and what a
-transaction touches has to be the same in both. That proves less often that it fits than the conflict matrix does
-(`conflicts.py`), never wrongly.
+Normally the transactions of the versions since a transaction's read version show what changed. A cleanup may have
+removed these. Then only two manifests are left, the read version and the newest, and everything that the transaction
+touches must be the same in both. This test accepts less often than the conflict matrix (`conflicts.py`), but never
+wrongly.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 def discontinuity(
     transaction: Transaction, made_for: Manifest | None, newest: Manifest, *, knows_rows: bool
 ) -> str | None:
-    """Why it cannot be told whether a transaction fits; None when it is sure that it does.
+    """The reason why a transaction may be incompatible; None if it certainly is compatible.
 
-    made_for    the version that it was made for, None when that is gone, too
+    made_for    the transaction's read version, None if that is removed, too
     knows_rows  whether the rows that it deletes are known, so that it can be merged with other deletions
     """
     rules = _RULES.get(type(transaction.operation))
     if rules is None:
-        return "it is not known what it touches"
+        return "the fragments that it touches are unknown"
     if made_for is None:
         return "that version is gone, too" if rules else None
     pair = _Pair(made_for, newest, knows_rows)
@@ -42,12 +42,12 @@ def discontinuity(
 
 
 def new_data_files(transaction: Transaction) -> list[str]:
-    """Paths of the data files that a transaction adds to the table's own folder, below that."""
+    """Paths of the data files that a transaction adds to the table's own folder, relative to that folder."""
     return [f"{DATA}/{file.path}" for file in effects_of(transaction.operation).new_rows if file.base_id is None]
 
 
 def data_files_in(transaction: Transaction, newest: Manifest) -> Literal["all", "some", "none"]:
-    """How many of the data files that a transaction adds the newest version has already."""
+    """Whether the newest version already has all, some or none of the data files that a transaction adds."""
     added = set(new_data_files(transaction))
     there = {f"{DATA}/{file.path}" for fragment in newest.message.fragments for file in fragment.files}
     missing = added - there
@@ -56,7 +56,7 @@ def data_files_in(transaction: Transaction, newest: Manifest) -> Literal["all", 
 
 @dataclass(frozen=True)
 class _Pair:
-    """The version that a transaction was made for, and the newest one."""
+    """The read version of a transaction, and the newest version."""
 
     made_for: Manifest
     newest: Manifest
@@ -64,17 +64,17 @@ class _Pair:
 
     @property
     def messages(self) -> tuple[table_pb2.Manifest, table_pb2.Manifest]:
-        """Both as they are stored."""
+        """The messages of both."""
         return self.made_for.message, self.newest.message
 
     def find_change(self, fragment_ids: Iterable[int], *, deletions: bool) -> str | None:
-        """Which of some fragments has other files now, or with `deletions` other deleted rows; None for none."""
+        """The first of some fragments with other files now, or with `deletions` other deleted rows; None for none."""
         before, now = ({fragment.id: fragment for fragment in message.fragments} for message in self.messages)
-        for one in fragment_ids:
-            if one not in before or not _same_files(before[one], now.get(one)):
-                return f"fragment {one} has changed"
-            if deletions and before[one].deletion_file != now[one].deletion_file:
-                return f"rows of fragment {one} were deleted"
+        for fragment_id in fragment_ids:
+            if fragment_id not in before or not _same_files(before[fragment_id], now.get(fragment_id)):
+                return f"fragment {fragment_id} has changed"
+            if deletions and before[fragment_id].deletion_file != now[fragment_id].deletion_file:
+                return f"rows of fragment {fragment_id} were deleted"
         return None
 
 
@@ -82,7 +82,7 @@ def _same_files(before: table_pb2.DataFragment, now: table_pb2.DataFragment | No
     return now is not None and before.files[:] == now.files[:]
 
 
-# -- what an operation may rely on -----------------------------------------------------------------------------------
+# -- assumptions of operations ---------------------------------------------------------------------------------------
 
 
 def _schema(pair: _Pair, _: Any) -> str | None:
@@ -91,7 +91,7 @@ def _schema(pair: _Pair, _: Any) -> str | None:
 
 
 def _same_table(pair: _Pair, _: Any) -> str | None:
-    """A table that was overwritten shares no fragment with what it was."""
+    """A table that was overwritten has no fragment in common with its earlier versions."""
     before, now = pair.messages
     there = {fragment.id: fragment for fragment in now.fragments}
     if any(_same_files(fragment, there.get(fragment.id)) for fragment in before.fragments):
@@ -100,7 +100,7 @@ def _same_table(pair: _Pair, _: Any) -> str | None:
 
 
 def _find_touched(pair: _Pair, operation: Any) -> str | None:
-    """What it changes; deletions of known rows can be merged with others."""
+    """The fragments that it changes; deletions of known rows can be merged with others."""
     touched = touched_fragments(operation)
     is_mergeable = pair.knows_rows and getattr(operation, "update_mode", "rewrite_rows") == "rewrite_rows"
     checked = effects_of(operation).removed if is_mergeable else touched

@@ -1,11 +1,11 @@
-"""A manifest under construction: a copy of the current one that a transaction edits (spec: commit, section 2.3).
+"""A manifest under construction: a copy of the current manifest that a transaction edits (spec: commit, section 2.3).
 
-    start     copy of the current manifest, or an empty one for a table that is created
+    start     copy of the current manifest, or an empty one for a new table
     edits     by the operations of `apply.py`
-    finish    fragments sorted, dead files dropped, high-water marks raised, feature flags set anew
+    finish    fragments sorted, dead files dropped, high-water marks raised, feature flags recomputed
 
-Manifests are edited as messages: the current one is copied, and so is every fragment and field that a transaction
-brings, hence what other writers put there and we do not know survives.
+Manifests are edited as messages. The current message is copied, and so is every fragment and field of a transaction,
+so that fields unknown to this release survive.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 
     from lance_io.table.manifest.manifest import Manifest
     from lance_io.table.transaction.column_records import Touched
+    from lance_io.table.transaction.duplicate_names import FileName
     from lance_io.table.transaction.effects import Effects
-    from lance_io.table.transaction.named_twice import FileName
     from lance_io.table.transaction.transaction import Transaction
 
-WRITER: Final = (LIBRARY, "0.1.0")  # library and version, which must be three numbers
+WRITER: Final = (LIBRARY, "0.1.0")  # library and version; the version must be three numbers
 TOMBSTONE: Final = -2  # field id of a dead column
 
 
 @dataclass(frozen=True)
 class Creation:
-    """What only the creation of a table decides.
+    """Properties that are fixed when a table is created.
 
-    data_version    file version of the data; None takes that of the files, or the default
-    stable_row_ids  whether rows keep their ids as they move
+    data_version    file version of the data; None for the version of the files, or the default if there are none
+    stable_row_ids  whether rows keep their ids when they move
     """
 
     data_version: FileVersion | None = None
@@ -53,13 +53,13 @@ class Creation:
 
 @dataclass(frozen=True)
 class NextVersion:
-    """A version that is to be committed.
+    """A version to commit.
 
-    message        the manifest; whoever makes a file of it adds the offsets of its sections
+    message        the manifest; `encode_manifest_file` adds the offsets of its sections
     index_section  content of the index section, None without indices
-    transaction    the transaction that made it
-    extended       the version that it is built on, if schema and fragments of that are the beginning of its own
-    added          the data files that the transaction adds, each of which may be in it once
+    transaction    the transaction that creates it
+    extended       the version that this one extends: same schema, fragments only added at the end; else None
+    added          the data files that the transaction adds; each may be in the version once
     """
 
     message: table_pb2.Manifest
@@ -70,7 +70,7 @@ class NextVersion:
 
 
 def carried_section(manifest: Manifest) -> bytes | None:
-    """The index section of a manifest that is built on. Raises `OperationError` when it was not read with it."""
+    """The index section of a manifest to build on. Raises `OperationError` if it was not read with the manifest."""
     if manifest.index_offset is not None and manifest.index_section is None:
         raise OperationError(f"version {manifest.version} has an index section, which is needed to build on it")
     return manifest.index_section
@@ -79,10 +79,11 @@ def carried_section(manifest: Manifest) -> bytes | None:
 class Draft:
     """A manifest under construction.
 
-    message    the manifest; operation: what the transaction's message holds, to copy from
+    message    the manifest
+    operation  the operation in the transaction's message, to copy from
     stable     whether the table has stable row ids
-    extends    whether schema and fragments of the current version are untouched so far
-    touched    fragments that are added or changed, to be checked when all is done
+    extends    whether schema and fragments of the current version are unchanged so far
+    touched    added and changed fragments, which `finish` checks
     """
 
     def __init__(
@@ -112,11 +113,11 @@ class Draft:
 
     def _copy(self, manifest: Manifest) -> None:
         self.message.CopyFrom(manifest.message)
-        if self.message.HasField("data_format"):  # it may have been wrong, as `Manifest.data_version` says
+        if self.message.HasField("data_format"):  # the stored text may be wrong, see `Manifest.data_version`
             self.message.data_format.version = manifest.data_version.name
 
     def replace_by(self, restored: Manifest) -> None:
-        """Take the content of an earlier version; what was given out stays given out."""
+        """Take the content of an earlier version; allocated ids stay allocated."""
         _check_writable(restored)
         self.extends = False
         next_row_id, next_fragment_id, mark = self.message.next_row_id, self._next_fragment_id, self.mark
@@ -136,14 +137,14 @@ class Draft:
 
     @property
     def mark(self) -> int | None:
-        """The highest field id ever given out, where ids are not given out again."""
+        """The highest field id ever allocated, if the table does not reuse field ids; else None."""
         has_mark = self.message.HasField("max_allocated_field_id")
         return self.message.max_allocated_field_id if has_mark else None
 
     # -- fragments ---------------------------------------------------------------------------------------------------
 
     def add(self, fragments: Iterable[table_pb2.DataFragment]) -> list[table_pb2.DataFragment]:
-        """Add new fragments, numbered if they are not yet; gives them as they are in the manifest."""
+        """Copy new fragments to the manifest, and assign ids to those without one; returns the copies."""
         added = []
         for fragment in fragments:
             new = self.message.fragments.add()
@@ -165,32 +166,36 @@ class Draft:
                 stamp_new(fragment, self.version)
 
     def touch(self, effects: Effects) -> None:
-        """Note which fragments will be added and changed, before they are."""
+        """Note the fragments that are about to be added or changed."""
         self.touched += [(fragment, ()) for fragment in effects.added]
         changed = [*effects.restated]
         if not changed:
             return
         ids = {fragment.id for fragment in changed}
-        before = {one.id: [file.path for file in one.files] for one in self.message.fragments if one.id in ids}
+        before = {
+            fragment.id: [file.path for file in fragment.files]
+            for fragment in self.message.fragments
+            if fragment.id in ids
+        }
         self.touched += [(fragment, before.get(fragment.id, ())) for fragment in changed]
 
     def remove(self, fragment_ids: Iterable[int]) -> None:
-        """Remove fragments. Raises `OperationError` for one that is not there."""
-        gone = set(fragment_ids)
-        if not gone:
+        """Remove fragments. Raises `OperationError` for a fragment that the table does not have."""
+        removed_ids = set(fragment_ids)
+        if not removed_ids:
             return
         self.extends = False
-        kept = [fragment for fragment in self.message.fragments if fragment.id not in gone]
-        if len(kept) > len(self.message.fragments) - len(gone):
-            missing = gone - {fragment.id for fragment in self.message.fragments}
+        kept = [fragment for fragment in self.message.fragments if fragment.id not in removed_ids]
+        if len(kept) > len(self.message.fragments) - len(removed_ids):
+            missing = removed_ids - {fragment.id for fragment in self.message.fragments}
             name, first = self.transaction.name, min(missing)
             raise OperationError(f"{name} removes fragment {first}, which the table does not have")
-        if kept and len(kept) < len(self.message.fragments) - len(gone):
+        if kept and len(kept) < len(self.message.fragments) - len(removed_ids):
             raise OperationError(f"{self.transaction.name} removes a fragment by an id that two fragments have")
         self._set_fragments(kept)
 
     def update(self, fragments: Iterable[table_pb2.DataFragment]) -> None:
-        """Replace fragments by those of the same id. Raises `OperationError` for one that is not there."""
+        """Replace fragments by id. Raises `OperationError` for a fragment that the table does not have."""
         new = {fragment.id: fragment for fragment in fragments}
         self.extends = self.extends and not new
         for fragment in self.message.fragments:
@@ -209,9 +214,9 @@ class Draft:
 
     @property
     def indices(self) -> list[IndexMetadata]:
-        """The entries of the index section, by the fragments that are there; setting them marks them as changed."""
+        """The entries of the index section, with the fragments they cover now. Setting them marks them as changed."""
         if self._indices is None:
-            return coverage.named_by_now(decode_indices(self._section)) if self._section is not None else []
+            return coverage.with_current_coverage(decode_indices(self._section)) if self._section is not None else []
         return self._indices
 
     @indices.setter
@@ -219,7 +224,7 @@ class Draft:
         self._indices = entries
 
     def set_schema(self, fields: Iterable[Any]) -> None:
-        """Replace the fields, as the transaction has them."""
+        """Replace the fields by those of the transaction."""
         self.extends = False
         self.message.ClearField("fields")
         self.message.fields.extend(fields)
@@ -227,7 +232,7 @@ class Draft:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def finish(self, timestamp_ns: int, added: frozenset[FileName] = frozenset()) -> NextVersion:
-        """Bring everything into its final form, and check it.
+        """Complete the manifest, and check it.
 
         added  see `NextVersion`
         """
@@ -246,34 +251,34 @@ class Draft:
         if self.stable:
             message.next_row_id = self.row_ids.next_id
         for offset in ("index_section", "transaction_section", "transaction_section_before_v14", "version_aux_data"):
-            message.ClearField(offset)  # places in the file of the version before
+            message.ClearField(offset)  # offsets in the file of the previous version
         self._set_flags(covered=covered)
         _check_dictionaries(message)
         return NextVersion(message, section, self.transaction, self._extended, added)
 
     def _settle_indices(self) -> tuple[bytes | None, bool]:
-        """The index section, and whether an index covers other columns.
+        """The index section, and whether an index stores values of additional (covering) columns.
 
-        An entry of fields that the schema does not have goes, whoever left it: filtered scans of pylance fail on it,
-        and pylance leaves one when an index is committed after its column was dropped or cast.
+        Entries with fields that the schema does not have are dropped: filtered scans of pylance fail on them, and
+        pylance leaves some if an index is committed after its column was dropped or cast.
         """
         field_ids = {each.id for each in self.message.fields}
         indices = self.indices
         if coverage.without_known_fields(indices, field_ids):
             indices = self.indices = coverage.with_known_fields(indices, field_ids)
         if self._indices is not None:
-            indices = self.indices = coverage.with_needed_record(indices)
+            indices = self.indices = coverage.with_trimmed_record(indices)
         section = self._section if self._indices is None else encode_indices(self._indices) or None
         return section, any(index.covering_fields for index in indices)
 
     @property
     def _extended(self) -> Manifest | None:
-        """The current version, if its fragments are still the first ones of this one."""
+        """The current version, if this version still begins with its fragments."""
         return self.current if self.extends else None
 
     @property
     def _changed(self) -> Sequence[table_pb2.DataFragment]:
-        """The fragments that the current version does not have like this."""
+        """The fragments that are new or differ from the current version."""
         return self._new if self._extended is not None else self.message.fragments[:]
 
     def _settle_fragments(self) -> None:
@@ -289,11 +294,11 @@ class Draft:
             self.extends = False
             self.message.fragments.sort(key=lambda fragment: fragment.id)
         if len(set(ids)) < len(ids):
-            twice = next(one for one, count in Counter(ids).items() if count > 1)
+            twin_id = next(fragment_id for fragment_id, count in Counter(ids).items() if count > 1)
             raise OperationError(
-                f"Invalid user input: The commit would produce two fragments with id {twice}. Fragment ids must be "
-                f"unique, in what {self.transaction.name} leaves, too. Tables of Lance 0.16 and earlier may have such "
-                "fragments: write their rows anew by an overwrite, or restore a version before"
+                f"Invalid user input: The commit would produce two fragments with id {twin_id}. Fragment ids must be "
+                f"unique, also among those that {self.transaction.name} leaves unchanged. Tables of Lance 0.16 and "
+                "earlier may have such fragments: write their rows again by an overwrite, or restore an earlier version"
             )
         highest = max([*ids, self._next_fragment_id - 1])
         if highest > FRAGMENT_ID_MAX:
@@ -317,21 +322,21 @@ class Draft:
         if not message.HasField("data_format"):
             message.data_format.file_format = "lance"
             message.data_format.version = self._data_version(versions).name
-        named = version_of_name(message.data_format.version)
-        if len(versions | {named}) > 1 and V0_1 in versions | {named}:
-            raise OperationError(self._mixture_text(max(versions | {named}).name))
+        declared_version = version_of_name(message.data_format.version)
+        if len(versions | {declared_version}) > 1 and V0_1 in versions | {declared_version}:
+            raise OperationError(self._mixture_text(max(versions | {declared_version}).name))
         message.reader_feature_flags, message.writer_feature_flags = next_flags(
             message,
             sticky=self._sticky_flags,
             deletions=has_deletions,
             stable_row_ids=self.stable,
             covered_index=covered,
-            mixed_versions=bool(versions - {named}),
+            mixed_versions=bool(versions - {declared_version}),
             spilled_lineage=has_spilled,
         )
 
     def _mixture_text(self, other: str) -> str:
-        """What to say of data files of 0.1 and another version; the version before may have had them already."""
+        """The error for data files of 0.1 and another version, which the current version may already have."""
         text = f"{self.transaction.name} would leave data files of versions 0.1 and {other} in one table: "
         text += "V1 and V2 storage versions cannot be mixed. All data files must have the same version, or be of 2.x"
         if self.current is not None and self.current.fragments.file_versions > {V0_1}:
@@ -349,22 +354,22 @@ def _check_writable(manifest: Manifest) -> None:
 
 
 def _check_dictionaries(message: table_pb2.Manifest) -> None:
-    """Raise `OperationError` for rows of version 0.1 with a dictionary whose values nobody gave."""
+    """Raise `OperationError` if a table of version 0.1 has rows, but a dictionary column has no values."""
     if message.data_format.version != V0_1.name or not message.fragments:
         return
     for field in message.fields:
         if field.logical_type.startswith("dict:") and not field.dictionary.values:
             raise OperationError(
-                f"v1 dictionary field '{field.name}' is missing dictionary metadata: its values go with the "
-                "manifest, and come from whoever writes all rows in one write"
+                f"v1 dictionary field '{field.name}' is missing dictionary metadata: the manifest stores its values, "
+                "so all rows must be written in one write"
             )
 
 
 def _next_fragment_id(manifest: Manifest | None) -> int:
     if manifest is None:
         return 0
-    given_out = -1 if manifest.max_fragment_id is None else manifest.max_fragment_id
-    return 1 + max(given_out, max(manifest.fragments.ids, default=-1))
+    allocated_max = -1 if manifest.max_fragment_id is None else manifest.max_fragment_id
+    return 1 + max(allocated_max, max(manifest.fragments.ids, default=-1))
 
 
 def _file_versions(fragments: Iterable[table_pb2.DataFragment]) -> set[FileVersion]:
@@ -378,11 +383,11 @@ def _is_empty(fragment: table_pb2.DataFragment) -> bool:
 
 
 def _drop_dead_files(fragment: table_pb2.DataFragment) -> None:
-    """Drop the data files of which all columns are dead; complain about files without any column."""
+    """Drop data files with only dead columns. Raises `OperationError` for a file without any column."""
     files = fragment.files
-    for place in reversed(range(len(files))):
-        fields = files[place].fields
+    for index in reversed(range(len(files))):
+        fields = files[index].fields
         if not fields:
             raise OperationError(f"fragment {fragment.id}: a data file has no field")
-        if fields[0] == TOMBSTONE and all(one == TOMBSTONE for one in fields):
-            del files[place]
+        if fields[0] == TOMBSTONE and all(field_id == TOMBSTONE for field_id in fields):
+            del files[index]

@@ -1,13 +1,13 @@
-"""What an operation does to fragments and data files, for whoever asks (spec: commit, section 2.2).
+"""The effects of an operation on fragments and data files (spec: commit, section 2.2).
 
     added      new fragments, which the commit numbers
-    changed    fragments in their new state as a whole
-    listed     all fragments of the table in their new state: those of a Merge
-    removed    ids of fragments that are gone, or in whose place others come
-    replaced   data files that get a place in a fragment
+    changed    fragments in their complete new state
+    listed     all fragments of the table in their new state, for a Merge
+    removed    ids of fragments that are removed or replaced by others
+    replaced   data files that are put into a fragment
 
-Other operations name no fragments. What goes is named only where something stays: an Overwrite keeps no fragment of
-the table, and a Restore has those of another version.
+Other operations name no fragments. An Overwrite keeps no fragment of the table and a Restore has those of another
+version, so their removed fragments are not listed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Effects:
-    """See the module. As the operation says it: what it says twice is here twice, but for `removed`."""
+    """See the module. Except for `removed`, fragments that the operation lists twice are here twice."""
 
     added: Sequence[Fragment] = ()
     changed: Sequence[Fragment] = ()
@@ -46,13 +46,13 @@ class Effects:
 
     @property
     def named(self) -> Iterator[DataFile]:
-        """All data files that the operation names in fragments as they are to be."""
-        replaced = (one.new_file for one in self.replaced)
+        """All data files of fragments in their new state that the operation names."""
+        replaced = (group.new_file for group in self.replaced)
         return chain(self.new_rows, (file for fragment in self.restated for file in fragment.files), replaced)
 
 
 def effects_of(operation: ops.Operation) -> Effects:
-    """What an operation does to fragments and data files."""
+    """The effects of an operation on fragments and data files."""
     match operation:
         case ops.Append() | ops.Overwrite():
             return Effects(added=operation.fragments)

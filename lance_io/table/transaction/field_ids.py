@@ -1,7 +1,7 @@
-"""Field ids of a table: which were ever used, and what operations may do with them (spec: table, section 7).
+"""Field ids of a table: the ids ever used, and the rules for operations (spec: table, section 7).
 
-A data file names its columns by field id only. An id that a dropped field had is still in old files: given to a new
-field, it would bring their values back.
+A data file names its columns by field id only. Old files still have the id of a dropped field: reusing it for a new
+field would bring the old values back.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lance_io.format.keys import (
     declared_clustering_key,
     declared_primary_key,
 )
-from lance_io.format.schema_messages import decode_schema, put_keys, stored_primary_key
+from lance_io.format.schema_messages import decode_schema, set_keys, stored_primary_key
 from lance_io.format.version import V2_1, VERSION_OF_PAIR
 from lance_io.proto import file_pb2
 from lance_io.records import dataclass
@@ -33,30 +33,30 @@ FIELD_ID_MAX: Final = (1 << 31) - 1
 
 
 def max_field_id(manifest: table_pb2.Manifest) -> int:
-    """The largest id that the table is known to have used, -1 for none."""
+    """The largest field id that the table is known to have used, -1 for none."""
     mark = manifest.max_allocated_field_id if manifest.HasField("max_allocated_field_id") else -1
     return max(_max_id_in_use(manifest), mark)
 
 
 def _max_id_in_use(manifest: table_pb2.Manifest) -> int:
-    stored = (one for fragment in manifest.fragments for file in fragment.files for one in file.fields)
+    stored = (field_id for fragment in manifest.fragments for file in fragment.files for field_id in file.fields)
     named = (field.id for field in manifest.fields)
     return max(max(stored, default=-1), max(named, default=-1))
 
 
 def first_free_id(manifest: table_pb2.Manifest) -> int:
-    """The id of the next field that the table gets. Raises `OperationError` where there is none left."""
+    """The id for the table's next new field. Raises `OperationError` if none is left."""
     highest = max_field_id(manifest)
     if highest >= FIELD_ID_MAX:
         raise OperationError(f"no further field id can be allocated because ids up to {highest} are exhausted")
     return highest + 1
 
 
-# -- ids that are never given out again (feature flag 32768): field 24 of the manifest is the highest that was ---------
+# -- ids that are never reused (feature flag 32768): field 24 of the manifest is the highest allocated id --------------
 
 
 def check_mark(manifest: table_pb2.Manifest) -> None:
-    """Raise `OperationError` unless the mark of a version, if it has one, is as high as the ids that it uses."""
+    """Raise `OperationError` if the mark of a version (if it has one) is below the ids that it uses."""
     if not manifest.HasField("max_allocated_field_id"):
         return
     mark, used = manifest.max_allocated_field_id, _max_id_in_use(manifest)
@@ -68,19 +68,19 @@ def check_mark(manifest: table_pb2.Manifest) -> None:
 
 
 def raise_mark(manifest: table_pb2.Manifest, mark: int, fragments: Iterable[table_pb2.DataFragment]) -> None:
-    """Set the mark of a version that is being made.
+    """Set the mark of a version under construction.
 
-    mark       that of the version before
-    fragments  those that are new or changed. Raises `OperationError` for a column of an id that is neither of the
-               schema nor was ever given out
+    mark       of the previous version
+    fragments  the new and changed fragments
+    Raises `OperationError` for a column whose field id is neither in the schema nor was ever allocated.
     """
     named = {field.id for field in manifest.fields}
     for fragment in fragments:
         for file in fragment.files:
-            strange = [one for one in file.fields if one > mark and one not in named]
-            if strange:
+            unknown = [field_id for field_id in file.fields if field_id > mark and field_id not in named]
+            if unknown:
                 raise OperationError(
-                    f"data file {file.path} references the new field ID {strange[0]}, which the schema does not have"
+                    f"data file {file.path} references the new field ID {unknown[0]}, which the schema does not have"
                 )
     manifest.max_allocated_field_id = max(mark, max(named, default=0))
 
@@ -88,10 +88,10 @@ def raise_mark(manifest: table_pb2.Manifest, mark: int, fragments: Iterable[tabl
 def above_mark(
     mark: int, fields: Iterable[file_pb2.Field], fragments: Iterable[table_pb2.DataFragment]
 ) -> list[file_pb2.Field]:
-    """The fields of a schema that replaces another, numbered in their order from behind the mark if they are not yet.
+    """The fields of a schema that replaces another, renumbered in order from above the mark unless all are above it.
 
-    fragments  whose files name them by their ids, which are changed likewise
-    Raises `OperationError` when there are not so many ids.
+    fragments  whose files name the fields by id; these ids are changed likewise
+    Raises `OperationError` if not enough ids are left.
     """
     fields = list(fields)
     if all(field.id > mark for field in fields):
@@ -108,7 +108,7 @@ def above_mark(
         renumbered.append(copy)
     for fragment in fragments:
         for file in fragment.files:
-            file.fields[:] = [new_ids.get(one, one) for one in file.fields]
+            file.fields[:] = [new_ids.get(field_id, field_id) for field_id in file.fields]
     return renumbered
 
 
@@ -119,8 +119,9 @@ def check_merge(
 ) -> None:
     """Check the schema of a Merge against the version that it is applied to.
 
-    fragments, fields  what the Merge brings. Raises `OperationError` for a new field with an id that was used, for a
-    field that moves to another parent, and for another type or nullability over values that stay.
+    fragments, fields  of the Merge
+    Raises `OperationError` for a new field with a used id, for a field that moves to another parent, and for another
+    type or nullability of a field whose values stay.
     """
     before = {field.id: field for field in manifest.fields}
     used = max_field_id(manifest)
@@ -146,10 +147,10 @@ def check_merge(
 
 
 def check_project(before: Iterable[file_pb2.Field], after: Iterable[file_pb2.Field]) -> None:
-    """Raise `OperationError` for a field of a Project's schema that the table does not have, or has as another type.
+    """Raise `OperationError` for a field of a Project's schema that the table does not have, or has with another type.
 
-    A Project keeps, orders and renames fields, and nothing is written for it: such a field would have no values, and
-    fragments that are left without any column cannot be read.
+    A Project keeps, orders and renames fields and writes no data: such a field would have no values, and fragments
+    without any column cannot be read.
     """
     known = {field.id: field for field in before}
     after = list(after)
@@ -158,7 +159,8 @@ def check_project(before: Iterable[file_pb2.Field], after: Iterable[file_pb2.Fie
     for field in after:
         old = known.get(field.id)
         if old is None or old.logical_type != field.logical_type:
-            names = ", ".join(f"{one.name} ({one.logical_type})" for one in known.values() if one.parent_id < 0)
+            columns = [column for column in known.values() if column.parent_id < 0]
+            names = ", ".join(f"{column.name} ({column.logical_type})" for column in columns)
             raise OperationError(
                 f'Project names "{field.name}" of type {field.logical_type}, which is no field of the table. '
                 f"Its columns are {names}; new ones come by Merge or add_columns, other types by alter_columns"
@@ -166,16 +168,16 @@ def check_project(before: Iterable[file_pb2.Field], after: Iterable[file_pb2.Fie
 
 
 def check_columns(fragments: Iterable[table_pb2.DataFragment], schema: Schema) -> None:
-    """Check the fragments that come with a schema against it.
+    """Check the fragments of an operation against its schema.
 
-    Raises `OperationError` for a file with a column that is none of the schema, and for a fragment without a column
-    that must not be null; others that it lacks are null.
+    Raises `OperationError` for a file with a column that the schema does not have, and for a fragment that lacks a
+    column that must not be null; other missing columns are null.
     """
     leaves = {field.id for field in schema.leaves()}
     all_ids = {field.id for field in schema.walk()}
     required = [(top, {field.id for field in top.walk()}) for top in schema.fields if not top.nullable]
     for fragment in fragments:
-        here = {one for file in fragment.files for one in file.fields}
+        here = {field_id for file in fragment.files for field_id in file.fields}
         for top, ids in required:
             if ids.isdisjoint(here):
                 raise OperationError(
@@ -185,33 +187,34 @@ def check_columns(fragments: Iterable[table_pb2.DataFragment], schema: Schema) -
         for file in fragment.files:
             version = VERSION_OF_PAIR[file.file_major_version, file.file_minor_version]
             known = leaves if version >= V2_1 else all_ids
-            strange = sorted(one for one in file.fields if one >= 0 and one not in known)
-            if strange:
+            unknown = sorted(field_id for field_id in file.fields if field_id >= 0 and field_id not in known)
+            if unknown:
                 raise OperationError(
-                    f"{file.path} has columns of the field ids {strange}, which are no columns of the schema that is "
-                    "committed with it. Take the schema that the fragments were written with"
+                    f"{file.path} has columns of the field ids {unknown}, which are not in the schema that is "
+                    "committed with it. Use the schema that the fragments were written with"
                 )
 
 
 def _ids_in_old_files(old: Iterable[table_pb2.DataFragment], new: Iterable[table_pb2.DataFragment]) -> set[int]:
-    """Ids in data files that a table had and keeps; of the fields around them nothing is stored."""
+    """Field ids in data files that a table had and keeps; files do not list parents of their columns."""
     paths = {file.path for fragment in old for file in fragment.files}
-    return {one for fragment in new for file in fragment.files if file.path in paths for one in file.fields}
+    kept = [file for fragment in new for file in fragment.files if file.path in paths]
+    return {field_id for file in kept for field_id in file.fields}
 
 
 def _describe(field: file_pb2.Field) -> str:
     return f"{'nullable' if field.nullable else 'required'} {field.logical_type}"
 
 
-# -- declared keys under changes of field metadata: set once, they stay (spec: table, section 2.5) ---------------------
+# -- declared keys under changes of field metadata: once set, they stay (spec: table, section 2.5) ---------------------
 #
-# A table gets its primary key, and its clustering key, when it is made or by one change of metadata. From then on only
-# a whole new schema (Overwrite, Merge, Project) brings another one, since what was written relied on the first.
+# A table gets its primary key, and its clustering key, at creation or by one change of metadata. From then on only a
+# complete new schema (Overwrite, Merge, Project) can change them, since existing data relies on the first key.
 
 
 @dataclass(frozen=True)
 class _Key:
-    """name, hint: for messages. entries: the metadata that declare it."""
+    """name, hint: for errors. entries: the metadata entries that declare the key."""
 
     name: str
     entries: frozenset[str]
@@ -223,13 +226,13 @@ _CLUSTERING: Final = _Key("clustering key", frozenset({CLUSTERING_KEY_POSITION})
 
 
 def settle_keys(fields: Sequence[file_pb2.Field], updates: Mapping[int, UpdateMap]) -> None:
-    """Store the keys that the metadata of updated fields declare now, if they may.
+    """Store the keys that the new metadata of updated fields declares.
 
-    fields   all fields of the table, with their new metadata and as yet the old keys
-    updates  what changed, by field id
+    fields   all fields of the table, with their new metadata but the old keys
+    updates  the changes, by field id
 
-    Raises `OperationError` for another key than the one that the table has, and for entries that make none;
-    `PrimaryKeyError` for a primary key that cannot be.
+    Raises `OperationError` for a change of the table's key, and for entries that declare no key; `PrimaryKeyError` for
+    an invalid primary key.
     """
     named = {name for update in updates.values() for name in update.updates}
     changed = [field for field in fields if field.id in updates]
@@ -239,11 +242,11 @@ def settle_keys(fields: Sequence[file_pb2.Field], updates: Mapping[int, UpdateMa
     clustering = {field.id: field.unenforced_clustering_key_position or None for field in fields}
     declared = {field.id: declared_clustering_key(field.metadata) for field in changed}
     new_clustering = clustering | {field_id: position or None for field_id, position in declared.items()}
-    # position 0 may be declared although nothing is stored for it
+    # Position 0 may be declared, although nothing is stored for it.
     has_clustering = _any(new_clustering) or _any(declared)
     _check(_CLUSTERING, named, had=_any(clustering), has=has_clustering, changes=new_clustering != clustering)
     for field in changed:
-        put_keys(field, new_primary[field.id], new_clustering[field.id])
+        set_keys(field, new_primary[field.id], new_clustering[field.id])
     if new_primary != primary:
         check_primary_key(decode_schema(fields, {}))
 
@@ -253,9 +256,10 @@ def _any(positions: Mapping[int, int | None]) -> bool:
 
 
 def _check(key: _Key, named: Collection[str], *, had: bool, has: bool, changes: bool) -> None:
-    """Raise unless updates of the entries `named` may do this to a key.
+    """Raise unless updates of the metadata entries `named` may change a key like this.
 
-    had, has: whether any field was part of it before, and whether any is now. changes: whether anything differs.
+    had, has  whether any field was part of the key before, and is now
+    changes   whether the key differs
     """
     given = sorted(key.entries.intersection(named))
     if had and (given or changes):

@@ -1,22 +1,22 @@
 """Which versions and files of a table may be removed (spec: commit, section 9).
 
-A file is kept if a kept version refers to it. Of the others those are removed which a removed version referred to, and
-those that are so old that no writer can still be about to commit them. A young file that nobody refers to may belong to
-a writer under way, and stays, unless the caller says that there is none. Notes and staging objects stay even then until
-they are old: they are what other cleanups and readers go by.
+A file is kept if a kept version refers to it. Otherwise it is removed if a removed version referred to it, or if it is
+too old to belong to a running writer. A young file without references may belong to a running writer and stays, unless
+the caller says that there is none. Even then notes and staging objects stay until they are old: other cleanups and
+readers rely on them.
 
     data/<name>.lance            data files
-    data/<name>/<id>.blob        sidecars: they live as long as their data file
-    _blobs/<uuid>.blob           payloads that the table manages: as long as a description in some data file names them
+    data/<name>/<id>.blob        sidecars: kept as long as their data file
+    _blobs/<uuid>.blob           payloads managed by the table: kept as long as a description in a data file names them
     _deletions/*.arrow|bin       deletion files
     _transactions/*.txn          transactions
     _indices/<uuid>/...          indices
-    _versions/.tmp* data/.tmp*           what writers that died left behind, pylance's too
-    _versions/.probe-* .cleanup-*        notes of writers and cleanups that died
-    _versions/<manifest>-<uuid>  staging objects of commits through a database, when no row can point at them
-    unfinished                   as the store tells: files that have not got their names yet (on the local disk)
+    _versions/.tmp* data/.tmp*           leftovers of crashed writers, also pylance's
+    _versions/.probe-* .cleanup-*        notes of crashed writers and cleanups
+    _versions/<manifest>-<uuid>  staging objects of commits through a database, if no row can point at them
+    unfinished                   files without their final name (on the local disk), as the store reports them
 
-Paths are relative to the table's folder. Everything else in the folder is none of our business.
+Paths are relative to the table's folder. Other files in the folder are left alone.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from lance_io.table.manifest.paths import (
     INDICES,
     TRANSACTIONS,
     VERSIONS,
-    data_file_place,
-    deletion_file_place,
+    data_file_location,
+    deletion_file_location,
     parse_manifest_name,
     staged_for,
 )
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from lance_io.table.manifest.manifest import FileNames, Manifest
 
 NS: Final = 1_000_000_000
-UNVERIFIED_AGE_S: Final = 7 * 24 * 3600  # no commit takes longer than that
-YOUNG_S: Final = 600  # versions that a stale listing of some writer may still need to meet
+UNVERIFIED_AGE_S: Final = 7 * 24 * 3600  # no commit takes longer
+YOUNG_S: Final = 600  # a writer with a stale listing may still need versions younger than this
 OLDER_THAN_S: Final = 14 * 24 * 3600
 _TEMPORARY: Final = ".tmp"
 
@@ -55,15 +55,15 @@ FileKind = Literal["data", "deletion", "transaction", "index", "temporary", "unf
 
 @dataclass(frozen=True)
 class CleanupPolicy:
-    """What may go.
+    """Which versions and files a cleanup may remove.
 
-    older_than_s       versions committed longer ago; None with the other two None: two weeks
-    retain_versions    all but the last so many
-    versions           only these
-    delete_unverified  also young files that no version refers to: only when no writer is under way
-    error_if_tagged    complain about tagged versions that would go, instead of keeping them silently
-    young_s            versions younger than this are kept in any case; None: ten minutes, or nothing if the caller
-                       says otherwise by naming versions or by an `older_than_s` of zero
+    older_than_s       versions committed longer ago; None, if the next two are also None: two weeks
+    retain_versions    all but this many last versions
+    versions           only these versions
+    delete_unverified  also young files without references: only safe if no writer is running
+    error_if_tagged    raise for tagged versions that would be removed, instead of keeping them silently
+    young_s            always keep versions younger than this; None: ten minutes, or zero if the caller names versions
+                       or sets `older_than_s` to zero
     """
 
     older_than_s: float | None = None
@@ -76,58 +76,58 @@ class CleanupPolicy:
 
 @dataclass()
 class References:
-    """What some versions refer to, as paths below the table's folder; of indices the folder's name."""
+    """The files that some versions refer to, as paths below the table's folder; for indices the name of the folder."""
 
     files: set[str] = field(default_factory=set)
     indices: set[str] = field(default_factory=set)
-    _known: set[tuple[bytes, bool]] = field(default_factory=set, repr=False)  # fragments that were added
+    _known: set[tuple[bytes, bool]] = field(default_factory=set, repr=False)  # fragments already added
 
     def add(self, manifest: Manifest | FileNames, blobs: Iterable[str] = (), *, own_only: bool = True) -> None:
-        """Add what a version refers to.
+        """Add the files that a version refers to.
 
         blobs     managed blobs that its data files name
-        own_only  leave out what lies below base paths; without, such files count as if they were the table's own, which
-                  is how a branch refers to the files of its parent
+        own_only  leave out files below base paths; without, they count as the table's own, as a branch refers to the
+                  files of its parent
         """
         self.files.update(blobs)
         fragments = None
-        for place, message in enumerate(manifest.message.fragments[:]):
+        for index, message in enumerate(manifest.message.fragments[:]):
             known = message.SerializeToString(), own_only
-            if known in self._known:  # versions share most fragments with the one before
+            if known in self._known:  # a version shares most fragments with the previous one
                 continue
             self._known.add(known)
             fragments = fragments or manifest.fragments
-            fragment = fragments[place]
+            fragment = fragments[index]
             for file in fragment.files:
                 if file.base_id is None or not own_only:
-                    relative = data_file_place(file, manifest.base_paths).relative
+                    relative = data_file_location(file, manifest.base_paths).relative
                     self.files.add(relative if relative.startswith(f"{DATA}/") else f"{DATA}/{relative}")
             deletion = fragment.deletion_file
             if deletion is not None and (deletion.base_id is None or not own_only):
-                self.files.add(deletion_file_place(fragment.id, deletion, manifest.base_paths).relative)
+                self.files.add(deletion_file_location(fragment.id, deletion, manifest.base_paths).relative)
         if manifest.transaction_file:
             self.files.add(f"{TRANSACTIONS}/{manifest.transaction_file}")
         if manifest.index_section is not None:
             self.indices.update(index.uuid for index in decode_indices(manifest.index_section))
 
     def take(self, others: References) -> None:
-        """Have what others have, which have nothing then: what they will be told of again is with these already."""
+        """Move all references of `others` here. `others` skips the same fragments later: they are already here."""
         self.files |= others.files
         self.indices |= others.indices
         others.files.clear()
         others.indices.clear()
 
     def has(self, path: str, kind: FileKind) -> bool:
-        """Whether a file is among them."""
+        """Whether a file is referred to."""
         if kind == "index":
             return path.split("/")[1] in self.indices
         return data_file_of(path) in self.files
 
 
 def candidates(versions: Collection[int], policy: CleanupPolicy, *, current: int | None = None) -> set[int]:
-    """The versions that may go if they are old enough; the newest always stays.
+    """The versions that may be removed if they are old enough; the newest always stays.
 
-    current  the version that the caller stands on, which stays with all newer ones; None for the newest
+    current  the caller's version, which stays with all newer ones; None for the newest
     """
     ordered = sorted(versions)
     chosen = ordered[:-1]
@@ -139,15 +139,15 @@ def candidates(versions: Collection[int], policy: CleanupPolicy, *, current: int
 
 
 def is_young(timestamp_ns: int, policy: CleanupPolicy, *, now_ns: int) -> bool:
-    """Whether a version that was committed at a time (ns since the epoch) is too young to go in any case."""
+    """Whether a version with this commit time (ns since the epoch) is too young to be removed in any case."""
     young_s = policy.young_s
     if young_s is None:
         young_s = 0.0 if policy.versions is not None or policy.older_than_s == 0 else YOUNG_S
-    return young_s > 0 and timestamp_ns > now_ns - young_s * NS  # zero: whatever the clocks of other writers say
+    return young_s > 0 and timestamp_ns > now_ns - young_s * NS  # zero must not depend on other writers' clocks
 
 
 def is_old(timestamp_ns: int, policy: CleanupPolicy, *, now_ns: int) -> bool:
-    """Whether a version that was committed at a time (ns since the epoch) is as old as the caller asks."""
+    """Whether a version with this commit time (ns since the epoch) is as old as the policy requires."""
     older_than_s = policy.older_than_s
     if older_than_s is None and policy.retain_versions is None and policy.versions is None:
         older_than_s = OLDER_THAN_S
@@ -155,7 +155,7 @@ def is_old(timestamp_ns: int, policy: CleanupPolicy, *, now_ns: int) -> bool:
 
 
 def kind_of(path: str) -> FileKind | None:
-    """What a file in a table's folder is; None for files that are not ours to remove."""
+    """The kind of a file in a table's folder; None for files that a cleanup must not remove."""
     folder, _, rest = path.partition("/")
     if folder == DATA and ((rest.endswith(".lance") and "/" not in rest) or (rest.endswith(".blob") and "/" in rest)):
         return "data"
@@ -175,10 +175,10 @@ def kind_of(path: str) -> FileKind | None:
 
 
 def is_unsettled(path: str, files: Container[str], oldest: int) -> bool:
-    """Whether it is a staging object of a version that has no manifest: a row may point at it.
+    """Whether it is a staging object of a version without a manifest, which a database row may point at.
 
-    files   everything that is there
-    oldest  number of the first version; those before it were removed
+    files   all files of the table
+    oldest  number of the first version; earlier versions were removed
     """
     folder, _, name = path.partition("/")
     final = staged_for(name) if folder == VERSIONS else None
@@ -189,7 +189,7 @@ def is_unsettled(path: str, files: Container[str], oldest: int) -> bool:
 
 
 def data_file_of(path: str) -> str:
-    """The path of the data file that a sidecar belongs to; any other path itself."""
+    """The path of a sidecar's data file; any other path unchanged."""
     is_sidecar = path.endswith(".blob") and path.startswith(f"{DATA}/")
     return f"{path.rpartition('/')[0]}.lance" if is_sidecar else path
 
@@ -203,12 +203,12 @@ def garbage(
     delete_unverified: bool,
     now_ns: int,
 ) -> Iterable[tuple[str, FileKind]]:
-    """The files that may go, with their kind.
+    """The files that may be removed, with their kind.
 
-    files       by path, when they were written (ns since the epoch), None when nobody knows
-    unfinished  those of them that have not got their names yet
+    files       write times by path (ns since the epoch), None if unknown
+    unfinished  the files without their final name
     """
-    for path, kind, is_sure in _unnamed(
+    for path, kind, is_sure in _unreferenced(
         files, kept, unfinished=unfinished, delete_unverified=delete_unverified, now_ns=now_ns
     ):
         if is_sure or removed.has(path, kind):
@@ -223,21 +223,21 @@ def unverified(
     delete_unverified: bool,
     now_ns: int,
 ) -> dict[str, FileKind]:
-    """The files that may go only if a removed version refers to them: young, and named by no version that stays.
+    """The files that may be removed only if a removed version refers to them: young files without a kept reference.
 
     Arguments as for `garbage`.
     """
-    found = _unnamed(files, kept, unfinished=unfinished, delete_unverified=delete_unverified, now_ns=now_ns)
-    return {path: kind for path, kind, is_sure in found if not is_sure}
+    unreferenced = _unreferenced(files, kept, unfinished=unfinished, delete_unverified=delete_unverified, now_ns=now_ns)
+    return {path: kind for path, kind, is_sure in unreferenced if not is_sure}
 
 
 def keys_of(files: Mapping[str, FileKind]) -> tuple[set[str], set[str]]:
-    """What `References` call them: paths of data files and others, and names of index folders."""
+    """Their names in `References`: paths of data files and others, and names of index folders."""
     indices = {path.split("/")[1] for path, kind in files.items() if kind == "index"}
     return {data_file_of(path) for path, kind in files.items() if kind != "index"}, indices
 
 
-def _unnamed(
+def _unreferenced(
     files: Mapping[str, int | None],
     kept: References,
     *,
@@ -245,7 +245,7 @@ def _unnamed(
     delete_unverified: bool,
     now_ns: int,
 ) -> Iterator[tuple[str, FileKind, bool]]:
-    """The files that no version names which stays, with their kind, and whether they may go whatever names them."""
+    """The files that no kept version refers to: path, kind, and whether it may be removed unconditionally."""
     oldest_ns = now_ns - UNVERIFIED_AGE_S * NS
     for path, written_ns in files.items():
         kind: FileKind | None = "unfinished" if path in unfinished else kind_of(path)

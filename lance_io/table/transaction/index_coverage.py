@@ -1,7 +1,7 @@
-"""What a commit does to the entries of the index section (spec: commit, section 2.3; table, section 9).
+"""Updates of the index section by a commit (spec: commit, section 2.3; table, section 9).
 
-An entry must never claim more than its index knows. When in doubt a fragment leaves the bitmap: the index then answers
-for fewer rows, and the rest is scanned.
+An entry must never claim more than its index covers. In doubt a fragment leaves the bitmap: the index then covers fewer
+rows, and queries scan the others.
 """
 
 from __future__ import annotations
@@ -23,47 +23,47 @@ if TYPE_CHECKING:
 
 
 def with_known_fields(indices: Iterable[IndexMetadata], field_ids: Collection[int]) -> list[IndexMetadata]:
-    """The entries whose fields are all in the schema, and the system's own."""
-    return [index for index in indices if _knows_fields(index, field_ids)]
+    """The entries whose fields are all in the schema, and system entries."""
+    return [index for index in indices if _has_known_fields(index, field_ids)]
 
 
 def without_known_fields(indices: Iterable[IndexMetadata], field_ids: Collection[int]) -> list[IndexMetadata]:
-    """The entries that have a field which is not in the schema."""
-    return [index for index in indices if not _knows_fields(index, field_ids)]
+    """The entries with a field that is not in the schema."""
+    return [index for index in indices if not _has_known_fields(index, field_ids)]
 
 
-def _knows_fields(index: IndexMetadata, field_ids: Collection[int]) -> bool:
-    return index.is_system or all(one in field_ids for one in index.fields)
+def _has_known_fields(index: IndexMetadata, field_ids: Collection[int]) -> bool:
+    return index.is_system or all(field_id in field_ids for field_id in index.fields)
 
 
-def named_by_now(indices: Sequence[IndexMetadata]) -> list[IndexMetadata]:
-    """The entries with the fragments that they cover by now: bitmaps may name those that a compaction has moved.
+def with_current_coverage(indices: Sequence[IndexMetadata]) -> list[IndexMetadata]:
+    """The entries with the fragments they cover now: bitmaps may still name fragments that were compacted.
 
-    Where the record of it cannot be read, they go on naming them.
+    If the record of moved rows cannot be read, the bitmaps stay as they are.
     """
     reuse = find_reuse(indices)
     if reuse is None or not reuse_record.is_readable(reuse):
         return [*indices]
-    found = []
+    mapped = []
     for index in indices:
         ids = None if index.is_system or index.fragment_ids is None else map_coverage(index.fragment_ids, reuse)
-        found.append(index if ids is None or ids == index.fragment_ids else replace(index, fragment_ids=ids))
-    return found
+        mapped.append(index if ids is None or ids == index.fragment_ids else replace(index, fragment_ids=ids))
+    return mapped
 
 
-def with_needed_record(indices: Sequence[IndexMetadata]) -> list[IndexMetadata]:
-    """The entries without what the record of moved rows says for no index any more."""
+def with_trimmed_record(indices: Sequence[IndexMetadata]) -> list[IndexMetadata]:
+    """The entries with the record of moved rows trimmed to what indices still need."""
     reuse = find_reuse(indices)
     if reuse is None or not reuse_record.is_readable(reuse):
         return [*indices]
-    left = reuse_record.trimmed(reuse, indices)
-    return [one for one in (left if index is reuse else index for index in indices) if one is not None]
+    left = reuse_record.trim_record(reuse, indices)
+    return [entry for entry in (left if index is reuse else index for index in indices) if entry is not None]
 
 
 def with_created(indices: Iterable[IndexMetadata], operation: CreateIndex) -> list[IndexMetadata]:
-    """The entries after an index was built: removed ones are gone, new ones come last.
+    """The entries after an index was built: without the removed segments, and with the new ones at the end.
 
-    Raises `OperationError` for a segment that is there already, or that covers what another segment of its name does.
+    Raises `OperationError` for a segment that already exists, or that covers a fragment of another segment of its name.
     """
     removed = {index.uuid for index in operation.removed_indices}
     kept = [index for index in indices if index.uuid not in removed]
@@ -72,10 +72,10 @@ def with_created(indices: Iterable[IndexMetadata], operation: CreateIndex) -> li
 
 
 def _check_segments(kept: Sequence[IndexMetadata], new: Sequence[IndexMetadata]) -> None:
-    """Segments of one index answer for different fragments (section 9); pylance's process ends on others.
+    """Check that segments of an index cover different fragments (section 9); pylance's process crashes otherwise.
 
-    What segments that were there share is not looked at: who left it can still be told to drop them. What is kept as an
-    index but is none covers nothing, and nobody knows what a segment covers that does not say so.
+    Overlaps among existing segments are ignored, so that a commit can still drop them. System entries cover nothing,
+    and the coverage of segments without a bitmap is unknown.
     """
     uuids = {index.uuid for index in kept}
     for index in new:
@@ -92,17 +92,17 @@ def _check_segments(kept: Sequence[IndexMetadata], new: Sequence[IndexMetadata])
                 if both:
                     raise OperationError(
                         f"index {name!r}: its segments {known[first].uuid} and {known[second].uuid} both cover "
-                        f"fragment {min(both)}. Remove what it replaces in the same commit (removed_indices)"
+                        f"fragment {min(both)}. Remove the replaced segment in the same commit (removed_indices)"
                     )
 
 
 def without_fragments(
     indices: Sequence[IndexMetadata], fields: Collection[int], fragment_ids: Collection[int]
 ) -> list[IndexMetadata]:
-    """Columns `fields` of some fragments were written anew: the indices over them no longer know these fragments."""
+    """Drop fragments whose columns `fields` were rewritten from the coverage of indices over these columns."""
     gone = frozenset(fragment_ids)
     touched = frozenset(fields)
-    is_known = reuse_record.is_readable(find_reuse(indices))  # else bitmaps may name others for these
+    is_known = reuse_record.is_readable(find_reuse(indices))  # else bitmaps may name older fragments instead
     return [
         replace(index, fragment_ids=index.fragment_ids - gone if is_known else frozenset())
         if index.fragment_ids is not None and not touched.isdisjoint(index.fields)
@@ -114,10 +114,10 @@ def without_fragments(
 def with_moved(
     indices: Iterable[IndexMetadata], operation: Update, moved: Collection[int], sources: Collection[int]
 ) -> list[IndexMetadata]:
-    """Rows were written anew under the row ids that they had: indices over values that stayed go on knowing them.
+    """Keep rows covered that were rewritten under their old row ids, in indices over unchanged values.
 
-    moved    ids of new fragments that hold nothing but such rows
-    sources  ids of the fragments that these came from
+    moved    ids of new fragments with only such rows
+    sources  ids of the fragments that these rows came from
     """
     changed = frozenset(operation.fields_for_preserving_frag_bitmap)
     return [
@@ -139,7 +139,7 @@ def with_rewritten(
     stable: bool,
     version: int,
 ) -> list[IndexMetadata]:
-    """Fragments were compacted. Indices that find rows by stable row ids go on knowing them; others when rebuilt.
+    """The entries after a compaction: indices by stable row ids and rebuilt indices cover the new fragments.
 
     new_ids  ids of the new fragments, by group
     version  of the table before
@@ -147,22 +147,22 @@ def with_rewritten(
     """
     if operation.moved_rows is not None:
         return with_recorded(indices, operation, new_ids, version)
-    rebuilt = {one.old_id: one for one in operation.rewritten_indices}
-    found = []
+    rebuilt = {rewritten.old_id: rewritten for rewritten in operation.rewritten_indices}
+    entries = []
     for index in indices:
         if index.uuid in rebuilt:
-            found.append(_rebuilt(_carry(index, operation, new_ids), rebuilt[index.uuid]))
+            entries.append(_rebuilt(_carry(index, operation, new_ids), rebuilt[index.uuid]))
         elif index.is_system:
-            found.append(index)
+            entries.append(index)
         elif stable and index.names_rows_by_id:
-            found.append(_carry(index, operation, new_ids))
+            entries.append(_carry(index, operation, new_ids))
         else:
-            found.append(_shrunk(index, operation))
-    return found
+            entries.append(_shrunk(index, operation))
+    return entries
 
 
 def _carry(index: IndexMetadata, operation: Rewrite, new_ids: Sequence[frozenset[int]]) -> IndexMetadata:
-    """The entry that covers the new fragments of each group instead of the old ones."""
+    """The entry with the new fragments of each group in place of the old ones."""
     covered = index.fragment_ids
     if covered is None:
         return index
@@ -173,13 +173,13 @@ def _carry(index: IndexMetadata, operation: Rewrite, new_ids: Sequence[frozenset
         elif not old.isdisjoint(covered):
             raise OperationError(
                 f"index {index.name!r} covers fragments {sorted(old & covered)} of a rewritten group, but not "
-                f"{sorted(old - covered)}. Rewrite fragments of one coverage together"
+                f"{sorted(old - covered)}. Rewrite only fragments with the same coverage together"
             )
     return replace(index, fragment_ids=covered)
 
 
 def _rebuilt(index: IndexMetadata, rewritten: RewrittenIndex) -> IndexMetadata:
-    """The entry of an index whose files were written anew."""
+    """The entry of an index whose files were rewritten."""
     message = table_pb2.IndexMetadata()
     if index.message is not None:
         message.CopyFrom(index.message)

@@ -1,8 +1,7 @@
-"""Giving rows their stable ids and versions as a commit is built (spec: table, section 6; commit, section 2.3).
+"""Assigns stable row ids and versions to rows when a commit is built (spec: table, section 6; commit, section 2.3).
 
-A transaction brings fragments without ids: they are given out from the manifest that the commit builds on, so that a
-second attempt simply numbers anew. Rows that were moved by an update bring their ids with them; rows that were
-inserted beside them get fresh ones behind.
+Fragments of a transaction have no row ids. The commit allocates them from the manifest that it builds on, so a retry
+just allocates again. Rows moved by an update keep their ids; rows inserted beside them get new ids behind.
 """
 
 from __future__ import annotations
@@ -34,29 +33,29 @@ def is_spilled(fragment: table_pb2.DataFragment) -> bool:
     return any(fragment.HasField(name) for name in SPILLED)
 
 
-def _refuse_spilled(fragment: table_pb2.DataFragment, what: str) -> None:
+def _refuse_spilled(fragment: table_pb2.DataFragment, values: str) -> None:
     raise UnsupportedError(
-        f"fragment {fragment.id} keeps {what} of its rows in a data file (feature flag 2048), and this change depends "
-        "on them, which is not implemented"
+        f"fragment {fragment.id} keeps {values} of its rows in a data file (feature flag 2048), and this change "
+        "depends on them, which is not implemented"
     )
 
 
 @dataclass()
 class RowIdCounter:
-    """The first stable row id that is not given out yet."""
+    """The first unallocated stable row id."""
 
     next_id: int
 
     def assign(self, fragment: table_pb2.DataFragment) -> int:
-        """Make the id sequence of a new fragment as long as its rows; gives the number of ids that it brought.
+        """Extend the id sequence of a new fragment to all of its rows; returns the number of ids it had.
 
-        Raises `OperationError` when it brings more ids than it has rows, or does not say how many rows it has.
+        Raises `OperationError` if it has more ids than rows, or does not say how many rows it has.
         """
         num_rows = fragment.physical_rows
         if not num_rows:
             raise OperationError("a new fragment does not say how many rows it has, which row ids depend on")
         if fragment.HasField("spilled_row_ids"):
-            return num_rows  # whoever spilled them had all
+            return num_rows  # a spilled sequence is complete
         message = parse_message(rowids_pb2.RowIdSequence, fragment.inline_row_ids, "row id sequence")
         brought = count_row_ids(message)
         if brought > num_rows:
@@ -71,7 +70,7 @@ class RowIdCounter:
 
 
 def encode_row_versions(versions: npt.NDArray[np.uint64]) -> bytes:
-    """A version sequence of one version per physical row, as runs."""
+    """The version sequence, as runs, for one version per physical row."""
     message = rowids_pb2.RowDatasetVersionSequence()
     starts = np.flatnonzero(np.r_[True, versions[1:] != versions[:-1]]) if len(versions) else np.empty(0, np.int64)
     ends = np.r_[starts[1:], len(versions)]
@@ -83,7 +82,7 @@ def encode_row_versions(versions: npt.NDArray[np.uint64]) -> bytes:
 
 
 def constant_row_versions(num_rows: int, version: int) -> bytes:
-    """A version sequence that gives all rows one version."""
+    """A version sequence with the same version for all rows."""
     message = rowids_pb2.RowDatasetVersionSequence()
     run = message.runs.add(version=version)
     run.span.range.SetInParent()
@@ -92,7 +91,7 @@ def constant_row_versions(num_rows: int, version: int) -> bytes:
 
 
 def stamp_new(fragment: table_pb2.DataFragment, version: int) -> None:
-    """All rows of a new fragment were created by `version`; sequences that it brings stay."""
+    """Record that `version` created all rows of a new fragment; existing sequences stay."""
     sequence = constant_row_versions(fragment.physical_rows, version)
     if not fragment.HasField("inline_created_at_versions") and not fragment.HasField("spilled_created_at_versions"):
         fragment.inline_created_at_versions = sequence
@@ -104,16 +103,17 @@ def stamp_new(fragment: table_pb2.DataFragment, version: int) -> None:
 def stamp_moved(
     fragment: table_pb2.DataFragment, version: int, num_moved: int, sources: Iterable[table_pb2.DataFragment]
 ) -> None:
-    """The first `num_moved` rows of a new fragment keep the version that created them, by their ids in `sources`.
+    """Record the versions of a new fragment with moved rows.
 
-    The others were created by `version`, which all of them were last changed by.
+    The first `num_moved` rows keep the version that created them, looked up by id in `sources`; `version` created the
+    others. `version` is the last change of all rows.
     """
     num_rows = fragment.physical_rows
     if is_spilled(fragment):
         _refuse_spilled(fragment, "the ids or versions")
     fragment.inline_last_updated_at_versions = constant_row_versions(num_rows, version)
     created = np.full(num_rows, version, dtype=np.uint64)
-    if fragment.HasField("inline_created_at_versions") and any(map(is_spilled, sources)):  # which cannot be asked
+    if fragment.HasField("inline_created_at_versions") and any(map(is_spilled, sources)):  # no lookup in these sources
         created[:num_moved] = decode_row_versions(fragment.inline_created_at_versions, num_moved)
     else:
         moved = decode_row_ids(fragment.inline_row_ids, num_rows)[:num_moved]
@@ -122,7 +122,7 @@ def stamp_moved(
 
 
 def _created_at(ids: U64Array, sources: Iterable[table_pb2.DataFragment]) -> U64Array:
-    """The version that created each row, 1 for rows that no source has or knows the version of."""
+    """The version that created each row; 1 if no source has the row or its version."""
     created = np.ones(len(ids), dtype=np.uint64)
     order = np.argsort(ids)
     ordered = ids[order]
@@ -131,23 +131,23 @@ def _created_at(ids: U64Array, sources: Iterable[table_pb2.DataFragment]) -> U64
             _refuse_spilled(source, "the ids or versions")
         known = decode_row_ids(source.inline_row_ids, source.physical_rows)
         slots = np.searchsorted(ordered, known)
-        found = slots < len(ordered)
-        found[found] = ordered[slots[found]] == known[found]
-        if not found.any():
+        matches = slots < len(ordered)
+        matches[matches] = ordered[slots[matches]] == known[matches]
+        if not matches.any():
             continue
         data = source.inline_created_at_versions if source.HasField("inline_created_at_versions") else None
-        created[order[slots[found]]] = decode_row_versions(data, source.physical_rows)[found]
+        created[order[slots[matches]]] = decode_row_versions(data, source.physical_rows)[matches]
     return created
 
 
 def stamp_all(fragment: table_pb2.DataFragment, version: int) -> None:
-    """All rows of a fragment were last changed by `version`; what its data files say of that counts no more."""
+    """Record `version` as the last change of all rows of a fragment; versions in its data files no longer count."""
     fragment.ClearField("spilled_last_updated_at_versions")
     fragment.inline_last_updated_at_versions = constant_row_versions(fragment.physical_rows, version)
 
 
 def stamp_updated(fragment: table_pb2.DataFragment, version: int, offsets: U32Array) -> None:
-    """The rows at `offsets` of a fragment were last changed by `version`."""
+    """Record `version` as the last change of the rows at `offsets` of a fragment."""
     num_rows = fragment.physical_rows
     if len(offsets) and int(offsets[-1]) >= num_rows:
         raise OperationError(f"fragment {fragment.id}: row {int(offsets[-1])} of {num_rows} was updated")

@@ -1,9 +1,9 @@
 """The files below a table's own folder that a transaction names (spec: commit, section 2.2).
 
     small files   its own file, and the deletion files of the fragments that it changes
-    data files    of all fragments that it lists, those of earlier versions among them
+    data files    of all fragments that it lists, also those of earlier versions
 
-Files below base paths are not among them: their stores are not the table's.
+Files below base paths are left out: they are in other stores.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from lance_io.table.manifest.paths import DATA, deletion_file_place
+from lance_io.table.manifest.paths import DATA, deletion_file_location
 from lance_io.table.transaction.effects import effects_of
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 def small_files(transaction: Transaction) -> set[str]:
     """Paths of the transaction's file, and of the deletion files that it names."""
-    found = {transaction.path}
+    paths = {transaction.path}
     effects = effects_of(transaction.operation)
     for fragment in chain(effects.added, effects.restated):
         deletion = fragment.deletion_file
         if deletion is not None and deletion.base_id is None:
-            found.add(deletion_file_place(fragment.id, deletion, {}).relative)
-    return found
+            paths.add(deletion_file_location(fragment.id, deletion, {}).relative)
+    return paths
 
 
 def named_files(transaction: Transaction) -> set[str]:

@@ -1,10 +1,10 @@
-"""Operations from and to the protobuf form that transactions carry (spec: commit, section 2.2).
+"""Converts operations from and to the protobuf messages in transactions (spec: commit, section 2.2).
 
-`_LAYOUTS` has a row for each operation: its class, and how each of its fields is stored. A field has the same name in
-the message where nothing else is said.
+`_LAYOUTS` has a row for each operation: its class, and the codec of each of its fields. A field has the same name in
+the message unless its codec says otherwise.
 
-Encoding edits the message that is there: whatever an operation has beyond what is known here stays. An operation that
-is not looked into (`UpdateMemWalState`, `Unknown`) is left as it was read.
+Encoding edits the existing message, so that fields unknown to this release stay. Operations that are not decoded
+(`UpdateMemWalState`, `Unknown`) stay as they were read.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 
 def decode_operation(message: transaction_pb2.Transaction) -> ops.Operation:
-    """The operation of a transaction. Raises `FormatError`, and `UnsupportedError` for parts that are not read."""
+    """The operation of a transaction. Raises `FormatError`, and `UnsupportedError` for unsupported parts."""
     name = message.WhichOneof("operation")
     if name is None or name not in _LAYOUTS or (name == "update" and message.update.update_mode not in _MODES):
         return ops.Unknown()
     kind, codecs = _LAYOUTS[name]
-    found = getattr(message, name)
-    operation: ops.Operation = kind(**{field: codec.decode(found, field) for field, codec in codecs.items()})
+    stored = getattr(message, name)
+    operation: ops.Operation = kind(**{field: codec.decode(stored, field) for field, codec in codecs.items()})
     return operation
 
 
 def encode_operation(operation: ops.Operation, into: transaction_pb2.Transaction) -> None:
-    """Write an operation into a transaction, which may hold an earlier form of it."""
+    """Write an operation into a transaction's message, which may have an earlier form of it."""
     if isinstance(operation, ops.Unknown):
         return
     name = _NAMES[type(operation)]
@@ -46,12 +46,12 @@ def encode_operation(operation: ops.Operation, into: transaction_pb2.Transaction
         codec.encode(message, field, getattr(operation, field))
 
 
-# -- how fields are stored -------------------------------------------------------------------------------------------
+# -- codecs ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Codec:
-    """How a field is stored. Both functions are given the operation's message and the field's name."""
+    """Decodes and encodes a field. Both functions take the operation's message and the field's name."""
 
     decode: Callable[[Any, str], Any]
     encode: Callable[[Any, str, Any], None]
@@ -63,11 +63,11 @@ def _list_of(decode: Callable[[Any], Any], encode: Callable[[Any], Any]) -> _Cod
     def put(message: Any, name: str, values: Iterable[Any]) -> None:
         _replace(getattr(message, name), map(encode, values))
 
-    return _Codec(lambda message, name: tuple([decode(one) for one in getattr(message, name)]), put)
+    return _Codec(lambda message, name: tuple([decode(item) for item in getattr(message, name)]), put)
 
 
 def _replace(into: Any, values: Iterable[Any]) -> None:
-    """The content of a repeated field, which the new values may be made of."""
+    """Replace the content of a repeated field; the new values may be computed from the old ones."""
     new = list(values)
     del into[:]
     into.extend(new)
@@ -98,7 +98,7 @@ _INDICES: Final = _list_of(decode_index, encode_index)
 _BASES: Final = _list_of(decode_base_path, encode_base_path)
 
 
-# -- schemas: `schema`, and `schema_metadata` where the operation has it ---------------------------------------------
+# -- schemas: `schema`, and `schema_metadata` if the operation has it ------------------------------------------------
 
 
 def _get_schema(message: Any, _: str) -> Schema:
@@ -106,7 +106,7 @@ def _get_schema(message: Any, _: str) -> Schema:
 
 
 def _put_schema(message: Any, name: str, schema: Schema) -> None:
-    """Fields that did not change stay as they were read."""
+    """Write the schema, unless it is unchanged: then the message stays as it was read."""
     has_metadata = hasattr(message, "schema_metadata")
     stored = schema if has_metadata else Schema(schema.fields)
     if message.schema and _get_schema(message, name) == stored:
@@ -166,7 +166,7 @@ def _put_keys(message: transaction_pb2.Update, _: str, keys: ops.KeyFilter | Non
 
 
 def _get_groups(message: transaction_pb2.Rewrite, _: str) -> tuple[ops.RewriteGroup, ...]:
-    """The groups; earlier releases had only one, in fields of the operation itself."""
+    """The groups; earlier releases stored a single group in fields of the operation itself."""
     groups: list[Any] = [*message.groups]
     if message.old_fragments or message.new_fragments:
         groups.append(message)
@@ -200,20 +200,20 @@ def _encode_rewritten(index: ops.RewrittenIndex) -> transaction_pb2.Rewrite.Rewr
 
 
 def _get_replacements(message: transaction_pb2.DataReplacement, _: str) -> tuple[ops.DataReplacementGroup, ...]:
-    found = message.replacements
-    return tuple([ops.DataReplacementGroup(one.fragment_id, decode_file(one.new_file)) for one in found])
+    stored = message.replacements
+    return tuple([ops.DataReplacementGroup(group.fragment_id, decode_file(group.new_file)) for group in stored])
 
 
 def _put_replacements(
     message: transaction_pb2.DataReplacement, _: str, groups: Iterable[ops.DataReplacementGroup]
 ) -> None:
-    known = {one.new_file.path: one.new_file for one in message.replacements}
+    known = {stored.new_file.path: stored.new_file for stored in message.replacements}
     kind = transaction_pb2.DataReplacement.Replacement
-    made = [
-        kind(fragment_id=one.fragment_id, new_file=encode_file(one.new_file, known.get(one.new_file.path)))
-        for one in groups
+    replacements = [
+        kind(fragment_id=group.fragment_id, new_file=encode_file(group.new_file, known.get(group.new_file.path)))
+        for group in groups
     ]
-    _replace(message.replacements, made)
+    _replace(message.replacements, replacements)
 
 
 # -- configuration and metadata: maps, and the fields that earlier releases had for them -----------------------------
@@ -222,7 +222,7 @@ def _put_replacements(
 def _map_updates(earlier: tuple[str, ...] = (), decode: Callable[[Any], ops.UpdateMap | None] | None = None) -> _Codec:
     """Updates of a map, or None.
 
-    earlier, decode  fields that the message had for it in earlier releases, and what they say
+    earlier, decode  the message's fields for it in earlier releases, and their decoder
     """
 
     def get(message: Any, name: str) -> ops.UpdateMap | None:
@@ -240,7 +240,7 @@ def _map_updates(earlier: tuple[str, ...] = (), decode: Callable[[Any], ops.Upda
 
 
 def _decode_map(message: transaction_pb2.UpdateMap) -> ops.UpdateMap:
-    updates = {one.key: one.value if one.HasField("value") else None for one in message.update_entries}
+    updates = {entry.key: entry.value if entry.HasField("value") else None for entry in message.update_entries}
     return ops.UpdateMap(updates, message.replace)
 
 
@@ -262,15 +262,18 @@ def _earlier_schema_metadata(message: transaction_pb2.UpdateConfig) -> ops.Updat
 
 
 def _get_field_metadata(message: transaction_pb2.UpdateConfig, _: str) -> dict[int, ops.UpdateMap]:
-    earlier = {key: ops.UpdateMap(dict(one.metadata), replace=True) for key, one in message.field_metadata.items()}
-    return {**earlier, **{key: _decode_map(one) for key, one in message.field_metadata_updates.items()}}
+    earlier = {
+        field_id: ops.UpdateMap(dict(stored.metadata), replace=True)
+        for field_id, stored in message.field_metadata.items()
+    }
+    return {**earlier, **{field_id: _decode_map(stored) for field_id, stored in message.field_metadata_updates.items()}}
 
 
 def _put_field_metadata(message: transaction_pb2.UpdateConfig, _: str, updates: Mapping[int, ops.UpdateMap]) -> None:
     message.ClearField("field_metadata")
     message.ClearField("field_metadata_updates")
-    for field_id, one in updates.items():
-        _encode_map(one, message.field_metadata_updates[field_id])
+    for field_id, update in updates.items():
+        _encode_map(update, message.field_metadata_updates[field_id])
 
 
 # -- operations ------------------------------------------------------------------------------------------------------

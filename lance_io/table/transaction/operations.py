@@ -1,11 +1,11 @@
-"""What a transaction can do to a table: one frozen value per operation (spec: commit, section 2.2).
+"""The operations of transactions, each as a frozen value (spec: commit, section 2.2).
 
     Append Delete Overwrite CreateIndex Rewrite Merge Restore ReserveFragments Update Project
     UpdateConfig DataReplacement UpdateMemWalState Clone UpdateBases
-    Unknown: an operation that this release cannot look into; it conflicts with everything
+    Unknown: an operation that this release cannot decode; it conflicts with everything
 
-Classes and fields are named as in pylance's `LanceOperation`, whose forms of them users hold (`dataset/changes`). New
-fragments have the id 0 until the commit that numbers them. Schemas carry the schema metadata with them.
+Classes and fields have the names of pylance's `LanceOperation`; `dataset/changes` has the classes for users. New
+fragments have the id 0 until a commit numbers them. Schemas include the schema metadata.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ UpdateMode = Literal["rewrite_rows", "rewrite_columns"]
 
 @dataclass(frozen=True)
 class Append:
-    """Add fragments behind those that are there."""
+    """Add fragments behind the existing ones."""
 
     fragments: tuple[Fragment, ...]
 
@@ -38,9 +38,9 @@ class Append:
 class Delete:
     """Delete rows.
 
-    updated_fragments     fragments that lost some rows, in their new state as a whole
-    deleted_fragment_ids  fragments that lost all
-    predicate             which rows, as text for people
+    updated_fragments     fragments that lost some rows, in their complete new state
+    deleted_fragment_ids  fragments that lost all rows
+    predicate             the deleted rows' condition, as text for people
     """
 
     updated_fragments: tuple[Fragment, ...] = ()
@@ -50,10 +50,10 @@ class Delete:
 
 @dataclass(frozen=True)
 class Overwrite:
-    """Replace rows and schema; also what creates a table.
+    """Replace rows and schema, or create a table.
 
     config_upsert_values  merged into the table's config
-    initial_bases         base paths, of a table that is being created
+    initial_bases         base paths of a new table
     """
 
     fragments: tuple[Fragment, ...]
@@ -72,7 +72,7 @@ class CreateIndex:
 
 @dataclass(frozen=True)
 class RewriteGroup:
-    """Fragments whose rows were written again, in the same order, and what they became (ids already reserved)."""
+    """Fragments whose rows were rewritten in the same order, and the new fragments (with reserved ids)."""
 
     old_fragments: tuple[Fragment, ...]
     new_fragments: tuple[Fragment, ...]
@@ -80,9 +80,9 @@ class RewriteGroup:
 
 @dataclass(frozen=True)
 class RewrittenIndex:
-    """An index segment that was built anew for moved rows: which, and what took its place (UUIDs as text).
+    """An index segment that was rebuilt for moved rows: its old and new UUID, as text.
 
-    message  what it was parsed from: details, version and files of the new segment; not to be changed
+    message  the message that it was parsed from, with details, version and files of the new segment; not to be changed
     """
 
     old_id: str
@@ -94,11 +94,11 @@ class RewrittenIndex:
 class Rewrite:
     """Compaction: the same rows in other fragments.
 
-    moved_rows  addresses of the rows of each group (treemaps; None where they are not known), for the fragment reuse
-                index, which says where rows went; None where it does not. Not part of the stored transaction
-    defers      True for all indices to stay as they are; otherwise those do that are known to find their rows so
-    segments_then  by the version that an earlier recorded compaction was committed on: segments (UUIDs) that there were
-                right after it, where those of now that are not among them do not need its record
+    moved_rows  addresses of the rows of each group (treemaps; None if unknown), for the fragment reuse index; None to
+                record nothing there. Not part of the stored transaction
+    defers      whether all indices stay unchanged; else only those that are known to find their rows through the record
+    segments_then  by the version that an earlier recorded compaction was committed on: the segments (UUIDs) right after
+                it; segments not among them do not need its record
     """
 
     groups: tuple[RewriteGroup, ...]
@@ -112,7 +112,7 @@ class Rewrite:
 class Merge:
     """Add columns: all fragments of the table in their new state, and the schema.
 
-    preserves_nullability  no column became required, so that rows written meanwhile stay valid
+    preserves_nullability  whether no column became required, so that rows written meanwhile stay valid
     """
 
     fragments: tuple[Fragment, ...]
@@ -122,25 +122,25 @@ class Merge:
 
 @dataclass(frozen=True)
 class Restore:
-    """Make the content of an earlier version the newest."""
+    """Create a version with the content of an earlier version."""
 
     version: int
 
 
 @dataclass(frozen=True)
 class ReserveFragments:
-    """Take fragment ids out of use, for a rewrite that follows."""
+    """Reserve fragment ids for a later rewrite."""
 
     num_fragments: int
 
 
 @dataclass(frozen=True)
 class KeyFilter:
-    """Which keys an update inserted, so that two writers of one key are noticed.
+    """The keys that an update inserted, to detect two writers of the same key.
 
-    field_ids   fields that make the key
-    hashes      of the keys, exactly; None for a Bloom filter
-    bitmap      bits of the filter, least significant first; num_bits, num_items, probability: how it was made
+    field_ids   fields of the key
+    hashes      of the keys, exact; None for a Bloom filter
+    bitmap      bits of the Bloom filter, least significant first; num_bits, num_items, probability: its parameters
     """
 
     field_ids: tuple[int, ...]
@@ -153,15 +153,15 @@ class KeyFilter:
 
 @dataclass(frozen=True)
 class Update:
-    """Change rows: they are deleted where they are and written again, or some columns of them are.
+    """Change rows: delete and rewrite them, or rewrite some of their columns in place.
 
     removed_fragment_ids  fragments that lost all rows
-    updated_fragments     fragments that lost rows or got other columns, in their new state as a whole
-    new_fragments         rewritten and inserted rows; with stable row ids they bring those of the rewritten ones
+    updated_fragments     fragments that lost rows or got other columns, in their complete new state
+    new_fragments         rewritten and inserted rows; with stable row ids, rewritten rows have their ids
     fields_modified       ids of the fields that were rewritten in place
     fields_for_preserving_frag_bitmap  ids of the fields whose values changed
-    inserted_rows         keys that were inserted, None when nobody says
-    updated_fragment_offsets  which rows of a fragment were rewritten in place, portable Roaring bitmaps by its id
+    inserted_rows         the inserted keys, None if unknown
+    updated_fragment_offsets  rows that were rewritten in place: portable Roaring bitmaps by fragment id
     """
 
     removed_fragment_ids: tuple[int, ...] = ()
@@ -176,7 +176,7 @@ class Update:
 
 @dataclass(frozen=True)
 class Project:
-    """Change the schema only: drop, rename, nullability. `preserves_nullability` as in `Merge`."""
+    """Change only the schema: drop or rename columns, change nullability. `preserves_nullability` as in `Merge`."""
 
     schema: Schema
     preserves_nullability: bool = False
@@ -187,7 +187,7 @@ class UpdateMap:
     """A change of key-value pairs.
 
     updates  new values; None deletes the key
-    replace  forget all other pairs first
+    replace  whether to remove all other pairs first
     """
 
     updates: Mapping[str, str | None]
@@ -195,13 +195,13 @@ class UpdateMap:
 
     @property
     def upserted(self) -> frozenset[str]:
-        """Keys that get a value."""
+        """The keys that get a value."""
         return frozenset(key for key, value in self.updates.items() if value is not None)
 
 
 @dataclass(frozen=True)
 class UpdateConfig:
-    """Change config and metadata; None leaves a map alone. Those of fields are by field id."""
+    """Change config and metadata; None leaves a map unchanged. Metadata of fields is by field id."""
 
     config_updates: UpdateMap | None = None
     table_metadata_updates: UpdateMap | None = None
@@ -216,7 +216,7 @@ class UpdateConfig:
 
 @dataclass(frozen=True)
 class DataReplacementGroup:
-    """A data file that takes the place of the one with the same fields in a fragment."""
+    """A data file that replaces the one with the same fields in a fragment."""
 
     fragment_id: int
     new_file: DataFile
@@ -224,23 +224,23 @@ class DataReplacementGroup:
 
 @dataclass(frozen=True)
 class DataReplacement:
-    """Put other data files in the place of those that are there."""
+    """Replace data files of fragments."""
 
     replacements: tuple[DataReplacementGroup, ...]
 
 
 @dataclass(frozen=True)
 class UpdateMemWalState:
-    """A step of the write-ahead log, which is not looked into."""
+    """A step of the write-ahead log, which is not decoded."""
 
 
 @dataclass(frozen=True)
 class Clone:
     """The first version of a clone or branch.
 
-    is_shallow   its files stay where they are
-    ref_name, ref_version, ref_path  what was cloned
-    branch_name  None for a table of its own
+    is_shallow   whether its files stay in place
+    ref_name, ref_version, ref_path  the cloned branch or tag, version and path
+    branch_name  None for a separate table
     """
 
     is_shallow: bool
@@ -252,14 +252,14 @@ class Clone:
 
 @dataclass(frozen=True)
 class UpdateBases:
-    """Declare base paths; those of id 0 get the next free one."""
+    """Declare base paths; base paths with id 0 get the next free id."""
 
     new_bases: tuple[BasePath, ...]
 
 
 @dataclass(frozen=True)
 class Unknown:
-    """An operation that a later release invented, or none at all."""
+    """An operation of a later release, or no operation."""
 
 
 Operation: TypeAlias = (
@@ -283,5 +283,5 @@ Operation: TypeAlias = (
 
 
 def operation_name(operation: Operation) -> str:
-    """What errors call it."""
+    """The name of an operation, for errors."""
     return type(operation).__name__

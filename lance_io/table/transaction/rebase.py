@@ -1,14 +1,13 @@
-"""Bringing a transaction onto a version that is newer than the one it was made for (spec: commit, section 5).
+"""Rebases a transaction onto a version newer than its read version (spec: commit, section 5).
 
-Most need nothing: the manifest is built anew, and with it ids and row ids. A Delete or Update lists whole records of
-fragments, which were true of one version only. What it changes in them goes into the records of the newest version:
-another deletion file, and columns that were written anew. Where another writer deleted rows of the same fragment
-meanwhile, the two lists are merged, which needs the current one to be read. That is the only question asked here, so
-the caller does the reading:
+Most transactions need nothing: building the manifest again assigns ids and row ids. A Delete or Update lists complete
+records of fragments, which belong to its read version. Its changes (another deletion file, rewritten columns) are
+copied into the records of the newest version. If another writer deleted rows of the same fragment meanwhile, the two
+lists are merged, which needs the current list. The caller reads it, so that nothing here does I/O:
 
-    adapt(...)                 the transaction after one that it goes together with
-    current_records(...)       the fragments that it changes, as they are now
-    marked_fragments(...)      of these, whose deletion files to read
+    adapt(...)                 the transaction after a compatible one
+    current_records(...)       the fragments that it changes, in the newest version
+    marked_fragments(...)      those of them whose deletion files to read
     carry_changes(...)         the transaction with its changes in these records
     merge_deletions(...)       the same with merged deletions, and their content
 """
@@ -25,7 +24,7 @@ from lance_io.format.schema import LINEAGE_NAMES
 from lance_io.records import dataclass
 from lance_io.table.manifest.deletion_file import encode_deletions
 from lance_io.table.manifest.fragment import DeletionFile
-from lance_io.table.manifest.paths import deletion_file_place
+from lance_io.table.manifest.paths import deletion_file_location
 from lance_io.table.transaction.draft import TOMBSTONE
 from lance_io.table.transaction.index_coverage import without_fragments
 from lance_io.table.transaction.operations import CreateIndex, Delete, Update
@@ -45,7 +44,7 @@ _SHOWN_MAX = 5  # row addresses in an error
 class Rebased:
     """A transaction on a newer version.
 
-    files  deletion files that have to be there before it is committed, by path below the table's folder
+    files  deletion files to write before it is committed, by path below the table's folder
     """
 
     transaction: Transaction
@@ -53,9 +52,9 @@ class Rebased:
 
 
 def adapt(mine: Transaction, other: Transaction) -> Transaction:
-    """`mine`, to be committed after `other`; itself when that makes no difference.
+    """`mine`, to be committed after `other`; `mine` itself if that makes no difference.
 
-    An index that was built while columns it is over were rewritten does not know the fragments that have new ones.
+    An index that was built while its columns were rewritten does not cover the fragments with the new columns.
     """
     built, update = mine.operation, other.operation
     if not isinstance(built, CreateIndex) or not isinstance(update, Update) or not update.fields_modified:
@@ -68,32 +67,39 @@ def adapt(mine: Transaction, other: Transaction) -> Transaction:
 
 
 def current_records(transaction: Transaction, current: Manifest) -> dict[int, Fragment]:
-    """By id, the fragments that a Delete or Update changes, as they are in a version; those that are there."""
+    """The fragments that a Delete or Update changes, as they are in `current`, by id; without removed ones."""
     assert isinstance(transaction.operation, (Delete, Update))
     changed = {fragment.id for fragment in transaction.operation.updated_fragments}
-    places = [place for place, fragment_id in enumerate(current.fragments.ids) if fragment_id in changed]
-    return {fragment.id: fragment for fragment in (current.fragments[place] for place in places)}
+    indices = [index for index, fragment_id in enumerate(current.fragments.ids) if fragment_id in changed]
+    return {fragment.id: fragment for fragment in (current.fragments[index] for index in indices)}
 
 
 def marked_fragments(
     records: Mapping[int, Fragment], base_files: Mapping[int, DeletionFile | None]
 ) -> dict[int, Fragment]:
-    """Of some fragments, as they are now, those of which others deleted rows meanwhile.
+    """The fragments of `records` in which other writers deleted rows meanwhile.
 
-    base_files  by fragment, the deletion file that the transaction's own was made from
+    records     fragments as they are now, by id
+    base_files  by fragment, the deletion file that the transaction's own is based on
     """
-    return {one: fragment for one, fragment in records.items() if fragment.deletion_file != base_files.get(one)}
+    return {
+        fragment_id: fragment
+        for fragment_id, fragment in records.items()
+        if fragment.deletion_file != base_files.get(fragment_id)
+    }
 
 
 def carry_changes(transaction: Transaction, current: Manifest, records: Mapping[int, Fragment]) -> Transaction:
-    """A Delete or Update on `current`, of whose fragments others have deleted no rows.
+    """A Delete or Update rebased on `current`, if other writers deleted no rows of its fragments.
 
     records  its fragments, as they are in `current`
     """
     operation = transaction.operation
     assert isinstance(operation, (Delete, Update))
     live = _live_fields(current)
-    changed = tuple(_carry(transaction, one, records.get(one.id), live) for one in operation.updated_fragments)
+    changed = tuple(
+        _carry(transaction, fragment, records.get(fragment.id), live) for fragment in operation.updated_fragments
+    )
     return transaction.rebase(replace(operation, updated_fragments=changed), current.version)
 
 
@@ -105,14 +111,14 @@ def merge_deletions(
     affected: Mapping[int, U32Array],
     new_id: Callable[[], int],
 ) -> Rebased:
-    """The transaction on `current`.
+    """The transaction rebased on `current`, with merged deletions.
 
     records   the fragments that it changes, as they are in `current`
-    deleted   by fragment, the offsets that are deleted in it now, where others deleted rows meanwhile
-    affected  offsets that the transaction deletes
-    new_id    gives a random u64, for the name of a deletion file
+    deleted   by fragment, the currently deleted offsets, where other writers deleted rows meanwhile
+    affected  by fragment, the offsets that the transaction deletes
+    new_id    returns a random u64, for the name of a deletion file
 
-    Raises `CommitConflictError` (retryable) when both deleted one row.
+    Raises `CommitConflictError` (retryable) if both deleted the same row.
     """
     operation = transaction.operation
     assert isinstance(operation, (Delete, Update))
@@ -130,7 +136,7 @@ def merge_deletions(
             gone.append(fragment.id)
             continue
         file = DeletionFile("bitmap", current.version, new_id(), len(rows), None)
-        files[deletion_file_place(fragment.id, file, {}).relative] = encode_deletions(rows, "bitmap")
+        files[deletion_file_location(fragment.id, file, {}).relative] = encode_deletions(rows, "bitmap")
         kept.append(replace(carried, deletion_file=file))
     changed: Delete | Update
     if isinstance(operation, Delete):
@@ -143,12 +149,12 @@ def merge_deletions(
 
 
 def _live_fields(current: Manifest) -> frozenset[int]:
-    """Ids of the fields that files of a version may hold: those of its schema, and of row ids and versions."""
+    """Ids of the fields that files of a version may have: the schema's fields, row ids and row versions."""
     return frozenset(field.id for field in current.schema.walk()) | LINEAGE_NAMES.keys()
 
 
 def _carry(transaction: Transaction, mine: Fragment, now: Fragment | None, live: frozenset[int]) -> Fragment:
-    """The newest record of a fragment, with what the transaction changes in it."""
+    """The newest record of a fragment, with the transaction's changes."""
     if now is None:
         raise _changed_meanwhile(transaction, mine.id, "it was removed")
     return replace(
@@ -162,17 +168,17 @@ def _carry(transaction: Transaction, mine: Fragment, now: Fragment | None, live:
 def _carried_files(
     transaction: Transaction, mine: Fragment, now: Fragment, live: frozenset[int]
 ) -> tuple[DataFile, ...]:
-    """The newest files, in which columns die that the transaction has written anew; then the files that it adds.
+    """The newest files, with columns that the transaction rewrote marked as dead, then the files that it adds.
 
-    A file goes of which it has written all columns. A file of the transaction's record that is not there any more has
-    lost its last column meanwhile, and so has a new file of such a column.
+    A file whose columns were all rewritten is dropped. A file of the transaction's record that no longer exists has
+    lost its last column meanwhile; so has a new file of only such columns.
     """
     if mine.files == now.files:
         return now.files
     own = {(file.base_id, file.path): file for file in mine.files}
     there = {(file.base_id, file.path): file for file in now.files}
     added = [file for key, file in own.items() if key not in there and not live.isdisjoint(file.fields)]
-    written = {one for file in added for one in file.fields}
+    written = {field_id for file in added for field_id in file.fields}
     kept = []
     for key, file in there.items():
         if key in own:
@@ -183,11 +189,11 @@ def _carried_files(
 
 
 def _with_dead(now: DataFile, mine: DataFile) -> DataFile:
-    """A file in which those columns are dead that are dead in another record of it."""
+    """The file `now`, with the columns dead that are dead in `mine`, another record of it."""
     if len(now.fields) != len(mine.fields) or TOMBSTONE not in mine.fields:
         return now
     pairs = zip(now.fields, mine.fields, strict=True)
-    return replace(now, fields=tuple(TOMBSTONE if own == TOMBSTONE else one for one, own in pairs))
+    return replace(now, fields=tuple(TOMBSTONE if own == TOMBSTONE else field_id for field_id, own in pairs))
 
 
 def _changed_meanwhile(transaction: Transaction, fragment_id: int, how: str) -> CommitConflictError:
@@ -200,7 +206,7 @@ def _changed_meanwhile(transaction: Transaction, fragment_id: int, how: str) -> 
 
 def _union(transaction: Transaction, fragment_id: int, deleted: U32Array, affected: U32Array, version: int) -> U32Array:
     rows = np.concatenate((deleted, affected))
-    rows.sort(kind="stable")  # two runs, which it merges
+    rows.sort(kind="stable")  # merges the two sorted runs
     both = rows[1:][rows[1:] == rows[:-1]]
     if len(both):
         shown = ", ".join(str(fragment_id << 32 | row) for row in both[:_SHOWN_MAX].tolist())

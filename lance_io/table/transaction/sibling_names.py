@@ -1,8 +1,8 @@
-"""Names that a change gives to columns and members: no two siblings come to share one.
+"""Checks that a change of the schema gives no two siblings the same name.
 
-The second of two would be out of reach: no path leads to it, and neither `to_pylist` nor `to_pandas` knows what to do.
-Members that share their name already, which `write_dataset` lets through as pylance does, may go on doing so, and every
-change is possible that sets them apart.
+No path leads to the second of two siblings with the same name, and neither `to_pylist` nor `to_pandas` can handle them.
+Existing duplicate names, which `write_dataset` allows as pylance does, may stay, and any change that separates them is
+allowed.
 """
 
 from __future__ import annotations
@@ -20,31 +20,32 @@ if TYPE_CHECKING:
 
 
 def check_sibling_names(before: Schema, after: Schema) -> None:
-    """Raise `OperationError` where more siblings share a name than did before, unless all of them are new.
+    """Raise `OperationError` if more siblings share a name than before, unless all of them are new.
 
-    Fields are known by their ids.
+    Fields are identified by their ids.
     """
     if before is after:
         return
-    there: dict[tuple[int, str], int] | None = None
+    counts_before: dict[tuple[int, str], int] | None = None
     known = {field.id for field in before.walk()}
     for parent_id, path, members in _levels(-1, "", after.fields):
         if len({field.name for field in members}) == len(members):
             continue
-        if there is None:
-            there = {
+        if counts_before is None:
+            counts_before = {
                 (level[0], name): len(same) for level in _levels(-1, "", before.fields) for name, same in _named(level)
             }
         for name, same in _named((parent_id, path, members)):
-            if len(same) > max(there.get((parent_id, name), 0), 1) and any(field.id in known for field in same):
+            count_before = counts_before.get((parent_id, name), 0)
+            if len(same) > max(count_before, 1) and any(field.id in known for field in same):
                 raise OperationError(
-                    f'Duplicate field name "{path}{name}" in schema: columns, and members of one struct, need a name '
-                    "each, as the second of two could not be reached. Choose another name"
+                    f'Duplicate field name "{path}{name}" in schema: columns, and members of the same struct, need '
+                    "distinct names, as no path leads to the second of two. Choose another name"
                 )
 
 
 def _levels(parent_id: int, path: str, members: Sequence[Field]) -> Iterator[Level]:
-    """All fields by their parents, from the top down; -1 is the parent of columns."""
+    """All fields grouped by parent, from the top down; -1 is the parent of columns."""
     yield parent_id, path, members
     for field in members:
         if field.children:

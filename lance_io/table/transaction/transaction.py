@@ -1,8 +1,8 @@
-"""Transactions: what a commit changes relative to the version that its writer read (spec: commit, section 2).
+"""Transactions: the changes of a commit relative to the version that its writer read (spec: commit, section 2).
 
-The message is stored twice, with the same bytes: as `_transactions/<read version>-<uuid>.txn`, and behind its length
-inside of the manifest file. A transaction that was read keeps its message, so that fields which are not known here
-survive when it is committed again.
+The message is stored twice, with the same bytes: as `_transactions/<read version>-<uuid>.txn`, and inside the manifest
+file, after its length. A parsed transaction keeps its message, so that fields unknown to this release survive when
+it is committed again.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 COMMIT_MESSAGE_KEY: Final = "__lance_commit_message"
-INLINE_BYTES_MAX: Final = 20 << 20  # a longer transaction is kept in its own file only
+INLINE_BYTES_MAX: Final = 20 << 20  # a longer transaction is stored only in its own file
 
 
 @dataclass(frozen=True)
 class Transaction:
-    """One change of a table.
+    """A change of a table.
 
-    read_version  version that the change was made for, 0 for a table that is being created
-    uuid          tells the change from all others, across attempts to commit it
-    operation     what it does
+    read_version  version that the change is based on, 0 for a new table
+    uuid          identifies the change, across all attempts to commit it
+    operation     the change itself
     properties    free texts about it; `COMMIT_MESSAGE_KEY` is the commit message
     tag           not used
-    message       what it was parsed from, not to be changed; None for one that was made here
+    message       the parsed message, read-only; None for a new transaction
     """
 
     read_version: int
@@ -68,24 +68,24 @@ class Transaction:
 
     @cached_property
     def encoded(self) -> transaction_pb2.Transaction:
-        """The message that is stored, not to be changed."""
+        """The stored message, read-only."""
         return encode_transaction(self)
 
     @cached_property
     def data(self) -> bytes:
-        """The bytes that are stored."""
+        """The stored bytes."""
         return _without_values(self.encoded).SerializeToString(deterministic=True)
 
     def rebase(self, operation: Operation, read_version: int) -> Transaction:
-        """The same transaction, rebased: what its message had and we do not know survives."""
+        """The same transaction with another operation and read version; unknown fields of its message survive."""
         message = encode_transaction(replace(self, read_version=read_version, operation=operation))
         return replace(self, read_version=read_version, operation=operation, message=message)
 
 
 def decode_transaction(data: Buffer) -> Transaction:
-    """Parse a transaction file, or the section of a manifest file.
+    """Parse a transaction file, or the transaction section of a manifest file.
 
-    Raises `FormatError` for damage, `UnsupportedError` for fragments that have parts which are not read.
+    Raises `FormatError` for damage, `UnsupportedError` for fragments with unsupported parts.
     """
     message = parse_message(transaction_pb2.Transaction, data, "transaction")
     return Transaction(
@@ -114,15 +114,18 @@ def encode_transaction(transaction: Transaction) -> transaction_pb2.Transaction:
 
 
 def _without_values(message: transaction_pb2.Transaction) -> transaction_pb2.Transaction:
-    """The message without the values of dictionaries, which only manifest files hold (spec: legacy 0.1, section 7)."""
+    """The message without the values of dictionaries, which only manifest files have (spec: legacy 0.1, section 7)."""
     name = message.WhichOneof("operation")
-    if name is None or not any(one.dictionary.values for one in getattr(getattr(message, name), "schema", ())):
+    if name is None or not any(
+        field_message.dictionary.values for field_message in getattr(getattr(message, name), "schema", ())
+    ):
         return message
     copy = transaction_pb2.Transaction()
     copy.CopyFrom(message)
-    for one in getattr(copy, name).schema:
-        if one.HasField("dictionary"):
-            one.dictionary.ClearField("values")
+    for field_message in getattr(copy, name).schema:
+        if field_message.HasField("dictionary"):
+            field_message.dictionary.ClearField("values")
+
     return copy
 
 

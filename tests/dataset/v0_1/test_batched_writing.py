@@ -125,7 +125,7 @@ def test_nothing_that_lies_under_nulls_is_written(tmp_path: Path) -> None:
     lists = pa.Array.from_buffers(pa.list_(pa.int64()), 4, [is_valid, offsets], children=[items])
     members = pa.Array.from_buffers(pa.struct([("x", pa.int64())]), 4, [is_valid], children=[items.slice(0, 4)])
     rows = pa.table({"i": numbers, "s": texts, "l": lists, "m": members})
-    with pytest.warns(UserWarning, match="those of i, l, m are lost") as told:
+    with pytest.warns(UserWarning, match="the nulls of i, l, m are lost") as told:
         table = write(rows, tmp_path / "t")
     assert len(told) == 1
     expected = {"i": [1, 0, 3, 0], "s": ["one", None, "two", None], "l": [[1], [], [4], []]}

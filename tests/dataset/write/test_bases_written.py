@@ -173,7 +173,7 @@ def test_a_failed_write_leaves_nothing_below_its_bases(tmp_path: Path) -> None:
         lance_io.write_dataset(rows(0, 1), table.uri, mode="append", group_commit=True, target_bases=["one"])
     with pytest.raises(TypeError):
         lance_io.write_dataset(rows(0, 1), tmp_path / "n", initial_bases=["x"])
-    with pytest.raises(OperationError, match="one id, name or path"):
+    with pytest.raises(OperationError, match="same id, name or path"):
         lance_io.write_dataset(rows(0, 1), tmp_path / "n", initial_bases=bases(lance_io, tmp_path)[:1] * 2)
 
 

@@ -68,7 +68,7 @@ WRONG: Final = {
     "another order": (other_order, r"holds (int64|string), but field"),
     "a struct without members": (
         parent_alone,
-        r'field 1 \("st"\), a struct, but none|field ids \[1\], which are no columns',
+        r'field 1 \("st"\), a struct, but none|field ids \[1\], which are not in the schema',
     ),
 }
 

@@ -243,5 +243,5 @@ def test_values_that_take_the_place_of_others(tmp_path: Path) -> None:
 
 
 def test_the_sentence(tmp_path: Path) -> None:
-    with pytest.raises(OperationError, match="column 'x2' has 200 values, more than int8 indices tell apart: give"):
+    with pytest.raises(OperationError, match="column 'x2' has 200 values, more than int8 indices tell apart: use"):
         compute(make_rows(str(tmp_path / "t")), table(range(1), "a"))

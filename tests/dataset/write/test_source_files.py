@@ -123,7 +123,7 @@ def test_what_is_no_such_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"found the folder .*t\.lance"):
         lance_io.write_dataset(tmp_path / "t.lance", tmp_path / "new")
     for missing in (tmp_path / "rows.csv", str(tmp_path / "rows.csv")):
-        with pytest.raises(NotFound, match="there is no file"):
+        with pytest.raises(NotFound, match="file not found"):
             lance_io.write_dataset(missing, tmp_path / "new")
     with pytest.raises(pa.ArrowInvalid):
         lance_io.write_dataset(tmp_path / "broken.parquet", tmp_path / "new")

@@ -1,6 +1,6 @@
-"""Pages of version 2.0 as `FileTemplates` takes them: see `page_templates.py`.
+"""Templates of pages of version 2.0 for `FileTemplates`: see `page_templates.py`.
 
-Which pages these may be is decided here: what `whole.py` takes, lists of strings, and plain leaves that are all null.
+Supported pages: those that `v2_0/whole.py` decodes, lists of strings, and plain leaves that are all null.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ _FIXED, _STRINGS, _WIDE_STRINGS, _CODES = range(4)
 def template_of(page: PageLayout, infos: Sequence[PageInfo]) -> PageTemplate | None:
     """See `PageTemplates`."""
     if isinstance(page, ArrayPage):
-        return _known(page, infos, None)
-    return _known_lists(page, infos) if isinstance(page, ListPage) else None
+        return _array_template(page, infos, None)
+    return _list_template(page, infos) if isinstance(page, ListPage) else None
 
 
-def _known_lists(page: ListPage, infos: Sequence[PageInfo]) -> PageTemplate | None:
+def _list_template(page: ListPage, infos: Sequence[PageInfo]) -> PageTemplate | None:
     if page.items is None or len(infos) != 2 or page.node.kind is not NodeKind.LIST or page.ends.buffer.scheme:
         return None
-    places, values = _buffers(page.source.message.list.offsets), page.items.pages[0]
-    if places is None or len(places) != 1 or not isinstance(values, ArrayPage):
+    buffers, values = _buffers(page.source.message.list.offsets), page.items.pages[0]
+    if buffers is None or len(buffers) != 1 or not isinstance(values, ArrayPage):
         return None
-    return _known(values, infos, (infos[0].encoding, len(infos[0].buffer_sizes), places[0], page.ends.wide))
+    return _array_template(values, infos, (infos[0].encoding, len(infos[0].buffer_sizes), buffers[0], page.ends.wide))
 
 
-def _known(page: ArrayPage, infos: Sequence[PageInfo], lists: DescribedLists | None) -> PageTemplate | None:
+def _array_template(page: ArrayPage, infos: Sequence[PageInfo], lists: DescribedLists | None) -> PageTemplate | None:
     path, info = page.path, infos[-1]
     if page.kind is None:
         is_plain = lists is None and isinstance(page.values, AllNull)
         return null_template(path, info.encoding, "array ") if is_plain else None
-    kind, places = _kind(page.values), _buffers(page.source.message)
-    if kind is None or places is None:
+    kind, buffers = _kind(page.values), _buffers(page.source.message)
+    if kind is None or buffers is None:
         return None
     has_bitmap = page.kind.present_at is not None
-    of_value = page.kind.row_bits, has_bitmap, page.kind.num_bitmaps
-    described = info.encoding, len(info.buffer_sizes), places, of_value, kind, around_leaf(path.nodes[:-1]), lists
+    value_layout = page.kind.row_bits, has_bitmap, page.kind.num_bitmaps
+    described = info.encoding, len(info.buffer_sizes), buffers, value_layout, kind, around_leaf(path.nodes[:-1]), lists
     return PageTemplate(described, f"array {path.array_kind} {page.kind.shape!r}", partial(_build, path, page))
 
 
@@ -70,7 +70,7 @@ def _build(path: LeafPath, page: ArrayPage, leaf: Leaf) -> pa.Array:
 
 
 def _kind(values: ArrayEncoding) -> int | None:
-    """What kernels call it; None for a dictionary that is stored otherwise than writers do."""
+    """Number of the encoding in the kernels; None for an unsupported encoding."""
     if isinstance(values, Variable):
         return None if isinstance(values, Coded) else _WIDE_STRINGS if values.ends.wide else _STRINGS
     if not isinstance(values, DictionaryValues):
@@ -82,7 +82,7 @@ def _kind(values: ArrayEncoding) -> int | None:
 
 
 def _buffers(message: pb.ArrayEncoding) -> list[int] | None:
-    """Numbers of the page's buffers that a message refers to, in order; None for a message of another kind."""
+    """Numbers of the page's buffers that a message refers to, in order; None for an unsupported message."""
     kind = message.WhichOneof("array_encoding")
     if kind == "nullable":
         nullable = message.nullable

@@ -1,11 +1,11 @@
-"""What is known of small files: from all bytes of many to whole columns, in one kernel call. Pure.
+"""Templates of small files: one kernel call decodes all bytes of many files into whole columns. No I/O.
 
-Most files of a table are alike: one schema, byte by byte, one page in each column, and pages whose messages say the
-same but for numbers. What such a file says is understood once; the kernel compares the bytes of others with it, and
-decodes those where nothing is different. For a file that it does not know it stops: that one is learned, or read in
-general.
+Most files of a table are alike: a byte-identical schema, one page per column, and page messages that differ only in
+numbers. The metadata of such a file is parsed once; the kernel compares the bytes of other files with it and decodes
+those that match. It stops at a file that matches no template: that file is added as a template, or read by the general
+reader.
 
-Files of version 0.1 say nothing of themselves but where their pages are, so that all of a table are alike.
+The metadata of files of version 0.1 has only page locations, so that all files of a table are alike.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from lance_io.file.open.leaf_projection import FileColumns, LeafColumns
 from lance_io.file.open.open_file import open_ending
 from lance_io.file.scan.templates import page_templates
 from lance_io.format.columns import ORDINARY_START, PAGE_TYPES
-from lance_io.format.error_context import REFUSALS
+from lance_io.format.error_context import FILE_ERRORS
 from lance_io.format.footer import ALIGNMENT_BYTES
 from lance_io.format.v0_1.batch_table import version_at_end
 from lance_io.format.version import V0_1, V2_0, V2_1, FileVersion
-from lance_io.lazy_names import later
+from lance_io.gil import yielding
+from lance_io.lazy_names import lazy_module
 from lance_io.limits import METADATA_BYTES_MAX, MIB, PAGE_ROWS_MAX
 from lance_io.records import dataclass
 from lance_io.store.forking import survive_fork
-from lance_io.turns import in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,39 +43,39 @@ if TYPE_CHECKING:
     from lance_io.file.scan.templates import array_templates
     from lance_io.file.scan.templates.page_templates import PageTemplate
     from lance_io.format.columns import PageInfo
-else:  # with all that reads versions 2.0 and 0.1, which few tables need
-    array_templates = later("lance_io.file.scan.templates.array_templates")
-    whole_leaf = later("lance_io.encodings.v0_1.whole_leaf")
-    batched_file = later("lance_io.file.open.batched_file")
+else:  # imports the readers of versions 2.0 and 0.1, which few tables need
+    array_templates = lazy_module("lance_io.file.scan.templates.array_templates")
+    whole_leaf = lazy_module("lance_io.encodings.v0_1.whole_leaf")
+    batched_file = lazy_module("lance_io.file.open.batched_file")
 
 _NAME: Final = "known files"
-SHAPES_MAX: Final = 8  # schemas that are known; a table gets another with each change of its own
-PAGES_MAX: Final = 16  # kinds of pages that are known of a column
-LEARNED_BYTES_MAX: Final = 4 * MIB  # of their messages
-MISSES_MIN: Final = 8  # so many files that were not known say nothing about the others
-MISSES_SHARE: Final = 4  # more than a quarter of all that were looked at do
+SHAPES_MAX: Final = 8  # schemas with templates; each schema change of a table adds one
+PAGES_MAX: Final = 16  # page templates per column
+TEMPLATE_BYTES_MAX: Final = 4 * MIB  # of the templates' messages
+MISSES_MIN: Final = 8  # fewer misses are not significant
+MISSES_SHARE: Final = 4  # templates are given up if more than one in four files misses
 
 
-_Key = tuple[FileVersion, bytes, int]  # the schema, and the number of columns
+_Key = tuple[FileVersion, bytes, int]  # version, schema, and number of columns
 
 
 class PageTemplates(Protocol):
-    """What makes templates of pages; the modules `page_templates` and `array_templates`."""
+    """Factory of page templates; the modules `page_templates` and `array_templates`."""
 
     def template_of(self, page: PageLayout, infos: Sequence[PageInfo]) -> PageTemplate | None:
-        """The template of a page; None for those that are decoded by themselves.
+        """The template of a page; None for a page that must be decoded alone.
 
-        infos  what the metadata says about it; of a page of lists that has items elsewhere, about these, too
+        infos  metadata of the page, followed by that of the items' page if a list page stores its items elsewhere
         """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Shape:
-    """What files with one schema have in common.
+    """Templates of the files with one schema.
 
-    columns  behind each leaf, those of its lists first
-    headers  columns that stand for structs, with the messages of their pages
-    pages    known ones of each leaf
+    columns  columns of each leaf, those of its lists first
+    headers  header columns of structs, with the messages of their pages
+    pages    page templates of each leaf
     """
 
     columns: list[tuple[int, ...]]
@@ -84,12 +84,12 @@ class _Shape:
 
 
 def _is_bounded(page: PageLayout) -> bool:
-    """Whether messages say what such pages become; of compressed dictionaries the kernel looks into each file."""
+    """Whether messages bound the decoded size of such pages; the kernel checks compressed dictionaries per file."""
     return has_packed_dictionary(page) or decoded_bound(page, page.num_rows, 0) is not None
 
 
 class FileTemplates:
-    """What is known of the files that have these leaves in these columns; safe from any thread."""
+    """Templates of the files that have these leaves in these columns. Thread-safe."""
 
     def __init__(self, leaves: LeafColumns) -> None:
         self._leaves = leaves
@@ -97,31 +97,31 @@ class FileTemplates:
         survive_fork(self)
 
     def start_over(self) -> None:
-        """Know nothing: after a fork nobody ends what another thread was about to learn."""
+        """Drop all templates: after a fork, another thread's unfinished `add` would hold the lock forever."""
         self._lock = threading.Lock()
         self._shapes: dict[_Key, _Shape] = {}
         self._kernel: _kernels.KnownFiles | _kernels.KnownBatches | None = None
         self._builders: list[Callable[[Leaf], pa.Array]] = []
-        self._learned_bytes = 0
+        self._template_bytes = 0
         self._num_read = self._num_missed = 0
         self._may_join = not any(pa.types.is_dictionary(path.leaf_type) for path in self._leaves.paths)
 
     @classmethod
     def of(cls, leaves: LeafColumns) -> FileTemplates:
-        """What is known by everybody who reads these."""
-        found: FileTemplates | None = leaves.made.get(_NAME)
-        return leaves.made.setdefault(_NAME, cls(leaves)) if found is None else found
+        """The templates that all readers of these leaves share."""
+        templates: FileTemplates | None = leaves.derived.get(_NAME)
+        return leaves.derived.setdefault(_NAME, cls(leaves)) if templates is None else templates
 
     @property
-    def is_worth_asking(self) -> bool:
-        """Whether most files turn out to be known; leaves with a dictionary have one in each file."""
+    def is_effective(self) -> bool:
+        """Whether most files match a template. False for dictionary leaves: each file has its own dictionary."""
         missed = self._num_missed
         return self._may_join and (missed < MISSES_MIN or missed * MISSES_SHARE < self._num_read)
 
     def read(self, files: Sequence[tuple[Any, int]]) -> tuple[int, list[pa.Array]]:
-        """How many of the files, from the first on, are known, and all of their rows: an array for each leaf.
+        """Decode the leading files that match: their number, and an array of all their rows per leaf.
 
-        files  all bytes of each, and how many rows the table says that it has
+        files  all bytes of each file, and its number of rows by the manifest
         """
         kernel = self._kernel
         if kernel is None:
@@ -131,43 +131,43 @@ class FileTemplates:
         return count, [build(leaf) for build, leaf in zip(self._builders, leaves, strict=False)]
 
     def record_miss(self) -> None:
-        """A file was read in general."""
+        """Count a file that the general reader has read."""
         self._num_missed += 1
 
     @property
     def state(self) -> object:
-        """Something else whenever more is known."""
+        """An object that changes whenever a template is added."""
         return self._kernel
 
     def add(self, ref: FileRef, store_identity: str, data: Any, before: object) -> bool:
-        """Whether a file, of which all bytes are there, was understood: it and its like are known from now on.
+        """Add a template from all bytes of a file. True if the file may match now.
 
-        before  the state when it was not known; if that is another by now, it is worth another look
+        before  the state at the miss; if it has changed since, a retry is worth it
         """
-        with self._lock:  # in the first jobs several threads meet the same kind of file: the first one learns it
+        with self._lock:  # single flight: in the first jobs, several threads miss on the same kind of file
             if self._kernel is not before:
                 return True
-            return self._may_join and self._learn(ref, store_identity, data)
+            return self._may_join and self._parse_and_add(ref, store_identity, data)
 
-    def _learn(self, ref: FileRef, store_identity: str, data: Any) -> bool:
+    def _parse_and_add(self, ref: FileRef, store_identity: str, data: Any) -> bool:
         try:
             if version_at_end(data) == V0_1:
-                return self._kernel is None and self._learn_batches(ref)
+                return self._kernel is None and self._add_batches(ref)
             opened = open_ending((store_identity, ref.key, ref.size_bytes), data, 0)
             if opened is None:
                 return False
             file, schema = opened
-            found = self._shape_of(file.view(FileColumns(ref, self._leaves), keep=False).columns, file.version)
-        except REFUSALS:  # whoever reads it in general says what is wrong
+            shape = self._shape_of(file.view(FileColumns(ref, self._leaves), keep=False).columns, file.version)
+        except FILE_ERRORS:  # the general reader raises the precise error
             return False
-        if found is None:
+        if shape is None:
             return False
         if self._kernel is not None and not self._shapes:  # of files of version 0.1, which stand alone
             return False
-        return self._add((file.version, schema, file.footer.num_columns), found)
+        return self._add_shape((file.version, schema, file.footer.num_columns), shape)
 
-    def _learn_batches(self, ref: FileRef) -> bool:
-        """Whether files of version 0.1 can be known; they say nothing of themselves but where their pages are."""
+    def _add_batches(self, ref: FileRef) -> bool:
+        """Add the template of files of version 0.1; False if a leaf is unsupported."""
         leaves = [leaf for leaf in map(whole_leaf.WholeLeaf.of, self._leaves.paths) if leaf is not None]
         kernel = whole_leaf.known_batches(leaves, *batched_file.checked_ids(ref))
         if len(leaves) < len(self._leaves.paths):
@@ -178,60 +178,61 @@ class FileTemplates:
         return True
 
     def _shape_of(self, columns: Sequence[Column], version: FileVersion) -> _Shape | None:
-        """A file's, with the only page of each leaf; None where one has others, or has no template."""
+        """The templates of a file, one page per leaf; None if a leaf has several pages or one without a template."""
         shape = _Shape([], {}, [])
         templates: PageTemplates = array_templates if version == V2_0 else page_templates
-        alike: dict[tuple[bytes, int, pa.DataType], PageTemplate] = {}  # of wide files most columns are
-        for column in in_turns(columns):
+        shared: dict[tuple[bytes, int, pa.DataType], PageTemplate] = {}  # most columns of wide files share templates
+        for column in yielding(columns):
             pages, path = column.pages, column.path
-            lone = pages.lone
-            if lone is None:
+            only_pages = pages.only_pages
+            if only_pages is None:
                 return None
-            infos = [info for _, info in lone]
+            infos = [info for _, info in only_pages]
             key = infos[0].encoding, len(infos[0].buffer_sizes), path.leaf_type
             is_shared = len(path.nodes) == 1 and path.members is None and version != V2_0
-            template = alike.get(key) if is_shared else None
+            template = shared.get(key) if is_shared else None
             template = templates.template_of(pages[0], infos) if template is None else template
             if template is None or not _is_bounded(pages[0]):
                 return None
             if is_shared:
-                alike[key] = template
-            shape.columns.append(tuple([index for index, _ in lone]))
+                shared[key] = template
+            shape.columns.append(tuple([index for index, _ in only_pages]))
             shape.headers.update(pages.headers)
             shape.pages.append([template])
         return shape
 
-    def _add(self, key: _Key, found: _Shape) -> bool:
-        """Whether there is something new in the pages of a file, and room for it."""
+    def _add_shape(self, key: _Key, shape: _Shape) -> bool:
+        """Add the templates of a file; False if none of its pages is new, or there is no room."""
         known = self._shapes.get(key)
         if known is None:
             if len(self._shapes) >= SHAPES_MAX:
                 return False
-            known = _Shape(found.columns, found.headers, [[] for _ in found.pages])
-        pages = [of_leaf[0] for of_leaf in found.pages]
+            known = _Shape(shape.columns, shape.headers, [[] for _ in shape.pages])
+        pages = [leaf_pages[0] for leaf_pages in shape.pages]
         others = next(iter(self._shapes.values()), None)
         if others is not None and any(
             [had[0].join_key != page.join_key for had, page in zip(others.pages, pages, strict=True)]
         ):
             return False
         new = [
-            page.described not in [one.described for one in had] for had, page in zip(known.pages, pages, strict=True)
+            page.described not in [known_page.described for known_page in had]
+            for had, page in zip(known.pages, pages, strict=True)
         ]
         num_bytes = sum([len(page.described[0]) for page, is_new in zip(pages, new, strict=True) if is_new])
         is_full = any([len(had) >= PAGES_MAX for had, is_new in zip(known.pages, new, strict=True) if is_new])
-        if not any(new) or is_full or self._learned_bytes + num_bytes > LEARNED_BYTES_MAX:
+        if not any(new) or is_full or self._template_bytes + num_bytes > TEMPLATE_BYTES_MAX:
             return False
         for had, page, is_new in zip(known.pages, pages, new, strict=True):
             if is_new:
                 had.append(page)
         self._shapes[key] = known
-        self._learned_bytes += num_bytes
+        self._template_bytes += num_bytes
         if not self._builders:
             self._builders = [page.build for page in pages]
-        self._kernel = self._made()
+        self._kernel = self._build_kernel()
         return True
 
-    def _made(self) -> _kernels.KnownFiles:
+    def _build_kernel(self) -> _kernels.KnownFiles:
         shapes = [
             (
                 key,

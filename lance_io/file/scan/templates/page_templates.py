@@ -1,7 +1,7 @@
-"""Pages of small files as `FileTemplates` takes them: others whose messages say the same are decoded without a layout.
+"""Templates of pages of small files for `FileTemplates`: pages with equal messages are decoded without a layout.
 
-Which pages these may be is decided here: mini-blocks whose rows make one array with those of others, one value for all
-rows of a leaf, and all null. Specification: structural encodings 2.1, sections 3, 6 and 10.3.
+Supported pages: mini-blocks with a `join_key`, pages of one value for all rows of a leaf, and all-null pages.
+Specification: structural encodings 2.1, sections 3, 6 and 10.3.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PageTemplate:
-    """A page whose like are decoded by `FileTemplates`.
+    """Template for decoding pages with an equal message.
 
-    described  as that takes it
-    join_key   rows of pages with the same one make one array
-    build      makes it, from a leaf of any of these
+    described  description for the kernel
+    join_key   rows of pages with equal keys decode into one array
+    build      builds this array from a decoded leaf
     """
 
     described: Described
@@ -56,8 +56,8 @@ class PageTemplate:
 
 def template_of(page: PageLayout, infos: Sequence[PageInfo]) -> PageTemplate | None:
     """See `PageTemplates`."""
-    make = _MAKERS.get(type(page))
-    return None if make is None else make(page, infos[0].encoding)
+    create = _FACTORIES.get(type(page))
+    return None if create is None else create(page, infos[0].encoding)
 
 
 def _mini_block(page: MiniBlockPage, message: bytes) -> PageTemplate | None:
@@ -102,9 +102,9 @@ def _constant(page: NullPage, message: bytes) -> PageTemplate | None:
 
 
 def null_template(path: LeafPath, message: bytes, version_key: str) -> PageTemplate | None:
-    """A page without buffers of a leaf that is all null; None for leaves that are not plain.
+    """Template of a page without buffers, whose leaf is all null; None for leaves that are not plain.
 
-    version_key  begins the `join_key`s of pages of the version
+    version_key  prefix of the `join_key`s of pages of the version
     """
     kind = None if len(path.nodes) > 1 or path.members is not None else _kind(path.leaf_type)
     if kind is None:
@@ -115,7 +115,7 @@ def null_template(path: LeafPath, message: bytes, version_key: str) -> PageTempl
 
 
 def _kind(dtype: pa.DataType) -> int | None:
-    """What is repeated: the bits of a value; 0 and -1 for strings with narrow and wide offsets; None for others."""
+    """Kind of the repeated value: its bits; 0 or -1 for strings with narrow or wide offsets; None if unsupported."""
     if pa.types.is_string(dtype) or pa.types.is_binary(dtype):
         return 0
     if pa.types.is_large_string(dtype) or pa.types.is_large_binary(dtype):
@@ -136,12 +136,12 @@ def _shape(kind: int) -> Shape:
 def _build(dtype: pa.DataType, shape: Shape, leaf: Leaf) -> pa.Array:
     num_items, values, layers = leaf
     _, validity, null_count, _ = layers[0]
-    kept: list[Any] = values
-    return build_values(dtype, shape, kept, num_items, validity, null_count)
+    buffers: list[Any] = values
+    return build_values(dtype, shape, buffers, num_items, validity, null_count)
 
 
-# Gives the template of a page of a class, from the serialized layout that it was made of.
-_MAKERS: Final[Mapping[type, Callable[[Any, bytes], PageTemplate | None]]] = {
+# By page class: creates the template of a page from the page and its serialized layout.
+_FACTORIES: Final[Mapping[type, Callable[[Any, bytes], PageTemplate | None]]] = {
     MiniBlockPage: _mini_block,
     NullPage: _constant,
     ConstantPage: _constant,

@@ -1,13 +1,10 @@
-"""What the command needs of this package beside its public API: `cli/` imports these names and no other internals.
-
-They are loaded when they are first used.
-"""
+"""Internal names that the command uses: `cli/` imports these and no other internals. They load on first use."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lance_io.lazy_names import later, lazy_names
+from lance_io.lazy_names import lazy_module, lazy_names
 
 if TYPE_CHECKING:
     from lance_io import runtime
@@ -26,7 +23,7 @@ if TYPE_CHECKING:
     from lance_io.changes.write.write_progress import FragmentWriteProgress
     from lance_io.commit.latest import VersionFile, list_versions
     from lance_io.commit.record import read_manifest, recorded_transaction
-    from lance_io.commit.table_location import open_place
+    from lance_io.commit.table_location import open_location
     from lance_io.dataset.change_methods import CONFLICT_RETRIES, RETRY_TIMEOUT
     from lance_io.dataset.lance_dataset import new_dataset
     from lance_io.dataset.tags_and_branches import list_branches, list_tags
@@ -79,15 +76,15 @@ if TYPE_CHECKING:
     from lance_io.table.transaction.auto_cleanup import duration_s
     from lance_io.table.transaction.transaction import COMMIT_MESSAGE_KEY
 else:
-    change_branches = later("lance_io.changes.upkeep.change_branches")
-    change_plans = later("lance_io.changes.edits.change_plans")
-    clone_tables = later("lance_io.changes.upkeep.clone_tables")
-    evolve_schema = later("lance_io.changes.columns.evolve_schema")
-    execute = later("lance_io.reads.scan.execute")
-    loop_state = later("lance_io.store.s3.loop_state")
-    remove_versions = later("lance_io.changes.upkeep.remove_versions")
-    runtime = later("lance_io.runtime")
-    sites = later("lance_io.store.s3.site")
+    change_branches = lazy_module("lance_io.changes.upkeep.change_branches")
+    change_plans = lazy_module("lance_io.changes.edits.change_plans")
+    clone_tables = lazy_module("lance_io.changes.upkeep.clone_tables")
+    evolve_schema = lazy_module("lance_io.changes.columns.evolve_schema")
+    execute = lazy_module("lance_io.reads.scan.execute")
+    loop_state = lazy_module("lance_io.store.s3.loop_state")
+    remove_versions = lazy_module("lance_io.changes.upkeep.remove_versions")
+    runtime = lazy_module("lance_io.runtime")
+    sites = lazy_module("lance_io.store.s3.site")
 
 _HOMES = {
     "CLOUD": "lance_io.store.profile",
@@ -171,7 +168,7 @@ _HOMES = {
     "offers_sync_writes": "lance_io.store.offers",
     "open_cached": "lance_io.file.open.open_file",
     "open_options": "lance_io.reads.open_version",
-    "open_place": "lance_io.commit.table_location",
+    "open_location": "lance_io.commit.table_location",
     "open_steps": "lance_io.reads.open_version",
     "planning": "lance_io.store.storage_options",
     "planning_variables": "lance_io.store.storage_options",
@@ -284,7 +281,7 @@ __all__ = [
     "offers_sync_writes",
     "open_cached",
     "open_options",
-    "open_place",
+    "open_location",
     "open_steps",
     "planning",
     "planning_variables",

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lance_io.io.spares import SPARE_BYTES_MIN, Spares
+from lance_io.io.buffer_pool import POOLED_BYTES_MIN, BufferPool
 from lance_io.limits import MIB
 
 
@@ -19,10 +19,10 @@ def place(block: Any) -> int:
 
 
 def test_memory_is_used_again() -> None:
-    spares = Spares(10 * MIB)
-    first = place(spares.of(MIB))
-    assert [place(spares.of(MIB - skip)) for skip in (0, 1, 1000)] == [first] * 3
-    assert spares.num_bytes == MIB
+    pool = BufferPool(10 * MIB)
+    first = place(pool.allocate(MIB))
+    assert [place(pool.allocate(MIB - skip)) for skip in (0, 1, 1000)] == [first] * 3
+    assert pool.num_bytes == MIB
 
 
 @pytest.mark.parametrize(
@@ -38,66 +38,66 @@ def test_memory_is_used_again() -> None:
     ],
 )
 def test_whoever_holds_a_part_of_it_keeps_it(hold: Any) -> None:
-    spares = Spares(10 * MIB)
-    block = spares.of(MIB)
+    pool = BufferPool(10 * MIB)
+    block = pool.allocate(MIB)
     before, held = place(block), hold(block)
     del block
-    assert place(spares.of(MIB)) != before
+    assert place(pool.allocate(MIB)) != before
     del held
     gc.collect()
-    assert before in {place(spares.of(MIB)) for _ in range(3)}
+    assert before in {place(pool.allocate(MIB)) for _ in range(3)}
 
 
 def test_small_and_huge_pieces_are_not_kept() -> None:
-    spares = Spares(MIB)
-    for num_bytes in (0, 1, SPARE_BYTES_MIN - 1, MIB + 1):
-        assert len(spares.of(num_bytes)) == num_bytes
-    assert spares.num_bytes == 0
+    pool = BufferPool(MIB)
+    for num_bytes in (0, 1, POOLED_BYTES_MIN - 1, MIB + 1):
+        assert len(pool.allocate(num_bytes)) == num_bytes
+    assert pool.num_bytes == 0
 
 
 def test_as_much_is_kept_as_may_be_and_nothing_is_given_twice() -> None:
-    dice, spares = random.Random(5), Spares(4 * MIB)
+    dice, pool = random.Random(5), BufferPool(4 * MIB)
     held: list[Any] = []
     for number in range(3000):
-        num_bytes = int(SPARE_BYTES_MIN * 30 ** dice.random())
-        block = spares.of(num_bytes)
+        num_bytes = int(POOLED_BYTES_MIN * 30 ** dice.random())
+        block = pool.allocate(num_bytes)
         assert len(block) == num_bytes
         block[:8] = np.frombuffer(number.to_bytes(8, "little"), np.uint8)
         held.append((number, block))
         while held and dice.random() < 0.55:
             held.pop(dice.randrange(len(held)))
-        assert spares.num_bytes <= 4 * MIB
+        assert pool.num_bytes <= 4 * MIB
         assert all(block[:8].tobytes() == kept.to_bytes(8, "little") for kept, block in held)
-    assert spares.num_bytes > 2 * MIB
+    assert pool.num_bytes > 2 * MIB
 
 
 def test_other_sizes_make_room() -> None:
-    spares = Spares(4 * MIB)
-    small = [spares.of(MIB // 2) for _ in range(8)]
-    assert spares.num_bytes == 4 * MIB
-    large = spares.of(3 * MIB)  # nothing is free: it is not kept
-    assert spares.num_bytes == 4 * MIB
+    pool = BufferPool(4 * MIB)
+    small = [pool.allocate(MIB // 2) for _ in range(8)]
+    assert pool.num_bytes == 4 * MIB
+    large = pool.allocate(3 * MIB)  # nothing is free: it is not kept
+    assert pool.num_bytes == 4 * MIB
     del small, large
-    large = spares.of(3 * MIB)
+    large = pool.allocate(3 * MIB)
     before = place(large)
     del large
-    assert (place(spares.of(3 * MIB)), spares.num_bytes) == (before, 4 * MIB)
+    assert (place(pool.allocate(3 * MIB)), pool.num_bytes) == (before, 4 * MIB)
 
 
 def test_what_nobody_asks_for_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 100.0
-    monkeypatch.setattr("lance_io.io.spares.time.monotonic", lambda: now_s)
-    spares = Spares(10 * MIB)
-    held, other = spares.of(MIB), spares.of(2 * MIB)
+    monkeypatch.setattr("lance_io.io.buffer_pool.time.monotonic", lambda: now_s)
+    pool = BufferPool(10 * MIB)
+    held, other = pool.allocate(MIB), pool.allocate(2 * MIB)
     before = place(held)
     del other
-    spares.trim()  # a take may follow
-    assert spares.num_bytes == 3 * MIB
+    pool.trim()  # a take may follow
+    assert pool.num_bytes == 3 * MIB
     now_s += 2
-    spares.trim()
-    assert spares.num_bytes == MIB
-    assert place(spares.of(MIB)) != before
+    pool.trim()
+    assert pool.num_bytes == MIB
+    assert place(pool.allocate(MIB)) != before
     del held
     now_s += 2
-    spares.trim()
-    assert spares.num_bytes == 0
+    pool.trim()
+    assert pool.num_bytes == 0

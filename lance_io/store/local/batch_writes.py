@@ -1,12 +1,12 @@
-"""Several small files that are written as one: each as whole and durable as by itself, for fewer flushes.
+"""Writes several small files as a batch: each as whole and durable as a single write, with fewer flushes.
 
-    write all under temporary names, let the disk begin with all of them
-    fsync each          the first brings what the file system has noted of the others, too
-    give all their names
+    write all under temporary names, start writeback of all
+    fsync each          the first one commits the file system's journal for the others, too
+    rename all
     fsync each folder   once
 
-A file system with a journal commits what it has noted once for all files that are in it, where each alone waits for a
-commit of its own.
+A journaling file system commits its journal once for all files in it; written one by one, each file waits for a commit
+of its own.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 _OPEN_MAX: Final = 256  # files that are open at once
 
 
-def put_together(
+def write_batch(
     contents: Mapping[str, Buffer], begin: Callable[[str], NewFile], end: Callable[[str, int], None]
 ) -> Iterator[str]:
-    """Write files, replacing what may be there; gives each key when it is about to be worked on.
+    """Write files, replacing existing ones; yields each key before working on it.
 
-    begin  begins a file, given its key
-    end    called for each that has its name, with its length
+    begin  opens a temporary file for a key
+    end    called with key and length of each file after its rename
 
-    Whatever fails, names that were given stay, and no temporary file does. Raises what the system raises, and
-    `OutcomeUnknown` where it cannot say that names are durable.
+    After a failure, renamed files stay, and no temporary file does. Raises the errors of the system, and
+    `OutcomeUnknown` if names may not be durable.
     """
     items = iter(contents.items())
     folders: dict[str, tuple[str, NewFile]] = {}

@@ -1,13 +1,13 @@
-"""What a transaction names twice (spec: commit, sections 2.2 and 2.3).
+"""Checks that a transaction names no fragment or data file twice (spec: commit, sections 2.2 and 2.3).
 
-A fragment that is replaced twice, or a data file that is added twice or is there already, doubles rows or loses some.
-Tasks that an engine repeats, and transactions that are put together by hand, come to say so.
+Replacing a fragment twice, or adding a data file twice or although the table has it, duplicates or loses rows. Repeated
+tasks of an engine, and transactions built by hand, may do that.
 
-    added_files        what an operation adds, once it is known that it names nothing twice
-    check_in_once      afterwards: each of these files is in the next version once
+    added_files        the data files that an operation adds, checked for duplicates
+    check_added_once   checks afterwards that the next version has each of these files once
 
-A file is known by its base path and its path, as manifests name it. What is only said twice, and changes nothing, such
-as the removal of a fragment, is no error.
+A file is identified by its base path and its path, as in manifests. Harmless repetitions, such as removing a fragment
+twice, are no errors.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ if TYPE_CHECKING:
     from lance_io.table.transaction.effects import Effects
 
 FileName: TypeAlias = tuple[int | None, str]
-SUFFIX: Final = ".lance"  # of every data file that a writer has named
-SEARCHES_MAX: Final = 32  # for names one by one, each of which goes through the whole manifest
+SUFFIX: Final = ".lance"  # of every data file with a generated name
+SEARCHES_MAX: Final = 32  # searches for single names, each of which scans the whole manifest
 
 
 def added_files(current: Manifest | None, operation: ops.Operation) -> frozenset[FileName]:
-    """The data files that an operation adds to a version: those that a fragment which it names does not have yet.
+    """The data files that an operation adds: files that the fragments it names do not have in the current version.
 
-    current  the version that it is applied to, None for a table that is created
+    current  the version that it is applied to, None for a new table
 
-    Raises `OperationError` for a fragment that it replaces twice, or replaces and removes, for a file that it adds
-    twice, and for one that another fragment has which it names. Files of an `Overwrite` may be there: it keeps none.
+    Raises `OperationError` for a fragment that it replaces twice, or replaces and removes; for a file that it adds
+    twice, or that another fragment it names already has. An `Overwrite` may use files of the table: it keeps none.
     """
     name = ops.operation_name(operation)
     _check_fragments(name, operation)
     effects = effects_of(operation)
-    placed = [*_placed(effects)]
-    looked_at = {fragment_id for fragment_id, _ in placed if fragment_id is not None}
-    if not isinstance(operation, ops.Delete):  # in the place of what it removes nothing comes
-        looked_at |= effects.removed
-    there = _files_of(current, looked_at)
+    named = [*_named_files(effects)]
+    relevant = {fragment_id for fragment_id, _ in named if fragment_id is not None}
+    if not isinstance(operation, ops.Delete):  # a Delete does not replace the fragments it removes
+        relevant |= effects.removed
+    existing = _files_of(current, relevant)
     added: set[FileName] = set()
-    for fragment_id, files in placed:
-        known = there.get(fragment_id, ()) if fragment_id is not None else ()
+    for fragment_id, files in named:
+        known = existing.get(fragment_id, ()) if fragment_id is not None else ()
         for file in files:
             new = (file.base_id, file.path)
             if new in known:
@@ -58,37 +58,37 @@ def added_files(current: Manifest | None, operation: ops.Operation) -> frozenset
             if new in added:
                 raise OperationError(f"{name} adds the data file {new[1]} twice, which would double its rows")
             added.add(new)
-    for fragment_id, known in there.items() if added else ():
+    for fragment_id, known in existing.items() if added else ():
         for old in known:
             if old in added:
                 raise OperationError(f"{name} adds the data file {old[1]}, which fragment {fragment_id} has already")
     return frozenset(added)
 
 
-def check_in_once(name: str, added: Collection[FileName], message: table_pb2.Manifest, content: bytes) -> None:
-    """Raise `OperationError` where a version has a file twice that an operation adds.
+def check_added_once(name: str, added: Collection[FileName], message: table_pb2.Manifest, content: bytes) -> None:
+    """Raise `OperationError` if a version has a file twice that an operation adds.
 
     name     of the operation
-    message  the manifest of the version that it makes
-    content  the same, serialized: names are looked for in there, where a hundred thousand fragments take milliseconds
+    message  the manifest of the new version
+    content  the same, serialized: searching its bytes takes milliseconds for a hundred thousand fragments
     """
-    if not added or not _may_be_in_twice({path for _, path in added}, content):
+    if not added or not _may_have_duplicate({path for _, path in added}, content):
         return
-    found: dict[FileName, int] = {}
+    owners: dict[FileName, int] = {}  # fragment ids
     for fragment in message.fragments[:]:
         for file in _stored_names(fragment):
             if file not in added:
                 continue
-            if file in found:
+            if file in owners:
                 raise OperationError(
-                    f"{name} adds the data file {file[1]}, which is there already: fragments {found[file]} and "
+                    f"{name} adds the data file {file[1]}, which is there already: fragments {owners[file]} and "
                     f"{fragment.id} would both have its rows. It may have been committed before"
                 )
-            found[file] = fragment.id
+            owners[file] = fragment.id
 
 
-def _may_be_in_twice(paths: Collection[str], content: bytes) -> bool:
-    """Whether one of some paths may be twice in a manifest; certain only if not."""
+def _may_have_duplicate(paths: Collection[str], content: bytes) -> bool:
+    """Whether a manifest may have one of the paths twice; only False is certain."""
     if len(paths) <= SEARCHES_MAX:
         return any(content.count(table_pb2.DataFile(path=path).SerializeToString()) > 1 for path in paths)
     stems = {path.removesuffix(SUFFIX).encode() for path in paths if path.endswith(SUFFIX)}
@@ -111,25 +111,28 @@ def _files_of(current: Manifest | None, fragment_ids: Collection[int]) -> dict[i
     messages: Sequence[table_pb2.DataFragment] = current.message.fragments
     if len(fragment_ids) > len(current.fragments) // 8:
         messages = messages[:]  # a list, which is many times faster than a repeated field
-    places = [(place, one) for place, one in enumerate(current.fragments.ids) if one in fragment_ids]
-    return {fragment_id: _stored_names(messages[place]) for place, fragment_id in places}
+    return {
+        fragment_id: _stored_names(messages[index])
+        for index, fragment_id in enumerate(current.fragments.ids)
+        if fragment_id in fragment_ids
+    }
 
 
-# -- what operations name --------------------------------------------------------------------------------------------
+# -- names in operations ---------------------------------------------------------------------------------------------
 
 
-def _placed(effects: Effects) -> Iterator[tuple[int | None, Sequence[DataFile]]]:
-    """Data files, each time with the fragment that gets them; None for a new one.
+def _named_files(effects: Effects) -> Iterator[tuple[int | None, Sequence[DataFile]]]:
+    """Data files with the id of their fragment; None for a new fragment.
 
-    A changed fragment may be said twice: states that differ have been refused.
+    A changed fragment may be listed twice, but `_check_updated` has refused differing states.
     """
     for fragment in effects.added:
         yield None, fragment.files
     distinct = {fragment.id: fragment for fragment in effects.changed}
     for fragment in chain(distinct.values(), effects.listed):
         yield fragment.id, fragment.files
-    for one in effects.replaced:
-        yield one.fragment_id, (one.new_file,)
+    for group in effects.replaced:
+        yield group.fragment_id, (group.new_file,)
 
 
 def _check_fragments(name: str, operation: ops.Operation) -> None:
@@ -150,13 +153,13 @@ def _check_rewritten(operation: ops.Rewrite) -> None:
             if fragment.id in seen:
                 raise OperationError(
                     f"a rewrite operation attempts to replace fragment id={fragment.id} more than once, which would "
-                    "double its rows: commit one result of each task. What others wrote stays for a cleanup"
+                    "double its rows: commit one result of each task. A cleanup removes the files of the others"
                 )
             seen.add(fragment.id)
 
 
 def _check_updated(name: str, updated: Iterable[Fragment], removed: Iterable[int]) -> None:
-    """Check that each fragment has one new state: a second one would bring back rows that the first one deletes."""
+    """Check that each fragment has one new state: a second state could restore rows that the first deletes."""
     seen: dict[int, Fragment] = {}
     for fragment in updated:
         if seen.setdefault(fragment.id, fragment) != fragment:
@@ -168,12 +171,13 @@ def _check_updated(name: str, updated: Iterable[Fragment], removed: Iterable[int
 
 def _check_replaced(operation: ops.DataReplacement) -> None:
     fields: dict[int, set[int]] = {}
-    for one in operation.replacements:
-        known, new = fields.setdefault(one.fragment_id, set()), {each for each in one.new_file.fields if each >= 0}
+    for group in operation.replacements:
+        known = fields.setdefault(group.fragment_id, set())
+        new = {field_id for field_id in group.new_file.fields if field_id >= 0}
         twice = known & new
         if twice:
             raise OperationError(
-                f"DataReplacement replaces field {min(twice)} of fragment {one.fragment_id} twice, once by the data "
-                f"file {one.new_file.path}"
+                f"DataReplacement replaces field {min(twice)} of fragment {group.fragment_id} twice, once by the data "
+                f"file {group.new_file.path}"
             )
         known |= new

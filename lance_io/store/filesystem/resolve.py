@@ -1,4 +1,4 @@
-"""Which kind of filesystem an object is, and what a URI names in it."""
+"""The library of a filesystem object, and the path of a URI in it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import UsageError
-from lance_io.lazy_names import later
+from lance_io.lazy_names import lazy_module
 from lance_io.redaction import hide_secrets, url_secrets
 from lance_io.store.filesystem.filesystem_calls import THREADS_MAX, fingerprint
 from lance_io.store.filesystem.filesystem_store import FilesystemStore
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from lance_io.store.filesystem import fsspec_calls, obstore_calls, pyarrow_calls
     from lance_io.store.filesystem.filesystem_calls import FilesystemCalls
 else:
-    fsspec_calls = later("lance_io.store.filesystem.fsspec_calls")
-    pyarrow_calls = later("lance_io.store.filesystem.pyarrow_calls")
-    obstore_calls = later("lance_io.store.filesystem.obstore_calls")
+    fsspec_calls = lazy_module("lance_io.store.filesystem.fsspec_calls")
+    pyarrow_calls = lazy_module("lance_io.store.filesystem.pyarrow_calls")
+    obstore_calls = lazy_module("lance_io.store.filesystem.obstore_calls")
 
 EXCLUSIVE_CREATE: Final = "exclusive_create"
 FILESYSTEM: Final = replace(SLOW_CLIENT, name="filesystem")
@@ -34,23 +34,23 @@ _OURS: Final = {*(field.name for field in fields(StoreProfile)), "block_size", "
 
 
 def open_filesystem(filesystem: Any, storage_options: Mapping[str, str] | None) -> FilesystemStore:
-    """The store that a filesystem is; makes no request.
+    """The store of a filesystem; makes no request.
 
-    storage_options  numbers by which reads are planned, and `exclusive_create`; credentials are the filesystem's
+    storage_options  numbers for the planning of reads, and `exclusive_create`; the filesystem has its own credentials
 
-    Raises `UsageError` for what is no filesystem that we know.
+    Raises `UsageError` for anything but a supported filesystem.
     """
     options = normalize(storage_options)
     unknown = sorted(options.keys() - _OURS)
     if unknown:
-        raise UsageError(f"storage option {unknown[0]}: with filesystem=, what it takes to reach it is part of it")
+        raise UsageError(f"storage option {unknown[0]}: not supported with filesystem=, which has its own options")
     calls = _calls_of(filesystem, exclusive=switch(EXCLUSIVE_CREATE, options.get(EXCLUSIVE_CREATE, "false")))
     calls.given = filesystem
     return _store(calls, options, is_blocking=calls.blocks)
 
 
 def is_known(protocol: str) -> bool:
-    """Whether fsspec is there and knows a protocol."""
+    """Whether fsspec is installed and supports a protocol."""
     try:
         from fsspec.registry import known_implementations, registry
     except ModuleNotFoundError:
@@ -59,7 +59,7 @@ def is_known(protocol: str) -> bool:
 
 
 def load_protocol(scheme: str) -> None:
-    """Import what a URL of this scheme will need, where fsspec knows it; errors are told when it is opened."""
+    """Import the modules for URLs of this scheme, if fsspec supports it; opening the URL reports errors."""
     with suppress(ImportError, ValueError):
         import fsspec
 
@@ -67,9 +67,9 @@ def load_protocol(scheme: str) -> None:
 
 
 def open_fsspec_url(url: str, storage_options: Mapping[str, Any] | None) -> tuple[FilesystemStore, str] | None:
-    """The store and path that a URL names whose protocol fsspec knows; None for others, and without fsspec.
+    """The store and path of a URL, if fsspec supports its protocol; None for other URLs, and without fsspec.
 
-    The filesystem is made when it is first needed. Raises `ModuleNotFoundError` where its package is missing.
+    The filesystem is created on first use. Raises `ModuleNotFoundError` if its package is missing.
     """
     protocol = url.partition("://")[0].lower()
     if not is_known(protocol):
@@ -81,23 +81,23 @@ def open_fsspec_url(url: str, storage_options: Mapping[str, Any] | None) -> tupl
     except ImportError as error:
         raise ModuleNotFoundError(f"{protocol}:// needs a package: {error}", name=error.name) from None
     if issubclass(kind, _caching()):
-        raise UsageError(f"{protocol}:// answers from a cache: open the table by the URL behind it")
+        raise UsageError(f"{protocol}:// answers from a cache: open the table by the URL inside of it")
     given = dict(storage_options or {})
     own = {name: value for name, value in given.items() if name.lower() not in _OURS}
     try:
         path = kind._strip_protocol(url.partition("::")[0])
         of_url = kind._get_kwargs_from_urls(url)
-    except Exception as error:  # of a URL that it cannot read; what it says may hold a part of a password
+    except Exception as error:  # an invalid URL; the message may contain a part of a password
         text = hide_secrets(url)
         raise UsageError(f"{text}: {protocol}:// cannot be read as a URL ({type(error).__name__})") from None
 
-    def make() -> Any:
-        made, _ = fsspec.core.url_to_fs(url, **own)
-        fsspec_calls._refuse_caches(made)
-        return made
+    def create() -> Any:
+        filesystem, _ = fsspec.core.url_to_fs(url, **own)
+        fsspec_calls._refuse_caches(filesystem)
+        return filesystem
 
     calls = fsspec_calls.FsspecCalls(
-        make,
+        create,
         kind,
         given=(url, own),
         identity=f"{protocol}+fsspec#{fingerprint(repr((_host(url, path), sorted(own.items()))).encode())}",
@@ -110,7 +110,7 @@ def open_fsspec_url(url: str, storage_options: Mapping[str, Any] | None) -> tupl
 
 
 def _host(url: str, path: str) -> str:
-    """What of a URL belongs to the filesystem and not to the path."""
+    """The part of a URL that belongs to the filesystem and not to the path."""
     first, separator, rest = url.partition("::")
     return f"{first.removesuffix(path)}{separator}{rest}"
 
@@ -133,7 +133,7 @@ def _calls_of(filesystem: Any, *, exclusive: bool) -> FilesystemCalls:
         if isinstance(filesystem, AbstractFileSystem):
             return fsspec_calls.FsspecCalls.of_filesystem(filesystem, exclusive_create=exclusive)
     if exclusive:
-        raise UsageError(f"storage option {EXCLUSIVE_CREATE}: only fsspec filesystems can be vouched for")
+        raise UsageError(f"storage option {EXCLUSIVE_CREATE}: only for fsspec filesystems")
     if "pyarrow.fs" in sys.modules:
         import pyarrow.fs as pafs
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io import turns
+from lance_io import gil
 from lance_io.plans.plan import drive_in_thread
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], Clock]:
     def made(step_s: float) -> Clock:
         found = Clock(step_s)
-        monkeypatch.setattr(turns, "time", found)
+        monkeypatch.setattr(gil, "time", found)
         return found
 
     return made
@@ -57,36 +57,36 @@ def test_a_thread_that_works_for_itself_never_waits(clock: Callable[[float], Clo
     time = clock(1.0)
 
     def work() -> list[int]:
-        turns.give_way()
-        return list(turns.in_turns(range(1000)))
+        gil.yield_gil()
+        return list(gil.yielding(range(1000)))
 
     assert in_new_thread(work) == list(range(1000))
     assert not time.slept
 
 
-@pytest.mark.parametrize(("step_s", "times"), [(turns.TURN_S * 2, 4), (turns.TURN_S / 100, 0)])
+@pytest.mark.parametrize(("step_s", "times"), [(gil.HOLD_MAX_S * 2, 4), (gil.HOLD_MAX_S / 100, 0)])
 def test_one_beside_a_loop_gives_way_when_its_turn_is_over(
     clock: Callable[[float], Clock], step_s: float, times: int
 ) -> None:
     time = clock(step_s)
 
     def work() -> list[int]:
-        turns.begin_turns()
-        return list(turns.in_turns(range(4)))
+        gil.start_yielding()
+        return list(gil.yielding(range(4)))
 
     assert in_new_thread(work) == list(range(4))
-    assert time.slept == [turns.PAUSE_S] * times
+    assert time.slept == [gil.PAUSE_S] * times
 
 
 async def test_plans_in_threads_are_beside_a_loop(clock: Callable[[float], Clock], tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     lance.write_dataset(pa.table({"n": range(2000)}), uri, max_rows_per_file=20)
-    time = clock(turns.TURN_S * 2)
+    time = clock(gil.HOLD_MAX_S * 2)
     assert lance_io.dataset(uri).to_table().num_rows == 2000
     assert not time.slept
     async with lance_io.AsyncDataset.open(uri) as dataset:
         assert (await dataset.to_table()).num_rows == 2000
     assert len(time.slept) > 2000 // 20
     time.slept.clear()
-    await drive_in_thread(turns.give_way)
-    assert time.slept == [turns.PAUSE_S]
+    await drive_in_thread(gil.yield_gil)
+    assert time.slept == [gil.PAUSE_S]
