@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
-from weakref import WeakKeyDictionary, finalize
+from weakref import WeakKeyDictionary, finalize, getweakrefs
 
 from lance_io import runtime
 from lance_io.errors import UsageError
@@ -335,7 +335,27 @@ def has_coroutines(fs: Any) -> bool:
 
 def twin_of(fs: Any) -> Any:
     """The same filesystem for the loop that uses it first, with new inner ones; without a listings cache."""
-    return _remake(fs)
+    twin = _remake(fs)
+    _detach_broken_finalizers(twin)
+    return twin
+
+
+def _detach_broken_finalizers(fs: Any) -> None:
+    """Detach finalizers that would run a coroutine on no loop: asynchronous filesystems of adlfs have one.
+
+    It would keep the twin for ever, as it refers to it, and print an error when the process ends. `_close` replaces it.
+    """
+    from fsspec.asyn import sync
+    from fsspec.spec import AbstractFileSystem
+
+    for reference in getweakrefs(fs):
+        finalizer: Any = reference.__callback__
+        if isinstance(finalizer, finalize) and (peeked := finalizer.peek()) is not None:
+            _, function, arguments, _ = peeked
+            if function is sync and arguments[:1] == (None,):
+                finalizer.detach()
+    if isinstance(inner := fs.__dict__.get("fs"), AbstractFileSystem):
+        _detach_broken_finalizers(inner)
 
 
 def _remake(fs: Any) -> Any:
@@ -477,6 +497,14 @@ async def _close(fs: Any) -> None:
     service = fs.__dict__.get("service_client")
     if service is not None and inspect.iscoroutinefunction(getattr(service, "close", None)):
         await service.close()
+    credential = fs.__dict__.get("credential")
+    if inspect.iscoroutinefunction(getattr(credential, "close", None)) and not _is_given(credential, fs):
+        await credential.close()
     inner = fs.__dict__.get("fs")
     if getattr(inner, "async_impl", False):
         await _close(inner)
+
+
+def _is_given(value: Any, fs: Any) -> bool:
+    """Whether a filesystem got a value as an argument, so that its user may use it elsewhere."""
+    return any(value is given for given in (*fs.storage_args, *fs.storage_options.values()))
