@@ -285,7 +285,18 @@ async def test_a_connection_to_the_proxy_can_be_encrypted(secure: str, plain: st
     assert [line.split(b" ")[0] for line in first_lines] == [b"CONNECT", b"GET"]
 
 
-@pytest.mark.parametrize("url", ["socks5://proxy:1080", "ftp://proxy", "http://"])
+ODD_PROXIES = [
+    "socks5://proxy:1080",
+    "ftp://proxy",
+    "http://",
+    "http://proxy:port",
+    "http://proxy:99999",
+    "http://[::1",
+]
+SLASHED = "http://user:hidden/words@proxy:1"  # the part before the slash looks like a host and a port
+
+
+@pytest.mark.parametrize("url", [*ODD_PROXIES, SLASHED])
 async def test_other_proxies_are_refused_by_name(secure: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="a proxy URL: expected"):
         open_store(f"s3://{BUCKET}", {"endpoint": secure, "proxy_url": url, **KEYS})
@@ -294,6 +305,23 @@ async def test_other_proxies_are_refused_by_name(secure: str, url: str, monkeypa
     with pytest.raises(UsageError, match="a proxy URL: expected"):
         await asyncio.wait_for(store.get_range("key", 0, 1), 30)
     await store.aclose()
+
+
+@pytest.mark.parametrize(
+    ("uri", "options"),
+    [
+        ("s3://b", {"proxy_url": SLASHED, **KEYS}),
+        ("s3://b", {"endpoint": SLASHED, "allow_http": "true", **KEYS}),
+        ("s3://b", {"endpoint": "http://proxy:port", "allow_http": "true", **KEYS}),
+        ("gs://b", {"google_base_url": SLASHED, "allow_http": "true", "google_skip_signature": "true"}),
+        ("az://b", {"azure_endpoint": SLASHED, "allow_http": "true", "account_name": "a", "account_key": "YQ=="}),
+    ],
+)
+def test_a_password_with_a_slash_is_refused_and_not_shown(uri: str, options: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match=r"expected http\(s\)://") as refused:
+        open_store(uri, options)
+    shown = "".join(traceback.format_exception(refused.value, chain=True)).replace(SLASHED, "")
+    assert "hidden" not in str(refused.value) and "'hidden'" not in shown
 
 
 async def test_a_host_can_be_excluded(secure: str, proxy: ForwardProxy) -> None:

@@ -288,8 +288,13 @@ def check_endpoint(name: str, text: str, source: OptionSource) -> tuple[str, str
 
     Raises `UsageError` unless it is an http(s) URL without a user, and for http:// without `allow_http`.
     """
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+    try:
+        parts = urlsplit(text)
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
+        is_valid = is_valid and parts.port != 0  # raises for others, such as a piece of a password that has a slash
+    except ValueError:
+        is_valid = False
+    if not is_valid:
         raise UsageError(f"storage option {name}: expected http(s)://host[:port] without a user name")
     if parts.scheme == "http" and not source.switch("allow_http", False):
         raise UsageError(f"the endpoint {text} is not encrypted; set the storage option allow_http to 'true' to use it")

@@ -47,17 +47,25 @@ def parse_proxy(url: str, tls: Callable[[], TlsSettings]) -> Proxy:
     """The proxy of a URL; `host:port` alone means `http://`.
 
     tls  gives the settings for a proxy whose URL begins with `https://`
-    Raises `UsageError` for other schemes (SOCKS) and URLs without a host.
+    Raises `UsageError` for other schemes (SOCKS), URLs without a host, and invalid ports.
     """
-    parts = urlsplit(url if "://" in url else f"http://{url}")
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        port = parts.port
+    except ValueError:  # its text shows a piece of the URL: of the password, if that has a slash
+        raise UsageError(
+            "a proxy URL: expected http(s)://[user:password@]host[:port] with a number as port; "
+            "user and password are percent-encoded"
+        ) from None
     if parts.scheme not in _PORTS or not parts.hostname:
         raise UsageError(f"a proxy URL: expected http(s)://[user:password@]host[:port], found scheme {parts.scheme!r}")
     authorization = None
     if parts.username is not None:
         user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         authorization = f"Basic {b64encode(user.encode()).decode()}"
-    port = parts.port or _PORTS[parts.scheme]
-    return Proxy(parts.hostname, port, tls() if parts.scheme == "https" else None, authorization)
+    return Proxy(
+        parts.hostname, port or _PORTS[parts.scheme], tls() if parts.scheme == "https" else None, authorization
+    )
 
 
 def absolute_form(head: bytes, origin: Origin) -> bytes:
