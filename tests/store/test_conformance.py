@@ -292,9 +292,9 @@ class TestS3(_OnS3):
 
 
 class TestS3ThroughAiobotocore(_OnS3):
-    """GETs as those of S3 Express."""
+    """As a bucket of S3 Express: aiobotocore reads, too, and listings have no order."""
 
-    TITLE: ClassVar = "by aiobotocore"
+    TITLE: ClassVar = "S3 Express: MinIO"
     SERVER: ClassVar = "s3"
     OPTIONS: ClassVar = {"s3_express": "true"}
 
