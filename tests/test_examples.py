@@ -1,4 +1,4 @@
-"""What `docs/tour.md` and `examples/` show runs as it stands there, and gives what pylance gives."""
+"""What `examples/` shows runs as it stands there, and gives what pylance gives."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import importlib.util
 import json
 import math
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 EXAMPLES = CHECKOUT / "examples"
-TOUR_BLOCKS = re.findall(r"```python\n(.*?)```", (CHECKOUT / "docs" / "tour.md").read_text(), flags=re.DOTALL)
 
 
 def load_example(name: str) -> ModuleType:
@@ -63,13 +61,6 @@ def variables_of(s3: S3Server) -> dict[str, str]:
     }
 
 
-def run_block(code: str) -> None:
-    """Run a code block of the tour in a fresh interpreter; it must end well and complain about nothing."""
-    command = [sys.executable, "-W", "always::ResourceWarning", "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 def test_demo_runs_without_a_terminal(tmp_path: Path) -> None:
     environment = {**os.environ, "COLUMNS": "80", "TERM": "dumb"}
     uri = tmp_path / "orders.lance"
@@ -79,24 +70,6 @@ def test_demo_runs_without_a_terminal(tmp_path: Path) -> None:
     assert "Read and written" in done.stdout
     assert "Every answer equals pylance's" in done.stdout
     assert lance.dataset(str(uri)).count_rows() == 3000
-
-
-@pytest.mark.parametrize("block", [0, 1, 2], ids=["plain", "async", "service"])
-def test_tour_blocks_run(block: int, tmp_path: Path) -> None:
-    uri = str(tmp_path / "orders.lance")
-    write_orders(uri, 300_000)
-    code = TOUR_BLOCKS[block]
-    assert "/tmp/orders.lance" in code
-    run_block(code.replace("/tmp/orders.lance", uri))
-
-
-def test_tour_block_runs_on_s3(s3: S3Server, s3_uri: str) -> None:
-    write_orders(f"{s3_uri}/orders.lance", 1000, storage_options=s3.options())
-    _, code = TOUR_BLOCKS[3].split("\n", 1)  # its first line needs a bucket in a cloud
-    code = code.replace("http://127.0.0.1:9000", s3.endpoint).replace("s3://lance-io", s3_uri)
-    for secret in (s3.user, s3.secret):
-        code = code.replace('"..."', repr(secret), 1)
-    run_block(f"import lance_io\n{code}\nassert ds.count_rows() == 1000")
 
 
 async def test_service_answers_lookups_from_a_bucket(
