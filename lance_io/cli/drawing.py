@@ -45,7 +45,7 @@ def steps_bar(total: int | None) -> Progress:
 
 
 def transfer_bar(total_rows: int | None) -> Progress:
-    """A progress bar of rows, with the text of the task's field `done` and the remaining time."""
+    """A progress bar of rows. It shows the field `done` of its task, and the remaining time, or the elapsed time."""
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -82,6 +82,7 @@ def _grid(pairs: Pairs) -> rich_table.Table:
 
 
 def _table(table: Table) -> rich_table.Table:
+    """A table for Rich; columns whose name begins with `>` are aligned to the right."""
     drawn = rich_table.Table(
         title=None if table.title is None else Text(printable(table.title)),
         title_justify="left",

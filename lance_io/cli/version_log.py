@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lance_io.cli.tables import Shown
     from lance_io.dataset.cli_imports import DatasetState, Fragment, Location, Plan, VersionFile
 
-SAME_ROWS: Final = ("Rewrite",)  # operations that move rows and remove only deleted ones
+MOVES: Final = ("Rewrite",)  # operations that copy rows to new fragments: these rows are neither added nor removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class FragmentContent:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A version: its content by fragment id, and its operation; None if its transaction is no longer stored."""
+    """A version: its content by fragment id, and its operation, which is None if no transaction is stored."""
 
     version: int
     time: datetime
@@ -98,7 +98,7 @@ def _report(entry: Entry, before: Entry | None) -> dict[str, Any]:
     if entry.version == 1:
         contents_before = {}
     added, removed = (None, None) if contents_before is None else changed_rows(contents_before, entry.contents)
-    if entry.operation in SAME_ROWS and added is not None and removed is not None:
+    if entry.operation in MOVES and added is not None and removed is not None:
         added, removed = max(added - removed, 0), max(removed - added, 0)
     return {
         "version": entry.version,
@@ -118,7 +118,8 @@ def changed_rows(
 ) -> tuple[int | None, int | None]:
     """Rows added and removed between two versions; None if a manifest lacks the numbers.
 
-    Both versions have a fragment if its id and at least one data file are equal; an overwrite reuses ids alone.
+    A fragment is in both versions if its id is, with at least one of the same data files. Its id is not enough: an
+    overwrite reuses ids.
     """
     same = {key for key, content in after.items() if key in before and content.files & before[key].files}
     added = [content.num_rows for key, content in after.items() if key not in same]

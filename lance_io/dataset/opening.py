@@ -23,8 +23,8 @@ T = TypeVar("T", bound=Closable)
 class Opening(Coroutine[Any, Any, T]):
     """A coroutine that opens an object; `async with` works as well.
 
-    Event loops treat it like a coroutine of `async def`: `asyncio.run` and tasks accept it. Nothing exists before it
-    starts, so one that never runs needs no closing and warns of nothing.
+    Event loops treat it like a coroutine of `async def`: `asyncio.run` and tasks accept it. Before it runs,
+    it has created nothing. So an `Opening` that never runs needs no closing, and Python does not warn of it.
     """
 
     def __init__(self, open_it: Callable[[], Coroutine[Any, Any, T]]) -> None:

@@ -33,7 +33,7 @@ class ItemSelection:
     """Items of the outermost lists of some rows of one page: ascending by row, then item, each once.
 
     rows   i64[n], page-relative
-    items  i64[n], position in the list, from 0; a negative position is in no list
+    items  i64[n], position in the list, from 0; no list has an item at a negative position
     """
 
     rows: IntArray

@@ -2,8 +2,8 @@
 
     fixed width       [values]; booleans are a bitmap
     variable width    [offsets, bytes]
-    fixed-size list   [bitmap of the items, per list level that has null items] and the innermost items; nothing for
-                      items of type null
+    fixed-size list   [bitmap of the items] for each level of lists that has null items, then the buffers of the
+                      innermost items; items of type null have no buffers
     packed struct     [rows]: members of fixed width, back to back
 
 Zero-copy except for the rows of packed structs. Bitmaps may begin inside a byte, so every buffer comes with the bit
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 _VARIABLE: Final = {kind: VariableShape(8 * width) for kind, width in OFFSET_BYTES.items()}
 Source: TypeAlias = tuple[Any, int]
-"""A buffer, and the bit at which its first value begins."""
+"""A buffer that a kernel takes, and the bit at which its first value begins."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeafValues:
     """The values of a page, without their nulls.
 
-    shape    how they are stored
-    sources  as the kernels take them, in the order of the shape
+    shape    how the values are stored
+    sources  one buffer after the other, in the order of the shape
     """
 
     shape: Shape
@@ -132,7 +132,7 @@ def _items(array: pa.Array) -> pa.Array:
 
 
 def _member(array: pa.Array, index: int) -> pa.Array:
-    """A member of a packed struct. `field` respects the struct's offset; `flatten` would add its nulls."""
+    """A member of a packed struct. `field` respects the struct's offset; `flatten` would also apply its nulls."""
     return array.field(index)
 
 

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 FIELDS_MIN: Final = 128  # fewer are built as fast
-_APART_MAX: Final = 64  # single fields parsed, and names looked up, before all are parsed at once
+_SINGLE_MAX: Final = 64  # fields that are parsed or searched one by one; then all are parsed, or indexed, at once
 _ENTRY_BYTES: Final = 16
-_FIELD_BYTES_MIN: Final = 16  # of a message with a type and a top-level parent
+_FIELD_BYTES_MIN: Final = 16  # least size of a field's message: it has a type and a parent
 
 
 class FlatFields(LazyItems[Field]):
     """Top-level fields without members; equal to a tuple of the same fields.
 
-    marked    indexes of the fields with metadata: only these may be blob columns or extension types
-    metadata  metadata of the schema, as a `Schema` message
+    with_metadata  indexes of the fields with metadata: only these may be blob columns or extension types
+    metadata       metadata of the schema, as a `Schema` message
     """
 
     def __init__(
@@ -39,11 +39,11 @@ class FlatFields(LazyItems[Field]):
         make: Callable[[file_pb2.Field], Field],
     ) -> None:
         self._message = message
-        self._entries, _, self.marked, self.metadata = survey
+        self._entries, _, self.with_metadata, self.metadata = survey
         super().__init__(len(self._entries) // _ENTRY_BYTES)
         self._make = make
         self._parsed: list[file_pb2.Field] | None = None
-        self._num_apart = 0
+        self._num_single = 0
 
     @classmethod
     def of(cls, message: bytes, make: Callable[[file_pb2.Field], Field], fields_max: int) -> FlatFields | None:
@@ -73,9 +73,9 @@ class FlatFields(LazyItems[Field]):
 
     def index_of(self, name: str) -> int | None:
         """The index of the field with this name; None if there is none."""
-        if self._num_apart >= _APART_MAX:
+        if self._num_single >= _SINGLE_MAX:
             return self._index_by_name.get(name)
-        self._num_apart += 1
+        self._num_single += 1
         return _kernels.find_flat_field(self._message, self._entries, name.encode("utf-8", "surrogatepass"))
 
     @cached_property
@@ -83,8 +83,8 @@ class FlatFields(LazyItems[Field]):
         return {name: index for index, name in enumerate(self.names)}
 
     def _make_item(self, number: int) -> Field:
-        if self._parsed is None and self._num_apart < _APART_MAX:
-            self._num_apart += 1
+        if self._parsed is None and self._num_single < _SINGLE_MAX:
+            self._num_single += 1
             start, end, *_ = memoryview(self._entries).cast("I")[4 * number : 4 * number + 4]
             return self._make(file_pb2.Field.FromString(self._message[start:end]))
         if self._parsed is None:

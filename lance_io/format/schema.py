@@ -303,7 +303,7 @@ class Schema:
     def has_blobs(self) -> bool:
         """Whether any field, at any depth, is a blob column."""
         flat = self._flat
-        fields = self.walk() if flat is None else (flat[index] for index in flat.marked)
+        fields = self.walk() if flat is None else (flat[index] for index in flat.with_metadata)
         return any(field.holds_blobs for field in fields)
 
     @cached_property

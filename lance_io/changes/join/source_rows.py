@@ -40,7 +40,7 @@ class SourceRows:
     schema        schema of the source
     num_rows, num_bytes  totals
     memory_bytes  limit for rows in memory, unless the caller holds them anyway
-    is_empty      whether the source is known to have no rows, before the pull
+    is_empty      whether the caller knew, before `pull`, that the source has no rows
     """
 
     def __init__(self, schema: pa.Schema, memory_bytes: int, *, is_empty: bool = False) -> None:
@@ -140,11 +140,14 @@ class SourceRows:
 
     @property
     def has_random_access(self) -> bool:
-        """Whether `rows_of` works: no rows are on local disk, and no dictionaries of pieces need to be joined."""
+        """Whether `rows_of` works. It cannot read local disk, and it cannot join the dictionaries of several pieces."""
         return not self.is_spilled and (len(self._held) < 2 or not any(map(holds_dictionary, self.schema.types)))
 
     def rows_of(self, rows: NDArray[np.int64]) -> Iterator[tuple[pa.RecordBatch, NDArray[np.int64], NDArray[np.int64]]]:
-        """Look up rows by number, in any order: piece, row indices in the piece, and their positions in `rows`."""
+        """Look up rows by number, in any order.
+
+        Yields each piece that has some of `rows`, their indices in this piece, and their positions in `rows`.
+        """
         pieces = np.searchsorted(self.starts, rows, side="right") - 1
         order = np.argsort(pieces, kind="stable")
         numbers, firsts = np.unique(pieces[order], return_index=True)

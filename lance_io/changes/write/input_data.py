@@ -62,8 +62,9 @@ class AsyncRows:
 def rows_of(data: Any, schema: pa.Schema | None = None) -> Rows:
     """The rows of `data` in any of the forms above.
 
-    schema  for forms that carry none; pandas frames, dicts and iterables of batches are converted to it. As in
-            pylance, forms with a schema of their own keep it
+    schema  schema of the rows, for data without one. Pandas frames, arrays of numpy, files, dicts, lists, iterables of
+            batches and datasets of Hugging Face without features are converted to it. As in pylance, all other data
+            keep their own schema
     Raises `ValueError` for iterables without a schema, `TypeError` for data that is no table.
     """
     if isinstance(data, pa.Table):
@@ -115,7 +116,7 @@ def in_plain_types(rows: Rows) -> Rows: ...
 @overload
 def in_plain_types(rows: Rows | AsyncRows) -> Rows | AsyncRows: ...
 def in_plain_types(rows: Rows | AsyncRows) -> Rows | AsyncRows:
-    """The rows in layouts that support selecting rows, see `plain_types.py`."""
+    """The rows, with views of strings and binaries as plain strings and binaries; see `plain_types.py`."""
     schema = plain_schema(rows.schema)
     if schema is rows.schema:
         return rows
@@ -144,7 +145,8 @@ def _as_lists(values: Any, schema: pa.Schema | None) -> pa.Table:
         wanted = "" if schema is None else f" and a schema of one column, found {len(schema)}"
         raise UsageError(
             "expected an array of numbers in two dimensions or more, rows first, which becomes a column of fixed-size "
-            f"lists{wanted}; found one of {values.dtype} in the shape {values.shape}. A dict or a table names columns"
+            f"lists{wanted}; found an array of {values.dtype} in the shape {values.shape}. For several columns, give a "
+            "dict or a table"
         )
     table = pa.table({schema.names[0] if schema is not None else "vector": _vectors(values)})
     return table if schema is None else table.cast(schema)
@@ -161,8 +163,8 @@ def _column(values: Any, schema: pa.Schema | None, name: str) -> Any:
         return values
     if not _has_vectors(values):
         raise UsageError(
-            f"column {name!r}: expected an array of numbers, rows first, found one of {values.dtype} in the shape "
-            f"{values.shape}"
+            f"column {name!r}: expected an array of numbers, rows first, found an array of {values.dtype} in the "
+            f"shape {values.shape}"
         )
     column = _vectors(values)
     return column if schema is None or name not in schema.names else column.cast(schema.field(name).type)
@@ -203,8 +205,9 @@ def _stream(data: Any, schema: pa.Schema | None) -> Rows:
         )
     if schema is None:
         raise UsageError(
-            f"Must provide schema to write dataset from RecordBatch iterable, found {type(data)} without one. Rows are "
-            "a table, a data frame, a reader, a dataset, a dict of lists, a list of dicts, record batches with schema="
+            f"Must provide schema to write dataset from RecordBatch iterable, found {type(data)} without one. Give "
+            "a table, a data frame, a reader, a dataset, a dict of lists, a list of dicts, or record batches with "
+            "schema="
         )
     return Rows(schema, _cast(iter(data), schema))
 

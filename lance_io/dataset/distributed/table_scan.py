@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 else:
     reading = lazy_module("lance_io.dataset.distributed.read_part")  # the planner does not read
 
-DECODED_PER_BYTE: Final = 16  # approximate memory of a decoded manifest
+DECODED_PER_BYTE: Final = 16  # approximate memory of a decoded manifest, per byte of its message
 
 
 @dataclass(eq=False)
@@ -55,7 +55,7 @@ class TableScan:
 
     @classmethod
     def of(cls, state: DatasetState, request: ScanRequest) -> TableScan:
-        """The scan of a version; errors as `scan_projection`. See `TableVersion.scan`."""
+        """The scan of a version; see `TableVersion.scan`. Raises the errors of `scan_projection`."""
         outputs = scan_projection(state, request).outputs
         return cls(
             request=request,
@@ -111,7 +111,7 @@ class TableScan:
             Record batches. Closing the generator ends the scan and cancels the reads under way.
 
         Raises:
-            NotFound: A file does not exist; the message names the cleanup if one has removed the version.
+            NotFound: A file does not exist. If a cleanup has removed the version, the message says so.
             OSError: A file is damaged, or the store fails.
         """
         if part.ranges:

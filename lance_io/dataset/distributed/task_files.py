@@ -1,8 +1,8 @@
 """Data files of one task: new names for each attempt, and no small last file.
 
-A file that has reached its target of bytes (or of rows, if rows are only a target) stays open until `TAIL_BYTES` more
-have arrived. If the input ends first, these extra rows join the file; otherwise the file is closed, and they start the
-next one. With `is_rows_hard`, no file exceeds its number of rows.
+A file is full at its target of bytes or rows. It then stays open, and the next rows wait in memory. If the input ends
+before `TAIL_BYTES` wait, the waiting rows join the file. Otherwise the file is closed, and the waiting rows start the
+next file. With `is_rows_hard`, the number of rows is a limit instead: a file ends as soon as it has them.
 
 Names of data files and managed blobs are random and end in the job's digits. So keys spread over a store's partitions,
 and a listing finds the files of one job.
@@ -101,7 +101,7 @@ def write_files(
         run_fed(batches, lambda feed: drive_async(write_or_roll_back(AsyncRows(schema, feed))))
     return WrittenFiles(
         fragments=tuple(json.dumps(fragment_metadata(fragment).to_json()) for fragment in files.fragments),
-        paths=files.keys,
+        paths=files.paths,
         num_rows=sum(fragment.physical_rows or 0 for fragment in files.fragments),
         num_bytes=files.num_bytes,
     )
@@ -118,7 +118,7 @@ def task_blob_name(job_digits: str) -> str:
 
 
 def is_of_job(path: str, job_digits: str) -> bool:
-    """Whether a task of the job created this file, or the data file that this sidecar belongs to."""
+    """Whether a task of the job created this file. A sidecar counts as created by the task of its data file."""
     name, dot, extension = data_file_of(path).rpartition(".")
     return dot + extension in (EXTENSION, BLOB_EXTENSION) and name.replace("-", "").endswith(job_digits)
 
@@ -141,10 +141,10 @@ class TaskFiles(NewFiles):
         self._tail_bytes = min(TAIL_BYTES, limits.num_bytes)
 
     @property
-    def keys(self) -> tuple[str, ...]:
+    def paths(self) -> tuple[str, ...]:
         """Paths of all written files, relative to the table's folder."""
-        prefix_length = len(self.location.key("x")) - 1
-        return tuple(key[prefix_length:] for keys in self._written.values() for key in keys)  # all below that folder
+        folder_prefix = self.location.key("x").removesuffix("x")  # every key begins with it
+        return tuple(key[len(folder_prefix) :] for keys in self._written.values() for key in keys)
 
     @property
     def num_bytes(self) -> int:
@@ -156,7 +156,7 @@ class TaskFiles(NewFiles):
         held: deque[pa.RecordBatch] = deque()
         held_bytes = 0
         while (batch := (yield NextBatch(rows))) is not None:
-            waiting = deque(self._small(batch))
+            waiting = deque(self._cut_small(batch))
             while waiting:
                 piece = waiting.popleft()
                 if self._file is None or not self._is_full:
@@ -175,7 +175,7 @@ class TaskFiles(NewFiles):
             yield from self._finish()
         self._warn_of_lost_nulls()
 
-    def _small(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _cut_small(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Cut a batch into slices that are small compared with a file."""
         num_rows = min(self._limits.rows_per_piece(batch), self._limits.rows)
         for start in range(0, batch.num_rows, num_rows):

@@ -34,7 +34,8 @@ class ColumnStatistics:
     """Statistics of the batches of one field.
 
     null_counts           one per batch
-    least, greatest       one per batch: bytes of fixed-width values, a boolean, or a string as bytes; None for no value
+    least, greatest       one per batch: a boolean, or the bytes of a fixed-width value or a string; None if no string
+                          is a bound
     """
 
     def __init__(self, field: Field) -> None:
@@ -75,7 +76,7 @@ class ColumnStatistics:
             least, greatest = np.where(is_empty, dtype.type(low), least), np.where(is_empty, dtype.type(high), greatest)
         else:
             least, greatest = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
-        if is_float:
+        if is_float:  # a least zero is stored as -0.0, a greatest one as 0.0 (spec: section 8)
             least = np.where(least == 0, dtype.type(-0.0), least)
             greatest = np.where(greatest == 0, dtype.type(0.0), greatest)
         self.null_counts += np.add.reduceat(is_null.astype(np.int64), starts).tolist()
@@ -101,7 +102,11 @@ def _decimal_bounds(batch: pa.Array) -> tuple[bytes, bytes]:
 
 
 def _text_bounds(batch: pa.Array, *, is_text: bool) -> tuple[bytes | None, bytes | None]:
-    """Least and greatest string by bytes, cut to `CUT_BYTES`; the latter is raised if any string was cut, or None."""
+    """Lower and upper bound of the strings, in the order of their bytes; None without strings.
+
+    Strings are cut to `CUT_BYTES`. If a string was cut, the upper bound is above the greatest of them, or None if no
+    string of its length is above it.
+    """
     longest = pc.max(pc.binary_length(batch))
     if not longest.is_valid:
         return None, None
@@ -132,7 +137,7 @@ def _next_value(value: bytes) -> bytes | None:
 
 
 def _raised_text(value: bytes) -> bytes | None:
-    """The next valid text of the same length, raised at the last position possible; None if there is none."""
+    """A greater valid text of the same length: the last byte that can grow grows by the least. None if none can."""
     changed = bytearray(value)
     for position in reversed(range(len(value))):
         for byte in range(value[position] + 1, 0x100):

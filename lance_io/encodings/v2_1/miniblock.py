@@ -6,6 +6,8 @@
     last       repetition index, two u64 per chunk, if the column has lists
 
 The index of a page is everything but buffer 1. A read requests exactly the chunks that hold its rows: one round.
+
+A kernel decodes the chunks. It follows the page's program: bytes that name the levels, layers and codecs of its chunks.
 Specification: structural encodings 2.1, sections 3 and 4.
 """
 
@@ -41,9 +43,9 @@ if TYPE_CHECKING:
     from lance_io._kernels import Leaf
     from lance_io.spans import IntArray, Purpose, Steps
 
-WIDE, REP, DEF = 1, 2, 4  # program flags
+WIDE, REP, DEF = 1, 2, 4  # program flags: u32 chunk metadata, repetition levels, definition levels
 PAGE_BYTES: Final = 512  # memory of an indexed page without its tables
-_OTHER_BYTES: Final = bytes(255 - byte for byte in range(256))
+_INVERTED_BYTES: Final = bytes(255 - byte for byte in range(256))
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +56,7 @@ class MiniBlockIndex:
     item_starts   i64[n+1], visible items before each chunk
     row_starts    i64[n+1], rows that begin before each chunk; None without lists (rows are items)
     preamble      u8[n], 1 where a chunk begins with the end of an earlier row
-    unfinished    u16[n], levels in the chunk that belong to a row which continues after it; None without lists
+    unfinished    u16[n], levels at the end of a chunk whose row continues in the next chunk; None without lists
     dictionary    `(offsets or None, data)` of the decoded dictionary
     page          the index for the kernels, with the page's program and file offset
     parsed_bytes  approximate memory of `page` itself
@@ -83,6 +85,7 @@ class MiniBlockPage:
 
     codec, dictionary  of the values, and of the dictionary items if the page has a dictionary
     value_shape        shape of the values after the dictionary lookup
+    program            tells the kernels how to decode a chunk
     join_key           equal for pages whose rows can be decoded into one array; None for pages that are decoded alone
     """
 
@@ -146,7 +149,7 @@ class MiniBlockPage:
         page.join_key = None
         return page
 
-    def recode(self, symbols: bytes) -> bool:
+    def set_symbols(self, symbols: bytes) -> bool:
         """Replace the FSST symbols of this layout; False if `symbols` is not a valid table."""
         try:
             self.codec = with_symbols(self.codec, symbols)
@@ -245,8 +248,8 @@ class MiniBlockPage:
         return index
 
     @property
-    def described(self) -> tuple[Any, ...]:
-        """The page for kernels that process whole pages."""
+    def kernel_form(self) -> tuple[Any, ...]:
+        """The page as the kernels for whole pages take it."""
         source = self.source
         return (
             self.program,
@@ -303,7 +306,7 @@ class MiniBlockPage:
         fetched = yield whole_ranges([self])
         try:
             if not self.keeps_indices:
-                (leaf,) = _kernels.scan_pages([([self.described], fetched.buffer, fetched.offsets)])
+                (leaf,) = _kernels.scan_pages([([self.kernel_form], fetched.buffer, fetched.offsets)])
                 return self.build(leaf)
         except DamagedError as error:
             raise damage_error(error) from None
@@ -375,9 +378,10 @@ class MiniBlockPage:
 
 
 def symbols_at(encoding: bytes, page: MiniBlockPage) -> int | None:
-    """Position of the symbols of a page of strings in its message; None if there are none, or if it is ambiguous.
+    """Position of the FSST symbol table in the message of a page of strings; None without one, or if it is ambiguous.
 
-    Verifies that other symbols at that position change the symbol table and nothing else.
+    To verify the position, this function replaces the bytes there: then the parsed message must have another symbol
+    table, and no other change.
     """
     if page.dictionary is not None:
         return None
@@ -386,7 +390,7 @@ def symbols_at(encoding: bytes, page: MiniBlockPage) -> int | None:
     if coded is None:
         return None
     symbols = coded.symbol_table
-    others = symbols.translate(_OTHER_BYTES)
+    others = symbols.translate(_INVERTED_BYTES)
     at = encoding.find(symbols)
     try:
         changed = pb.PageLayout.FromString(encoding[:at] + others + encoding[at + len(symbols) :])
@@ -414,7 +418,7 @@ def index_ranges(pages: Sequence[MiniBlockPage]) -> Ranges:
 
 def decode_indexes(pages: Sequence[MiniBlockPage], fetched: Fetched) -> list[MiniBlockIndex]:
     """Check and decode the indexes of pages. A `DamagedError` carries the index of the page."""
-    decoded = _kernels.index_pages([page.described for page in pages], fetched.buffer, fetched.offsets)
+    decoded = _kernels.index_pages([page.kernel_form for page in pages], fetched.buffer, fetched.offsets)
     indexes, at = [], 0
     for page, parts in zip(pages, decoded, strict=True):
         at += len(page.source.buffer_sizes) - 1
@@ -438,7 +442,7 @@ def decode_whole(files: Sequence[tuple[Sequence[MiniBlockPage], Fetched]]) -> li
     files  per file: pages, and the fetched `whole_ranges`
     """
     leaves = _kernels.scan_pages(
-        [([page.described for page in pages], fetched.buffer, fetched.offsets) for pages, fetched in files]
+        [([page.kernel_form for page in pages], fetched.buffer, fetched.offsets) for pages, fetched in files]
     )
     all_pages = [page for pages, _ in files for page in pages]
     return [page.build(leaf) for page, leaf in zip(all_pages, leaves, strict=True)]

@@ -218,7 +218,7 @@ class Layouts:
         if known is None or not known.may_have(num_items, page.num_rows):
             return None
         layout = known.relocated(page.buffer_offsets, sizes, num_items, page.num_rows)
-        return layout if symbols is None or layout.recode(symbols) else None
+        return layout if symbols is None or layout.set_symbols(symbols) else None
 
     def add(self, layout: MiniBlockPage | ConstantPage, page: PageInfo, version: FileVersion, index: int) -> None:
         """Cache a layout for further pages, if its message qualifies."""

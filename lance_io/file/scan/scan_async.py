@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 class _Job:
     """Unit of requesting and decoding: a piece, or small pieces of one file.
 
-    `begin` requests its bytes; they are decoded once they have arrived and decoding is allowed or needed.
+    `request` requests its bytes; they are decoded once they have arrived and decoding is allowed or needed.
 
-    A small page index is parsed on the loop as soon as it arrives: pages whose indexes came in one read then request
-    their data in the same turn of the loop, so that these requests share reads, too. On separate threads, or one after
-    the other, they could not be merged.
+    A small page index is parsed on the loop as soon as it arrives. Pages whose indexes arrive in one read then request
+    their data in the same turn of the loop, so that the scheduler merges these requests. It could not merge them if the
+    indexes were parsed on several threads, or one after the other.
 
-    entries     (leaf, piece) not popped yet
-    is_begun    whether its bytes have been requested
-    is_needed   whether the consumer waits for it, or has it
-    kept_bytes  decoded bytes not popped yet, counted as held
+    entries       (leaf, piece) not popped yet
+    is_requested  whether its bytes have been requested
+    is_needed     whether the consumer has asked for it
+    kept_bytes    decoded bytes not popped yet, counted as held
     """
 
     def __init__(self, group: Sequence[tuple[int, Piece]], reads: FileReads, pool: Pool, claims: Claims) -> None:
@@ -64,25 +64,25 @@ class _Job:
         allowance = Allowance(limits.SCAN_DECODED_BYTES, self._claim)
         self._steps: Steps[list[Any]] = read_group([piece for _, piece in group], allowance)
         self._handle: Handle | None = None
-        self._is_brief = False  # whether the pending read is a small page index
-        self.is_begun = False
-        self._may_decode = asyncio.Event()
+        self._awaits_small_index = False  # whether the pending read is a small page index
+        self.is_requested = False
+        self._decoding_allowed = asyncio.Event()
         self.is_needed = False
         self._arrays: deque[Any] = deque()
-        self._sizes: deque[int] = deque()  # of these, in bytes
+        self._sizes: deque[int] = deque()  # bytes of each array
         self.kept_bytes = 0
         self.task: asyncio.Task[None] | None = None
 
-    def begin(self) -> None:
+    def request(self) -> None:
         """Request its bytes. Idempotent."""
-        if self.is_begun:
+        if self.is_requested:
             return
-        self.is_begun = True
+        self.is_requested = True
         try:
-            self._request(next(self._steps))
+            self._submit(next(self._steps))
         except StopIteration as done:  # needs no bytes
             self._set_result(done.value, [0] * len(self.entries))
-        if self._is_brief:
+        if self._awaits_small_index:
             self.task = asyncio.ensure_future(self._run())
 
     def _claim(self, num_bytes: int) -> bool:
@@ -95,9 +95,9 @@ class _Job:
         self._claims.release(self._claimed_bytes)
         self._claimed_bytes = 0
 
-    def _request(self, wanted: Ranges) -> None:
+    def _submit(self, wanted: Ranges) -> None:
         self._handle = self._reads.submit(wanted, self._priority)
-        self._is_brief = wanted.purpose == "index" and wanted.num_bytes <= INLINE_DECODE_BYTES_MAX
+        self._awaits_small_index = wanted.purpose == "index" and wanted.num_bytes <= INLINE_DECODE_BYTES_MAX
 
     def _set_result(self, arrays: list[Any], sizes: list[int]) -> None:
         self._arrays.extend(arrays)
@@ -106,25 +106,25 @@ class _Job:
         self._pool.charge(self.kept_bytes)
 
     @property
-    def is_started(self) -> bool:
+    def may_decode(self) -> bool:
         """Whether it is decoded, or will be as soon as its bytes arrive."""
-        return self._may_decode.is_set()
+        return self._decoding_allowed.is_set()
 
     @property
     def decoded_bytes(self) -> int:
         """Its decoded bytes, or their estimate."""
         return self.kept_bytes if self._arrays else self._expected_bytes
 
-    def start(self) -> None:
+    def allow_decoding(self) -> None:
         """Decode it as soon as its bytes arrive, without raising their priority."""
-        self.begin()
-        self._may_decode.set()
+        self.request()
+        self._decoding_allowed.set()
         if self.task is None and not self._arrays:
             self.task = asyncio.ensure_future(self._run())
 
     async def wait_decoded(self) -> None:
         """Wait until it is decoded. It is needed next, so this demands its bytes."""
-        self.start()
+        self.allow_decoding()
         self.is_needed = True
         if self._handle is not None:
             self._handle.demand()
@@ -132,7 +132,7 @@ class _Job:
             await self.task
 
     def pop(self) -> tuple[int, Piece, Any, int]:
-        """Remove and return the next leaf, piece, array or deferred parts, and their bytes, for the caller to count."""
+        """Remove and return the next leaf, piece, and array or deferred parts, with bytes that the caller counts."""
         num_bytes = self._sizes.popleft()
         self.kept_bytes -= num_bytes
         if not self._sizes:
@@ -144,10 +144,10 @@ class _Job:
             while (handle := self._handle) is not None:
                 if not self.is_needed:
                     await handle.arrived()
-                if self._is_brief:
+                if self._awaits_small_index:
                     wanted = advance(self._steps, await handle)
                 else:
-                    await self._may_decode.wait()
+                    await self._decoding_allowed.wait()
                     wanted = await in_pool(self._steps, await handle)
                 if type(wanted) is Finished:
                     self._handle = None
@@ -155,7 +155,7 @@ class _Job:
                     decoded = zip(pieces, wanted.value, strict=True)
                     self._set_result(wanted.value, [held_bytes(piece, array) for piece, array in decoded])
                     return
-                self._request(wanted)
+                self._submit(wanted)
         except (ShortRead, InvalidRange) as error:
             raise truncation_error(self._key, error) from error
 
@@ -183,14 +183,14 @@ class _Jobs:
         self._projection = projection
         self._spans = spans
         self._ahead = ahead
-        self._start = ahead.pace(spans, context.store.profile)
+        self._slow_start = ahead.pace(spans, context.store.profile)
         if ahead.gate is not None:
             ahead.gate.listener = self._resume
         self._next_span = 0
         self._opening: deque[asyncio.Task[list[_Job]]] = deque()
         self._opening_bytes = 0  # size of their files
         self._jobs: deque[tuple[int, _Job]] = deque()
-        self._later: deque[tuple[int, _Job]] = deque()  # jobs that a slow start has not begun
+        self._postponed: deque[tuple[int, _Job]] = deque()  # jobs that wait for a slow start
         self._opened = 0  # spans whose jobs are in the queue
         self._requested_bytes = 0
         self._ahead_bytes = context.io_buffer_bytes or IO_BUFFER_BYTES
@@ -198,7 +198,7 @@ class _Jobs:
         self._scheduler = context.scheduler(ahead.merge)
         self._pool = context.pool
         self._claims = Claims(ahead_bytes_max(cpu_count()))
-        self.part_room = PartRoom(self._pool.charge, partial(_has_room, self._pool))  # without a reference to self
+        self.part_room = PartRoom(self._pool.charge, partial(_has_room, self._pool))  # a method would be a cycle
         self._in_use: dict[int, int] = {}  # decoded bytes of the pieces that current batches are cut from, by leaf
 
     async def ensure_opened(self, span_index: int) -> None:
@@ -209,7 +209,7 @@ class _Jobs:
             self._opening.popleft()
             self._opening_bytes -= self._file_bytes(self._opened)
             self._jobs.extend((self._opened, job) for job in jobs)
-            self._later.extend((self._opened, job) for job in jobs if not job.is_begun)
+            self._postponed.extend((self._opened, job) for job in jobs if not job.is_requested)
             self._opened += 1
             self._open_ahead()
         self._decode_ahead()
@@ -224,7 +224,7 @@ class _Jobs:
     def _may_open(self, index: int) -> bool:
         """Whether there is room for another span. Small files are opened by the dozen, concurrently."""
         num_opening = len(self._opening)
-        if self._start is not None and not self._start.allows(index):
+        if self._slow_start is not None and not self._slow_start.allows(index):
             return not self._jobs and not num_opening
         if num_opening < self._ahead.spans_on_loop:
             return self._requested_bytes < self._ahead_bytes or not num_opening
@@ -244,7 +244,7 @@ class _Jobs:
         if start >= end:
             return []
         context = self._context
-        borders = None if self._start is None else self._start.borders(index)
+        borders = None if self._slow_start is None else self._slow_start.borders(index)
         pieces: list[tuple[int, Piece, FileReads]] = []
         for file_columns in self._projection.locate(source):
             reads = self._scheduler.file(
@@ -258,29 +258,29 @@ class _Jobs:
         jobs = [_Job(group, reads, self._pool, self._claims) for group, reads in self._group(pieces)]
         for job in jobs:
             if self._allows(index, job):
-                job.begin()
+                job.request()
         return jobs
 
     def _allows(self, index: int, job: _Job) -> bool:
-        return self._start is None or self._start.allows(index, job.entries[0][1].row_start)
+        return self._slow_start is None or self._slow_start.allows(index, job.entries[0][1].row_start)
 
     def consumed(self, num_rows: int) -> None:
         """The consumer took `num_rows` rows, which raises the limit of a slow start."""
-        if self._start is None:
+        if self._slow_start is None:
             return
-        self._start.consumed(num_rows)
+        self._slow_start.consumed(num_rows)
         self._resume()
 
     def _resume(self) -> None:
-        """Begin the jobs that the limits now allow."""
-        while self._later and (self._later[0][1].is_begun or self._allows(*self._later[0])):
-            self._later.popleft()[1].begin()
+        """Request the bytes of the jobs that the limits now allow."""
+        while self._postponed and (self._postponed[0][1].is_requested or self._allows(*self._postponed[0])):
+            self._postponed.popleft()[1].request()
         self._open_ahead()
 
     def _group(self, pieces: list[tuple[int, Piece, FileReads]]) -> Iterator[tuple[list[tuple[int, Piece]], FileReads]]:
         """Group pieces into jobs, because a task per small page costs more than decoding it.
 
-        A piece of a part of a page gets its own job, because it may have to request an index first.
+        A piece that is only a part of a page gets its own job, because it may have to request an index first.
         """
         bytes_max = -1 if self._ahead.is_explicit else group_bytes(cpu_count())  # -1: no grouping
         group: list[tuple[int, Piece]] = []
@@ -303,14 +303,14 @@ class _Jobs:
     def _decode_ahead(self) -> None:
         ahead_bytes = 0
         for number, (_, job) in zip(range(self._ahead.pieces), self._jobs, strict=False):
-            if number and not job.is_begun:
+            if number and not job.is_requested:
                 return
             ahead_bytes += job.decoded_bytes
             is_first = number < cpu_count()  # each core gets one job of any size
             has_room = ahead_bytes <= self._pool.avail_bytes if is_first else _has_room(self._pool, ahead_bytes)
-            if number and not (job.is_started or has_room):
+            if number and not (job.may_decode or has_room):
                 return
-            job.start()
+            job.allow_decoding()
 
     def has_piece_before(self, span_index: int, row: int) -> bool:
         """Whether the next piece belongs to the span and starts before the row."""

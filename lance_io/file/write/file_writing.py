@@ -47,7 +47,7 @@ def _has_blobs(field: Field) -> bool:
     return field.holds_blobs or any(map(_has_blobs, field.children))
 
 
-_ADVICE: Final = "give a larger one to write it, which readers need, too"
+_SIZE_ADVICE: Final = "give a larger one to write it; readers of this value need a larger one, too"
 
 
 class FileWriting:
@@ -58,7 +58,8 @@ class FileWriting:
     blob_table       folder of the table, if the table manages its blobs
     new_blob_name    returns a name for a managed blob file
     payloads         reads blobs that batches refer to in other files
-    value_bytes_max  limit of a value's bytes, except for blobs and rows that are in a table already
+    value_bytes_max  limit of a value's bytes; blobs have none, nor have rows that are in a table already (`first_row`
+                     is None)
     The other parameters are as for `FileWriter`.
     """
 
@@ -116,7 +117,7 @@ class FileWriting:
 
         Large texts are checked while they are written: text that is not UTF-8 aborts the file.
 
-        held  as for `FileWriter.add`
+        held  whether the batch stays unchanged and in memory until the file is written; see `FileWriter.add`
         """
         self._check_open()
         num_bytes = batch.get_total_buffer_size()
@@ -128,10 +129,10 @@ class FileWriting:
         arrays = yield Compute(partial(self.writer.ingest, batch), lambda: batch.nbytes)
         self._check_sizes(arrays)
         check = self.writer.text_check(arrays)
-        checked = None if check is None else (yield Begin(check, num_bytes))
+        running_check = None if check is None else (yield Begin(check, num_bytes))
         yield from self._or_abort(self.writer.add(arrays, batch.num_rows, held=held))
-        if checked is not None:
-            yield from self._or_abort(ask(Result(checked)))
+        if running_check is not None:
+            yield from self._or_abort(ask(Result(running_check)))
 
     def _write_few(self, batch: pa.RecordBatch, held: bool) -> Plan[None]:
         """Write a small batch without the CPU pool."""
@@ -147,12 +148,12 @@ class FileWriting:
         return (yield from self._or_abort(self.writer.reaches(num_bytes)))
 
     def _check_sizes(self, arrays: list[pa.Array]) -> None:
-        if self._first_row is None:
+        if self._first_row is None:  # rows that are in a table already
             return
         for field, array in zip(self.writer.schema.fields, arrays, strict=True):
             if memory_bytes(array) > self._value_bytes_max and not _has_blobs(field):
                 try:
-                    check_row_bytes(array, self._value_bytes_max, self._first_row + self.writer.num_rows, _ADVICE)
+                    check_row_bytes(array, self._value_bytes_max, self._first_row + self.writer.num_rows, _SIZE_ADVICE)
                 except ResourceLimitError as error:
                     raise error.within(f'column "{field.name}"') from None
 
@@ -196,15 +197,15 @@ class FileWriting:
             removed.set_result(None)
 
     def _check_open(self) -> None:
-        self._check()
+        self._check_not_ended()
         if self._written is not None:
             raise UsageError("this file has been finished; open another one")
 
-    def _check(self) -> None:
+    def _check_not_ended(self) -> None:
         if self._end_reason is not None:
             raise UsageError(f"this file writer {self._end_reason}; open another one")
 
     def _or_abort(self, plan: Plan[T]) -> Plan[T]:
-        self._check()
+        self._check_not_ended()
         result: T = yield RollBackOnError(plan, lambda _: self.abort("failed"))
         return result

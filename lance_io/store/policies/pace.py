@@ -3,10 +3,10 @@
 A bucket without refusals is not paced at all. Its first refusal sets a pace of 0.7 of the requests of the last second:
 a guess, which doubles in each window of one second until there is another refusal. The answers of a window decide:
 
-    more than 3 of 10 refused    if the pace was reached, the rate of good answers is the capacity of the bucket, and
-                                 the pace becomes 0.95 of it
-    more than 1 of 100           the pace is multiplied by 0.95 and by the share of good answers; their count is not
-                                 used, because a busy process sends fewer requests
+    more than 3 of 10 refused    the capacity of the bucket is the rate of good answers, or 0.7 of the pace if no
+                                 request waited for the pace; the pace becomes 0.95 of the capacity
+    more than 1 of 100           the pace is multiplied by 0.95 and by the share of good answers. The rate of good
+                                 answers is no measure: a busy process sends fewer requests than the pace allows
     fewer                        the pace stays
     none, and the pace reached   the pace grows: a quarter of the way back to the last refused pace, then steps beyond
                                  it that start small and double from window to window
@@ -29,10 +29,10 @@ TOLERATED_SHARE: Final = 0.01  # of answers that are refusals
 UNSATURATED_SHARE: Final = 0.7  # below this share of good answers the bucket is saturated
 LEAST_PER_S: Final = 50.0
 BACK_SHARE: Final = 0.25  # of the distance to the last refused pace, in each window
-STEP: Final = 0.4  # times the root of the pace: first step beyond the refused pace; 9 at 500 requests per second
+STEP: Final = 0.4  # first step beyond the refused pace, as a multiple of the pace's root: 9 at a pace of 500 per second
 STEP_SHARE_MAX: Final = 0.25  # of the pace
 CALM_S: Final = 60.0
-BURST_S: Final = 0.05  # requests of this time may start at once, so that a busy event loop loses no throughput
+BURST_S: Final = 0.05  # requests due in this time start at once, so that a busy event loop loses no throughput
 
 
 class Pace:
@@ -130,4 +130,4 @@ class Pace:
         self._began_s = now_s
         self._num_good = self._num_refused = 0
         self._num_old = num_old
-        self._reached = False
+        self._reached = False  # whether a request of this window waited for the pace

@@ -48,12 +48,12 @@ else:  # imports the readers of versions 2.0 and 0.1, which few tables need
     whole_leaf = lazy_module("lance_io.encodings.v0_1.whole_leaf")
     batched_file = lazy_module("lance_io.file.open.batched_file")
 
-_NAME: Final = "known files"
+_DERIVED_NAME: Final = "known files"  # name in `LeafColumns.derived`
 SHAPES_MAX: Final = 8  # schemas with templates; each schema change of a table adds one
 PAGES_MAX: Final = 16  # page templates per column
-TEMPLATE_BYTES_MAX: Final = 4 * MIB  # of the templates' messages
+TEMPLATE_BYTES_MAX: Final = 4 * MIB  # of the templates' messages, all together
 MISSES_MIN: Final = 8  # fewer misses are not significant
-MISSES_SHARE: Final = 4  # templates are given up if more than one in four files misses
+FILES_PER_MISS: Final = 4  # templates are given up if more than one in four files misses
 
 
 _Key = tuple[FileVersion, bytes, int]  # version, schema, and number of columns
@@ -84,7 +84,7 @@ class _Shape:
 
 
 def _is_bounded(page: PageLayout) -> bool:
-    """Whether messages bound the decoded size of such pages; the kernel checks compressed dictionaries per file."""
+    """Whether the message of a page bounds its decoded size. The kernel checks compressed dictionaries itself."""
     return has_packed_dictionary(page) or decoded_bound(page, page.num_rows, 0) is not None
 
 
@@ -104,19 +104,19 @@ class FileTemplates:
         self._builders: list[Callable[[Leaf], pa.Array]] = []
         self._template_bytes = 0
         self._num_read = self._num_missed = 0
-        self._may_join = not any(pa.types.is_dictionary(path.leaf_type) for path in self._leaves.paths)
+        self._can_have_templates = not any(pa.types.is_dictionary(path.leaf_type) for path in self._leaves.paths)
 
     @classmethod
     def of(cls, leaves: LeafColumns) -> FileTemplates:
         """The templates that all readers of these leaves share."""
-        templates: FileTemplates | None = leaves.derived.get(_NAME)
-        return leaves.derived.setdefault(_NAME, cls(leaves)) if templates is None else templates
+        templates: FileTemplates | None = leaves.derived.get(_DERIVED_NAME)
+        return leaves.derived.setdefault(_DERIVED_NAME, cls(leaves)) if templates is None else templates
 
     @property
     def is_effective(self) -> bool:
         """Whether most files match a template. False for dictionary leaves: each file has its own dictionary."""
         missed = self._num_missed
-        return self._may_join and (missed < MISSES_MIN or missed * MISSES_SHARE < self._num_read)
+        return self._can_have_templates and (missed < MISSES_MIN or missed * FILES_PER_MISS < self._num_read)
 
     def read(self, files: Sequence[tuple[Any, int]]) -> tuple[int, list[pa.Array]]:
         """Decode the leading files that match: their number, and an array of all their rows per leaf.
@@ -139,15 +139,15 @@ class FileTemplates:
         """An object that changes whenever a template is added."""
         return self._kernel
 
-    def add(self, ref: FileRef, store_identity: str, data: Any, before: object) -> bool:
+    def add(self, ref: FileRef, store_identity: str, data: Any, state_at_miss: object) -> bool:
         """Add a template from all bytes of a file. True if the file may match now.
 
-        before  the state at the miss; if it has changed since, a retry is worth it
+        state_at_miss  `state` when the file matched no template; if it has changed since, the file may match now
         """
         with self._lock:  # single flight: in the first jobs, several threads miss on the same kind of file
-            if self._kernel is not before:
+            if self._kernel is not state_at_miss:
                 return True
-            return self._may_join and self._parse_and_add(ref, store_identity, data)
+            return self._can_have_templates and self._parse_and_add(ref, store_identity, data)
 
     def _parse_and_add(self, ref: FileRef, store_identity: str, data: Any) -> bool:
         try:
@@ -162,7 +162,7 @@ class FileTemplates:
             return False
         if shape is None:
             return False
-        if self._kernel is not None and not self._shapes:  # of files of version 0.1, which stand alone
+        if self._kernel is not None and not self._shapes:  # one kernel does not decode 0.1 and other versions
             return False
         return self._add_shape((file.version, schema, file.footer.num_columns), shape)
 
@@ -171,14 +171,14 @@ class FileTemplates:
         leaves = [leaf for leaf in map(whole_leaf.WholeLeaf.of, self._leaves.paths) if leaf is not None]
         kernel = whole_leaf.known_batches(leaves, *batched_file.checked_ids(ref))
         if len(leaves) < len(self._leaves.paths):
-            self._may_join = False
+            self._can_have_templates = False
             return False
         self._builders = [leaf.build_leaf for leaf in leaves]
         self._kernel = kernel
         return True
 
     def _shape_of(self, columns: Sequence[Column], version: FileVersion) -> _Shape | None:
-        """The templates of a file, one page per leaf; None if a leaf has several pages or one without a template."""
+        """The templates of a file with one page per leaf. None for more pages, or for a page without a template."""
         shape = _Shape([], {}, [])
         templates: PageTemplates = array_templates if version == V2_0 else page_templates
         shared: dict[tuple[bytes, int, pa.DataType], PageTemplate] = {}  # most columns of wide files share templates
@@ -211,20 +211,22 @@ class FileTemplates:
         pages = [leaf_pages[0] for leaf_pages in shape.pages]
         others = next(iter(self._shapes.values()), None)
         if others is not None and any(
-            [had[0].join_key != page.join_key for had, page in zip(others.pages, pages, strict=True)]
+            [known_pages[0].join_key != page.join_key for known_pages, page in zip(others.pages, pages, strict=True)]
         ):
             return False
         new = [
-            page.described not in [known_page.described for known_page in had]
-            for had, page in zip(known.pages, pages, strict=True)
+            page.described not in [known_page.described for known_page in known_pages]
+            for known_pages, page in zip(known.pages, pages, strict=True)
         ]
         num_bytes = sum([len(page.described[0]) for page, is_new in zip(pages, new, strict=True) if is_new])
-        is_full = any([len(had) >= PAGES_MAX for had, is_new in zip(known.pages, new, strict=True) if is_new])
+        is_full = any(
+            [len(known_pages) >= PAGES_MAX for known_pages, is_new in zip(known.pages, new, strict=True) if is_new]
+        )
         if not any(new) or is_full or self._template_bytes + num_bytes > TEMPLATE_BYTES_MAX:
             return False
-        for had, page, is_new in zip(known.pages, pages, new, strict=True):
+        for known_pages, page, is_new in zip(known.pages, pages, new, strict=True):
             if is_new:
-                had.append(page)
+                known_pages.append(page)
         self._shapes[key] = known
         self._template_bytes += num_bytes
         if not self._builders:
