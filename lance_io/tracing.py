@@ -44,7 +44,9 @@ def capture_trace_events(callback: Callable[[TraceEvent], object]) -> Callable[[
     """
     waiting: Queue[TraceEvent | None] = Queue(WAITING_MAX)
     dropped = count(1)
-    ended = threading.Event()  # set if the callback itself calls `stop`: it cannot wait for room in its own queue
+    ended = (
+        threading.Event()
+    )  # set if the callback calls `stop`: its own thread empties the queue, so it must not wait for room there
 
     def enqueue(event: TraceEvent) -> None:
         try:
@@ -95,29 +97,29 @@ def trace_to_chrome(*, file: str | None = None) -> Callable[[], None]:
         OSError: The file cannot be created.
     """
     path = file if file is not None else f"./trace-{time.time_ns() // 1000}.json"
-    began, lock, process = time.perf_counter(), threading.Lock(), os.getpid()
+    began, lock, process_id = time.perf_counter(), threading.Lock(), os.getpid()
     trace_file = open(path, "w", encoding="utf-8")  # until `finish`
     trace_file.write(
-        f"[\n{json.dumps({'ph': 'M', 'pid': process, 'name': 'process_name', 'args': {'name': 'lance_io'}})}"
+        f"[\n{json.dumps({'ph': 'M', 'pid': process_id, 'name': 'process_name', 'args': {'name': 'lance_io'}})}"
     )
     threads: set[int] = set()
 
-    def line(values: dict[str, Any]) -> None:
+    def write_line(values: dict[str, Any]) -> None:
         trace_file.write(f",\n{json.dumps(values)}")
 
     def write_call(metrics: CallMetrics) -> None:
         end, thread = time.perf_counter(), threading.get_native_id()
         with lock:
-            if trace_file.closed or os.getpid() != process:  # a forked child has a copy of the unwritten buffer
+            if trace_file.closed or os.getpid() != process_id:  # a forked child has a copy of the unwritten buffer
                 return
             if thread not in threads:
                 threads.add(thread)
                 thread_args = {"name": threading.current_thread().name}
-                line({"ph": "M", "pid": process, "tid": thread, "name": "thread_name", "args": thread_args})
-            line(
+                write_line({"ph": "M", "pid": process_id, "tid": thread, "name": "thread_name", "args": thread_args})
+            write_line(
                 {
                     "ph": "X",
-                    "pid": process,
+                    "pid": process_id,
                     "tid": thread,
                     "name": metrics.call,
                     "cat": "lance_io",
@@ -139,7 +141,7 @@ def trace_to_chrome(*, file: str | None = None) -> Callable[[], None]:
         atexit.unregister(finish)
         stop_watching()
         with lock:
-            if not trace_file.closed and os.getpid() == process:
+            if not trace_file.closed and os.getpid() == process_id:
                 trace_file.write("\n]\n")
                 trace_file.close()
 

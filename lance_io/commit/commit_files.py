@@ -4,8 +4,8 @@ Two invariants: all files that a manifest names exist, and files that no version
 the state for both; the change that writes data files and the commit loop share it:
 
     files     files of the change, and which of them were removed
-    outcome   of the deciding write: `unsent`, `sent` (it may have taken effect), `lost` (another writer was faster, or
-              the store refused it), `committed`
+    outcome   of the deciding write, which creates the version: `unsent`, `sent` (it may have taken effect), `lost`
+              (another writer was faster, or the store refused it), `committed`
 
 Files may be removed only if the outcome is `unsent` or `lost`. Errors after the deciding write do not change it.
 """
@@ -45,7 +45,7 @@ class CommitFiles:
     def __init__(self, contents: Mapping[str, bytes] | None = None) -> None:
         self.contents = dict(contents or {})
         self.outcome: Outcome = "unsent"
-        self._kept: dict[str, bool] = {}  # in order of creation; whether the commit (not the change) removes it
+        self._written: dict[str, bool] = {}  # by key, in order of creation: whether it is a small file
         self._removed: set[str] = set()
 
     @property
@@ -57,7 +57,7 @@ class CommitFiles:
 
     def add_data(self, keys: Iterable[str]) -> None:
         """Record data files that exist and that the transaction will name."""
-        self._add(keys, is_own=False)
+        self._add(keys, is_small=False)
 
     def drop_data(self, keys: Iterable[str]) -> None:
         """Record that data files are about to be removed."""
@@ -67,7 +67,7 @@ class CommitFiles:
 
     def has(self, key: str) -> bool:
         """Whether a small file was written (or its write was started) and not removed."""
-        return key in self._kept
+        return key in self._written
 
     def puts(
         self, store: ObjectStore, contents: Mapping[str, bytes], durability: Durability | None = None
@@ -83,16 +83,16 @@ class CommitFiles:
         return [self._put(store, key, data, durability) for key, data in contents.items()]
 
     def _put(self, store: ObjectStore, key: str, data: bytes, durability: Durability | None) -> Plan[None]:
-        self._add([key], is_own=True)
+        self._add([key], is_small=True)
         yield Put(store, key, data, durability=durability)
 
     def _put_many(self, store: PutsMany, contents: Mapping[str, bytes], durability: Durability | None) -> Plan[None]:
-        self._add(contents, is_own=True)
+        self._add(contents, is_small=True)
         yield PutMany(store, contents, durability)
 
     def remove_except(self, store: ObjectStore, kept: Collection[str]) -> Plan[None]:
         """Remove the small files except those in `kept`. If that fails, a cleanup removes them later."""
-        keys = [key for key, is_own in self._kept.items() if is_own and key not in kept]
+        keys = [key for key, is_small in self._written.items() if is_small and key not in kept]
         if not keys:
             return
         self._drop(keys)
@@ -116,20 +116,20 @@ class CommitFiles:
         """
         if not self._removed:
             return
-        lost = sorted(path for path in paths() if location.key(path) in self._removed)
-        if lost:
+        removed = sorted(path for path in paths() if location.key(path) in self._removed)
+        if removed:
             raise InternalError(
-                f"the commit names {', '.join(lost)}, which it has removed itself; nothing was committed. This is a "
+                f"the commit names {', '.join(removed)}, which it has removed itself; nothing was committed. This is a "
                 "fault of lance_io: please report it, with the operations that were under way",
                 path=location.uri,
             )
 
-    def _add(self, keys: Iterable[str], *, is_own: bool) -> None:
+    def _add(self, keys: Iterable[str], *, is_small: bool) -> None:
         for key in keys:
-            self._kept[key] = is_own
+            self._written[key] = is_small
             self._removed.discard(key)
 
     def _drop(self, keys: Iterable[str]) -> None:
         for key in keys:
-            self._kept.pop(key, None)
+            self._written.pop(key, None)
             self._removed.add(key)

@@ -1,7 +1,7 @@
 """A pool of large result buffers. Buffers that nothing refers to are reused: fresh memory costs a page fault per 4 KiB.
 
 The C library returns most freed memory to the system; a take of 40 MB spent half of its processor time on getting it
-back. Reference counts show which buffers are in use: decoded rows that lie in a buffer count, too.
+back. Reference counts show which buffers are in use. Decoded rows that lie in a buffer refer to it, so it stays in use.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 POOLED_BYTES_MIN: Final = 64 * KIB  # the C library keeps the memory of smaller blocks
 POOL_BYTES: Final = 64 * MIB
-IDLE_S: Final = 1.0  # a scan may take back the memory of a pool that was not used for so long
-_PROBES_MAX: Final = 4  # the block handed out first becomes free first
-_alone: Final = deque([object()])
-_UNUSED: Final = sys.getrefcount(_alone[0])  # count of an object that only its queue and the call itself refer to
+IDLE_S: Final = 1.0  # `trim` frees the unused blocks of a pool that was idle for this time
+_PROBES_MAX: Final = 4  # blocks to look at, oldest first: the oldest usually becomes free first
+_sample_queue: Final = deque([object()])
+_UNUSED: Final = sys.getrefcount(_sample_queue[0])  # count of an object that only its queue and the call refer to
 
 
 class BufferPool:

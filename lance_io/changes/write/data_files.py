@@ -21,7 +21,7 @@ from lance_io.file.write.blob_pages import managed_blob_name
 from lance_io.file.write.dictionary_room import DictionaryRoom, has_narrow_dictionaries
 from lance_io.file.write.file_bytes import NEARLY, PAGE_BYTES, FileWriter
 from lance_io.file.write.file_writing import FileWriting
-from lance_io.file.write.uploads import key_beside
+from lance_io.file.write.uploads import sidecar_key
 from lance_io.format.version import V0_1
 from lance_io.io import trace_events
 from lance_io.lazy_names import lazy_module
@@ -365,8 +365,8 @@ class NewFiles:
     def _finish(self) -> Plan[None]:
         assert self._file is not None
         written = yield from self._file.finish()
-        beside = [key_beside(written.path, name, self._blob_table) for name in written.sidecars]
-        self._written.setdefault(self._folder.base_id, []).extend([written.path, *beside])
+        sidecar_keys = [sidecar_key(written.path, name, self._blob_table) for name in written.sidecars]
+        self._written.setdefault(self._folder.base_id, []).extend([written.path, *sidecar_keys])
         remember_written(self._folder.location.store, written, self._schema)
         self.fragments.append(new_fragment(self._name, written, self._folder.base_id))
         if self._first_row is not None:

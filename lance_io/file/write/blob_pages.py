@@ -252,18 +252,18 @@ class BlobSink:
         return pieces
 
     def _copy(
-        self, payload: memoryview | None, source: int, start: int, num_bytes: int, beside: str | None
+        self, payload: memoryview | None, source: int, start: int, num_bytes: int, sidecar: str | None
     ) -> Plan[None]:
         """Write the bytes of one blob; reads it piece by piece if `payload` is None."""
         if payload is not None:
-            yield from self._payloads.add([payload], beside)
+            yield from self._payloads.add([payload], sidecar)
             return
         assert self._reader is not None
         for first in range(0, num_bytes, COPIED_AT_ONCE_BYTES):
             length = min(COPIED_AT_ONCE_BYTES, num_bytes - first)
             at, lengths = np.array([start + first], np.int64), np.array([length], np.int64)
             pieces = yield from self._reader.read(int(source), at, lengths)
-            yield from self._payloads.add(pieces, beside)
+            yield from self._payloads.add(pieces, sidecar)
             yield from self._payloads.flush()
 
     def _manage(self, written: IntArray, rows: dict[str, Any], uris: list[str | None]) -> None:

@@ -67,7 +67,7 @@ class WrittenFile:
     path                        object key of the file
     num_rows, size_bytes        rows and bytes of the file
     field_ids, column_indices   per column, parallel
-    sidecars                    names of its sidecar files, without its stem; see `key_beside`
+    sidecars                    names of its sidecar files, without its stem; see `sidecar_key`
     """
 
     path: str

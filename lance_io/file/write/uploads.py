@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from lance_io.store.url import Location
 
 
-def key_beside(key: str, name: str, table: Location | None = None) -> str:
-    """The key of a sidecar of a data file, in the folder named as the data file without its suffix.
+def sidecar_key(key: str, name: str, table: Location | None = None) -> str:
+    """The key of a sidecar of the data file `key`: in the folder that has the data file's name without its suffix.
 
-    table  folder of the table, to which names that begin with `_blobs/` are relative
+    table  folder of the table; sidecars with names that begin with `_blobs/` lie below it
     """
     if table is not None and name.startswith(f"{BLOB_FOLDER}/"):
         return table.key(name)
@@ -54,11 +54,11 @@ class OpenUpload:
 class Sink(Protocol):
     """Takes the bytes of a data file and of its sidecars."""
 
-    def write(self, buffers: Sequence[Any], beside: str | None = None) -> Plan[None]:
-        """Append buffers to the data file, or to the sidecar `beside`."""
+    def write(self, buffers: Sequence[Any], sidecar: str | None = None) -> Plan[None]:
+        """Append buffers to the data file, or to the sidecar of this name."""
 
-    def complete(self, beside: str) -> Plan[None]:
-        """Complete the sidecar `beside`."""
+    def complete(self, sidecar: str) -> Plan[None]:
+        """Complete the sidecar of this name."""
 
 
 class FileUploads:
@@ -76,44 +76,44 @@ class FileUploads:
         self._table = table
         self._durability: Durability | None = durability
         self._uploads: dict[str | None, Any] = {}  # `SyncUpload`s or `Upload`s, depending on the driver
-        self._whole: list[str] = []
+        self._completed_keys: list[str] = []
 
-    def write(self, buffers: Sequence[Any], beside: str | None = None) -> Plan[None]:
+    def write(self, buffers: Sequence[Any], sidecar: str | None = None) -> Plan[None]:
         """See `Sink`."""
-        upload = self._uploads.get(beside) or (yield from self._open(beside))
+        upload = self._uploads.get(sidecar) or (yield from self._open(sidecar))
         yield Invoke(upload.write, (buffers,))
 
-    def complete(self, beside: str) -> Plan[None]:
+    def complete(self, sidecar: str) -> Plan[None]:
         """See `Sink`."""
-        self._whole.append(self._key_of(beside))  # before the upload ends, so that `abort` removes it in any case
-        yield Invoke(self._uploads.pop(beside).close)
+        self._completed_keys.append(self._key_of(sidecar))  # before it ends, so that `abort` removes it in any case
+        yield Invoke(self._uploads.pop(sidecar).close)
 
     def close(self) -> Plan[ObjectMeta]:
         """Make the data file visible. Its sidecars must be complete."""
         upload = self._uploads.get(None) or (yield from self._open(None))
         meta: ObjectMeta = yield Invoke(upload.close)
-        self._whole.clear()
+        self._completed_keys.clear()
         return meta
 
     def abort(self) -> Plan[None]:
         """Remove all written objects. Idempotent; no effect after `close`."""
         for upload in self._uploads.values():
             yield Invoke(upload.abort)
-        whole, self._whole = self._whole, []
-        if whole:
-            yield Remove(self._store, whole)
+        keys, self._completed_keys = self._completed_keys, []
+        if keys:
+            yield Remove(self._store, keys)
 
-    def _open(self, beside: str | None) -> Plan[Any]:
-        key = self._key if beside is None else self._key_of(beside)
-        upload = self._uploads[beside] = yield OpenUpload(self._store, key, self._durability)
+    def _open(self, sidecar: str | None) -> Plan[Any]:
+        key = self._key if sidecar is None else self._key_of(sidecar)
+        upload = self._uploads[sidecar] = yield OpenUpload(self._store, key, self._durability)
         return upload
 
-    def _key_of(self, beside: str) -> str:
-        return key_beside(self._key, beside, self._table)
+    def _key_of(self, sidecar: str) -> str:
+        return sidecar_key(self._key, sidecar, self._table)
 
 
 class GatheredWrites:
-    """Combines writes to larger ones, in order and per file.
+    """Combines writes to the same file to larger ones, in order.
 
     num_bytes  size from which a write is worth a request of its own
     """
@@ -123,13 +123,13 @@ class GatheredWrites:
         self._flush_bytes = num_bytes
         self._buffers: list[Any] = []
         self._num_bytes = 0
-        self._beside: str | None = None
+        self._sidecar: str | None = None
 
-    def add(self, buffers: Sequence[Any], beside: str | None = None) -> Plan[None]:
+    def add(self, buffers: Sequence[Any], sidecar: str | None = None) -> Plan[None]:
         """Append buffers; writes them once there are enough."""
-        if beside != self._beside:
+        if sidecar != self._sidecar:
             yield from self.flush()
-            self._beside = beside
+            self._sidecar = sidecar
         self._buffers += buffers
         self._num_bytes += sum([memoryview(buffer).nbytes for buffer in buffers])
         if self._num_bytes >= self._flush_bytes:
@@ -138,5 +138,5 @@ class GatheredWrites:
     def flush(self) -> Plan[None]:
         """Write the pending buffers."""
         if self._buffers:
-            yield from self._sink.write(self._buffers, self._beside)
+            yield from self._sink.write(self._buffers, self._sidecar)
             self._buffers, self._num_bytes = [], 0

@@ -36,7 +36,7 @@ class RowReader:
     """
 
     def __init__(self, state: DatasetState, projection: Projection) -> None:
-        self._sources = state.sources  # not the state, which caches readers
+        self._sources = state.sources  # not the state: it caches readers, so that would be a cycle
         self.is_local = state.is_local
         self._reader = TableReader(state.context, projection)
 
@@ -44,7 +44,8 @@ class RowReader:
         """One array per field, the groups one after the other.
 
         groups  `(fragment index, i64[n] offsets, ascending and distinct)`
-        layout  layout of a batch of these fields; the result is that batch instead of arrays if one step can build it
+        layout  layout of a batch of these fields. If one step can build the batch, the result is the batch instead of
+                arrays
         """
         picks = [(self._sources[fragment_index], offsets) for fragment_index, offsets in groups]
         return self._reader.take(picks, layout)

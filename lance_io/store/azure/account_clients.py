@@ -114,7 +114,7 @@ class AccountClients(LoopClients):
         self._connections_max = connections_max
         self._fixed = _fixed_authorization(options)
         self.latest: Authorization = self._fixed or Anonymous()
-        self._tokens: Renewal[_Renewed] = (
+        self._tokens: Renewal[_ExpiringCredentials] = (
             Renewal(self._fetch_token, self._map_error, self.store)
             if options.provided is None
             else ProvidedCredentials(options.provided, self._read_provided, self.store)
@@ -123,7 +123,7 @@ class AccountClients(LoopClients):
         self._stack = AsyncExitStack()
         self._http: aiohttp.ClientSession | None = None
         self._container: Any = None
-        self._container_by: _Renewed | None = None  # its credentials from a provider
+        self._container_credentials: _ExpiringCredentials | None = None  # of a provider, if there is one
 
     # -- authorization ----------------------------------------------------------------------------------------------
 
@@ -164,14 +164,14 @@ class AccountClients(LoopClients):
             await old_stack.aclose()
         return renewed.credentials != refused.credentials
 
-    def _read_provided(self, options: Mapping[str, str]) -> _Renewed | None:
+    def _read_provided(self, options: Mapping[str, str]) -> _ExpiringCredentials | None:
         """Credentials among a provider's options."""
         credentials = provided_credentials(options)
         if credentials is not None and credentials.token is not None:
             check_encrypted(self._options.endpoint or "")
-        return None if credentials is None else _Renewed(self._options, credentials)
+        return None if credentials is None else _ExpiringCredentials(self._options, credentials)
 
-    async def _fetch_token(self) -> tuple[_Renewed, float | None]:
+    async def _fetch_token(self) -> tuple[_ExpiringCredentials, float | None]:
         await load_library()
         try:
             await load_modules("azure.identity.aio")
@@ -181,7 +181,7 @@ class AccountClients(LoopClients):
         if self._entra is None:
             self._entra = await self._stack.enter_async_context(self._open_entra())
         token = await self._entra.get_token(SCOPE)
-        return _Renewed(self._options, Credentials(None, None, token.token)), token.expires_on
+        return _ExpiringCredentials(self._options, Credentials(None, None, token.token)), token.expires_on
 
     def _open_entra(self) -> Any:
         """Token source by the options, or azure.identity's default chain."""
@@ -231,7 +231,7 @@ class AccountClients(LoopClients):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Texts to hide in messages: credentials from options, and current and former ones."""
+        """Texts to hide in messages: credentials from options, and fetched credentials, also the ones before."""
         return (*self._options.secrets, *(secret for renewed in self._tokens.recent for secret in renewed.secrets))
 
     # -- clients ----------------------------------------------------------------------------------------------------
@@ -241,11 +241,11 @@ class AccountClients(LoopClients):
         provided = None if self._options.provided is None else await self._tokens.get()
         if self._container is None:
             await load_library()
-        if self._container is None or self._container_by is not provided:
-            self._container, self._container_by = self._open_container(provided), provided
+        if self._container is None or self._container_credentials is not provided:
+            self._container, self._container_credentials = self._open_container(provided), provided
         return self._container
 
-    def _open_container(self, provided: _Renewed | None) -> Any:
+    def _open_container(self, provided: _ExpiringCredentials | None) -> Any:
         from azure.storage.blob.aio import ContainerClient
 
         options = self._options
@@ -269,7 +269,7 @@ class AccountClients(LoopClients):
             base_headers=dict(options.headers),
         )
 
-    def _credential(self, provided: _Renewed | None) -> Any:
+    def _credential(self, provided: _ExpiringCredentials | None) -> Any:
         """Credential for the library.
 
         provided  credentials from a provider
@@ -356,7 +356,7 @@ def _host_of(authority: str) -> str:
     return urlsplit(authority if "://" in authority else f"https://{authority}").hostname or ""
 
 
-class _Renewed:
+class _ExpiringCredentials:
     """Credentials that expire: an Entra token, or credentials from a provider."""
 
     def __init__(self, options: AzureOptions, credentials: Credentials) -> None:
@@ -377,7 +377,7 @@ class _Tokens:
         self._clients = clients
 
     async def get_token(self, *scopes: str, **_: Any) -> Any:
-        """The current token with its expiry, before which the library calls again."""
+        """The current token with its expiry. The library calls again before a token expires."""
         import time
 
         from azure.core.credentials import AccessToken

@@ -48,11 +48,11 @@ def parse_blobs(document: bytes, prefix: str) -> BlobPage:
 
     try:
         if b"<!DOCTYPE" in document:  # Azure sends none, and entity definitions are a risk
-            raise ValueError("a document type")
+            raise ValueError("it declares a document type")
         root = ElementTree.fromstring(document)
         blobs = root.find("Blobs")
         if root.tag != "EnumerationResults" or blobs is None:
-            raise ValueError(f"a document {root.tag[:100]!r}")
+            raise ValueError(f"expected EnumerationResults with Blobs, found the root element {root.tag[:100]!r}")
         entries = [_entry(blob) for blob in blobs if not _is_folder(blob)]
     except (ElementTree.ParseError, ValueError, KeyError, TypeError) as error:
         text = f"the answer is no listing ({type(error).__name__}: {error})"

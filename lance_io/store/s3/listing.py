@@ -1,8 +1,8 @@
 """Pages of a listing through our own HTTP client, in botocore's format.
 
-Keys are requested percent-encoded, because XML cannot hold some of their characters. If the caller needs only plain
-names, the page is requested unencoded. If some other name then makes the XML invalid, the page is requested again,
-encoded.
+Keys are requested percent-encoded, because XML cannot hold some of their characters. If the caller needs only names of
+printable characters (`Selection.plain_names`), the page is requested unencoded. If another name then makes the XML
+invalid, the page is requested again, encoded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from lance_io.store.http.gets import HttpGets
 
-PLAIN_NAMES = "PlainNames"  # an argument of listings; see `Selection`
+PLAIN_NAMES = "PlainNames"  # argument of `list_page` for `Selection.plain_names`; botocore has none
 _PARAMETERS = {
     "Prefix": "prefix",
     "StartAfter": "start-after",
@@ -63,12 +63,12 @@ def parse_page(document: bytes, prefix: str) -> dict[str, Any]:
 
     try:
         if b"<!DOCTYPE" in document:  # S3 sends none, and entity definitions are a risk
-            raise ValueError("a document type")
+            raise ValueError("it declares a document type")
         root = ElementTree.fromstring(document)
         if _name(root) == "ListBucketResult":
             return _page(root)
         if _name(root) != "Error":
-            raise ValueError(f"a document {_name(root)[:100]!r}")
+            raise ValueError(f"expected ListBucketResult, found the root element {_name(root)[:100]!r}")
     except (ElementTree.ParseError, ValueError, KeyError) as error:
         text = f"the answer is no listing ({type(error).__name__}: {error})"
         raise Transient(text, path=prefix, operation="list") from None

@@ -27,8 +27,8 @@ _PLAIN: Final = {  # settings that do not affect the source of keys
     *(_KEY, _SECRET, *_TOKENS, "aws_account_id", "region", "ca_bundle", "endpoint_url", "services", "output", "s3"),
     *("ignore_configured_endpoint_urls", "cli_pager", "cli_timestamp_format", "retry_mode", "max_attempts"),
 }
-# Variables that override the files.
-_ELSEWHERE: Final = ("AWS_ACCESS_KEY_ID", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE")
+# Variables that take precedence over the keys of the files.
+_OVERRIDES: Final = ("AWS_ACCESS_KEY_ID", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,14 @@ def find_plain(options: S3Options, environment: Mapping[str, str]) -> PlainProfi
     except UsageError:  # the library reports the problem
         return None
     exists = name == "default" or name in credentials or f"profile {name}" in config
-    if not exists or not _NAME.fullmatch(name) or {"default", "profile default"} <= config.keys():
+    is_ambiguous = {"default", "profile default"} <= config.keys()  # two sections of one profile
+    if not exists or not _NAME.fullmatch(name) or is_ambiguous:
         return None
     values = {**config.get(section_of(name, config), {}), **credentials.get(name, {})}
     if not values.keys() <= _PLAIN or not "".join(values.values()).isascii():
         return None
     overrides_keys = options.provided is not None or options.role is not None
-    if overrides_keys or (options.profile is None and any(environment.get(variable) for variable in _ELSEWHERE)):
+    if overrides_keys or (options.profile is None and any(environment.get(variable) for variable in _OVERRIDES)):
         return PlainProfile(values, None)
     credentials_section = credentials.get(name, {})
     return PlainProfile(

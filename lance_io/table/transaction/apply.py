@@ -1,6 +1,6 @@
 """The next version of a table: applies a transaction to the current version (spec: commit, section 2.3).
 
-One function per operation, which edits a draft (`draft.py`). No I/O: callers pass in everything it reads.
+One function per operation edits a draft (`draft.py`). No I/O: callers pass in every manifest that is needed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def build_manifest(
             raise OperationError(f"the manifest of version {transaction.operation.version} is needed to restore it")
         draft.replace_by(restored)
     added = added_files(current, transaction.operation)
-    draft.touch(effects_of(transaction.operation))
+    draft.note_touched(effects_of(transaction.operation))
     apply(draft, transaction.operation)
     for mark in marks:
         _set_mark(draft, mark)
@@ -108,11 +108,11 @@ def _set_mark(draft: Draft, mark: ConfigMark) -> None:
 
 
 def _append(draft: Draft, _: ops.Append) -> None:
-    draft.add_rows(draft.operation.fragments)
+    draft.add_rows(draft.operation_message.fragments)
 
 
 def _delete(draft: Draft, operation: ops.Delete) -> None:
-    draft.update(draft.operation.updated_fragments)
+    draft.update(draft.operation_message.updated_fragments)
     draft.remove(operation.deleted_fragment_ids)
 
 
@@ -130,18 +130,18 @@ def _overwrite(draft: Draft, operation: ops.Overwrite) -> None:
         _add_bases(message, operation.initial_bases)
     if draft.creation.data_version is not None:
         message.data_format.file_format, message.data_format.version = "lance", draft.creation.data_version.name
-    fragments = table_pb2.Manifest(fragments=draft.operation.fragments).fragments
+    fragments = table_pb2.Manifest(fragments=draft.operation_message.fragments).fragments
     for fragment in fragments:
         fragment.id = 0  # the draft assigns new ids and ignores the writer's
     check_columns(fragments, operation.new_schema)
-    schema = draft.operation.schema
-    draft.set_schema(schema if draft.mark is None else above_mark(draft.mark, schema, fragments))
+    schema = draft.operation_message.schema
+    draft.set_schema(schema if draft.field_id_mark is None else above_mark(draft.field_id_mark, schema, fragments))
     draft.add_rows(fragments)
 
 
 def _create_index(draft: Draft, operation: ops.CreateIndex) -> None:
     field_ids = {each.id for each in draft.message.fields}
-    unknown = coverage.without_known_fields(operation.new_indices, field_ids)
+    unknown = coverage.over_unknown_fields(operation.new_indices, field_ids)
     if unknown:
         raise CommitConflictError(
             f"index {unknown[0].name!r} is over fields {list(unknown[0].fields)}, which the table does not have: its "
@@ -152,7 +152,7 @@ def _create_index(draft: Draft, operation: ops.CreateIndex) -> None:
 
 
 def _rewrite(draft: Draft, operation: ops.Rewrite) -> None:
-    message = draft.operation
+    message = draft.operation_message
     groups = [(group.old_fragments, group.new_fragments) for group in message.groups]
     if message.old_fragments or message.new_fragments:
         groups.append((message.old_fragments, message.new_fragments))
@@ -160,7 +160,7 @@ def _rewrite(draft: Draft, operation: ops.Rewrite) -> None:
     new_ids = [frozenset(fragment.id for fragment in draft.add(new)) for _, new in groups]
     previous_version = draft.version - 1
     draft.indices = coverage.with_rewritten(
-        draft.indices, operation, new_ids, stable=draft.stable, version=previous_version
+        draft.indices, operation, new_ids, stable=draft.has_stable_ids, version=previous_version
     )
 
 
@@ -173,16 +173,16 @@ def _merge(draft: Draft, operation: ops.Merge) -> None:
     missing = before.keys() - {fragment.id for fragment in operation.fragments}
     if missing:
         raise OperationError(f"Merge must list all fragments of the table, but {min(missing)} is missing")
-    check_merge(message, draft.operation.fragments, draft.operation.schema)
+    check_merge(message, draft.operation_message.fragments, draft.operation_message.schema)
     _check_names(draft, operation.schema)
-    files = {fragment.id: _paths(fragment) for fragment in message.fragments} if draft.stable else {}
+    files = {fragment.id: _paths(fragment) for fragment in message.fragments} if draft.has_stable_ids else {}
     message.ClearField("fragments")
-    message.fragments.extend(draft.operation.fragments)
-    if draft.stable:
+    message.fragments.extend(draft.operation_message.fragments)
+    if draft.has_stable_ids:
         for changed in message.fragments:
             if _paths(changed) != files.get(changed.id):  # every row has new values
                 stamp_all(changed, draft.version)
-    draft.set_schema(draft.operation.schema)
+    draft.set_schema(draft.operation_message.schema)
     message.schema_metadata.clear()
     message.schema_metadata.update(operation.schema.metadata)
 
@@ -197,9 +197,9 @@ def _paths(fragment: table_pb2.DataFragment) -> list[str]:
 
 
 def _project(draft: Draft, operation: ops.Project) -> None:
-    check_project(draft.message.fields, draft.operation.schema)
+    check_project(draft.message.fields, draft.operation_message.schema)
     _check_names(draft, operation.schema)
-    draft.set_schema(draft.operation.schema)
+    draft.set_schema(draft.operation_message.schema)
     kept = {each.id for each in draft.message.fields}
     kept.update(LINEAGE_NAMES)
     for fragment in draft.message.fragments:
@@ -220,11 +220,11 @@ def _update(draft: Draft, operation: ops.Update) -> None:
     touched = touched_fragments(operation)
     sources = [fragment for fragment in draft.message.fragments if fragment.id in touched]
     sources = list(table_pb2.Manifest(fragments=sources).fragments)  # copies from before the update
-    draft.update(draft.operation.updated_fragments)
+    draft.update(draft.operation_message.updated_fragments)
     draft.remove(operation.removed_fragment_ids)
     moved = []
-    for fragment in draft.add(draft.operation.new_fragments):
-        if draft.stable:
+    for fragment in draft.add(draft.operation_message.new_fragments):
+        if draft.has_stable_ids:
             num_moved = draft.row_ids.assign(fragment)
             stamp_moved(fragment, draft.version, num_moved, sources)
             if num_moved == fragment.physical_rows:
@@ -239,7 +239,7 @@ def _update(draft: Draft, operation: ops.Update) -> None:
 
 def _stamp_columns(draft: Draft, operation: ops.Update) -> None:
     """Record the rows that were rewritten in place."""
-    if not draft.stable:
+    if not draft.has_stable_ids:
         return
     for fragment in draft.message.fragments:
         bitmap = operation.updated_fragment_offsets.get(fragment.id)
@@ -280,21 +280,21 @@ def _replace_data(draft: Draft, operation: ops.DataReplacement) -> None:
     fragments = {fragment.id: fragment for fragment in draft.message.fragments}
     for group in operation.replacements:
         check_record(group.new_file)
-    for replacement in draft.operation.replacements:
+    for replacement in draft.operation_message.replacements:
         fragment = fragments.get(replacement.fragment_id)
         if fragment is None:
             raise OperationError(f"there is no fragment {replacement.fragment_id} whose data could be replaced")
         before = _paths(fragment)
         _replace_file(fragment, replacement.new_file)
         draft.touched.append((decode_fragment(fragment), before))
-        if draft.stable:
+        if draft.has_stable_ids:
             stamp_all(fragment, draft.version)
     for group in operation.replacements:
         draft.indices = coverage.without_fragments(draft.indices, group.new_file.fields, {group.fragment_id})
 
 
 def _replace_file(fragment: table_pb2.DataFragment, new: table_pb2.DataFile) -> None:
-    """Replace the file with the same fields, or add the file and mark these fields as dead in other files."""
+    """Replace the file with the same fields and version; if none, add the file, and mark its fields as dead in others."""
     for file in fragment.files:
         same_version = (file.file_major_version, file.file_minor_version) == (
             new.file_major_version,

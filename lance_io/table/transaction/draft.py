@@ -58,8 +58,8 @@ class NextVersion:
     message        the manifest; `encode_manifest_file` adds the offsets of its sections
     index_section  content of the index section, None without indices
     transaction    the transaction that creates it
-    extended       the version that this one extends: same schema, fragments only added at the end; else None
-    added          the data files that the transaction adds; each may be in the version once
+    extended       the current version, if this one keeps its schema and fragments and only adds fragments; else None
+    added          the data files that the transaction adds; the version must have each of them once
     """
 
     message: table_pb2.Manifest
@@ -69,8 +69,8 @@ class NextVersion:
     added: frozenset[FileName] = frozenset()
 
 
-def carried_section(manifest: Manifest) -> bytes | None:
-    """The index section of a manifest to build on. Raises `OperationError` if it was not read with the manifest."""
+def section_to_carry(manifest: Manifest) -> bytes | None:
+    """The index section that the next version takes over. Raises `OperationError` if the manifest lacks it."""
     if manifest.index_offset is not None and manifest.index_section is None:
         raise OperationError(f"version {manifest.version} has an index section, which is needed to build on it")
     return manifest.index_section
@@ -79,19 +79,19 @@ def carried_section(manifest: Manifest) -> bytes | None:
 class Draft:
     """A manifest under construction.
 
-    message    the manifest
-    operation  the operation in the transaction's message, to copy from
-    stable     whether the table has stable row ids
-    extends    whether schema and fragments of the current version are unchanged so far
-    touched    added and changed fragments, which `finish` checks
+    message            the manifest
+    operation_message  the operation as a message; the draft copies its fragments and fields
+    has_stable_ids     whether the table has stable row ids
+    extends            whether schema and fragments of the current version are unchanged so far
+    touched            added and changed fragments, which `finish` checks
     """
 
     def __init__(
         self, current: Manifest | None, transaction: Transaction, creation: Creation, version: int | None
     ) -> None:
         self.transaction = transaction
-        name = transaction.encoded.WhichOneof("operation")
-        self.operation: Any = None if name is None else getattr(transaction.encoded, name)
+        name = transaction.stored_message.WhichOneof("operation")
+        self.operation_message: Any = None if name is None else getattr(transaction.stored_message, name)
         self.message = table_pb2.Manifest()
         self.creation = creation
         self.current = current
@@ -104,9 +104,9 @@ class Draft:
             _check_writable(current)
             check_mark(current.message)
             self._copy(current)
-            self._section = carried_section(current)
+            self._section = section_to_carry(current)
         self._sticky_flags = 0 if current is None else current.reader_flags
-        self.stable = creation.stable_row_ids if current is None else current.has_stable_row_ids
+        self.has_stable_ids = creation.stable_row_ids if current is None else current.has_stable_row_ids
         self.version = version if version is not None else 1 if current is None else current.version + 1
         self.row_ids = RowIdCounter(self.message.next_row_id)
         self._next_fragment_id = _next_fragment_id(current)
@@ -120,23 +120,24 @@ class Draft:
         """Take the content of an earlier version; allocated ids stay allocated."""
         _check_writable(restored)
         self.extends = False
-        next_row_id, next_fragment_id, mark = self.message.next_row_id, self._next_fragment_id, self.mark
+        next_row_id, next_fragment_id = self.message.next_row_id, self._next_fragment_id
+        mark = self.field_id_mark
         self._copy(restored)
-        if mark is not None and self.mark is None:
+        if mark is not None and self.field_id_mark is None:
             raise OperationError(
                 f"Cannot restore version {restored.version}: non-reusable field IDs were activated after that version"
             )
         if mark is not None:
             self.message.max_allocated_field_id = max(mark, self.message.max_allocated_field_id)
         self._sticky_flags |= restored.reader_flags
-        self._section = carried_section(restored)
+        self._section = section_to_carry(restored)
         self.row_ids = RowIdCounter(max(next_row_id, self.message.next_row_id))
         if next_fragment_id:
             self.message.max_fragment_id = max(next_fragment_id, _next_fragment_id(restored)) - 1
-        self.stable = restored.has_stable_row_ids
+        self.has_stable_ids = restored.has_stable_row_ids
 
     @property
-    def mark(self) -> int | None:
+    def field_id_mark(self) -> int | None:
         """The highest field id ever allocated, if the table does not reuse field ids; else None."""
         has_mark = self.message.HasField("max_allocated_field_id")
         return self.message.max_allocated_field_id if has_mark else None
@@ -161,11 +162,11 @@ class Draft:
         for fragment in self.add(fragments):
             if not fragment.physical_rows:
                 raise OperationError("a new fragment does not say how many rows it has")
-            if self.stable:
+            if self.has_stable_ids:
                 self.row_ids.assign(fragment)
                 stamp_new(fragment, self.version)
 
-    def touch(self, effects: Effects) -> None:
+    def note_touched(self, effects: Effects) -> None:
         """Note the fragments that are about to be added or changed."""
         self.touched += [(fragment, ()) for fragment in effects.added]
         changed = [*effects.restated]
@@ -239,8 +240,8 @@ class Draft:
         message = self.message
         check_records(self.touched, message, self.transaction.name)
         self._settle_fragments()
-        if self.mark is not None:
-            raise_mark(message, self.mark, self._changed)
+        if self.field_id_mark is not None:
+            raise_mark(message, self.field_id_mark, self._changed)
         section, covered = self._settle_indices()
         message.version = self.version
         message.timestamp.seconds, message.timestamp.nanos = divmod(timestamp_ns, 1_000_000_000)
@@ -248,7 +249,7 @@ class Draft:
         message.tag = self.transaction.tag
         message.writer_version.Clear()
         message.writer_version.library, message.writer_version.version = WRITER
-        if self.stable:
+        if self.has_stable_ids:
             message.next_row_id = self.row_ids.next_id
         for offset in ("index_section", "transaction_section", "transaction_section_before_v14", "version_aux_data"):
             message.ClearField(offset)  # offsets in the file of the previous version
@@ -264,8 +265,8 @@ class Draft:
         """
         field_ids = {each.id for each in self.message.fields}
         indices = self.indices
-        if coverage.without_known_fields(indices, field_ids):
-            indices = self.indices = coverage.with_known_fields(indices, field_ids)
+        if coverage.over_unknown_fields(indices, field_ids):
+            indices = self.indices = coverage.over_known_fields(indices, field_ids)
         if self._indices is not None:
             indices = self.indices = coverage.with_trimmed_record(indices)
         section = self._section if self._indices is None else encode_indices(self._indices) or None
@@ -282,6 +283,7 @@ class Draft:
         return self._new if self._extended is not None else self.message.fragments[:]
 
     def _settle_fragments(self) -> None:
+        """Drop dead files and empty fragments; sort the others, check their ids, and raise the highest allocated id."""
         changed = self._changed
         for fragment in changed:
             _drop_dead_files(fragment)
@@ -329,14 +331,14 @@ class Draft:
             message,
             sticky=self._sticky_flags,
             deletions=has_deletions,
-            stable_row_ids=self.stable,
+            stable_row_ids=self.has_stable_ids,
             covered_index=covered,
             mixed_versions=bool(versions - {declared_version}),
             spilled_lineage=has_spilled,
         )
 
     def _mixture_text(self, other: str) -> str:
-        """The error for data files of 0.1 and another version, which the current version may already have."""
+        """The error for data files of 0.1 beside others. It adds advice if the current version already has both."""
         text = f"{self.transaction.name} would leave data files of versions 0.1 and {other} in one table: "
         text += "V1 and V2 storage versions cannot be mixed. All data files must have the same version, or be of 2.x"
         if self.current is not None and self.current.fragments.file_versions > {V0_1}:

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from lance_io.table.transaction.operations import CreateIndex, Rewrite, RewrittenIndex, Update
 
 
-def with_known_fields(indices: Iterable[IndexMetadata], field_ids: Collection[int]) -> list[IndexMetadata]:
+def over_known_fields(indices: Iterable[IndexMetadata], field_ids: Collection[int]) -> list[IndexMetadata]:
     """The entries whose fields are all in the schema, and system entries."""
     return [index for index in indices if _has_known_fields(index, field_ids)]
 
 
-def without_known_fields(indices: Iterable[IndexMetadata], field_ids: Collection[int]) -> list[IndexMetadata]:
+def over_unknown_fields(indices: Iterable[IndexMetadata], field_ids: Collection[int]) -> list[IndexMetadata]:
     """The entries with a field that is not in the schema."""
     return [index for index in indices if not _has_known_fields(index, field_ids)]
 

@@ -1,8 +1,8 @@
 """Transactions: the changes of a commit relative to the version that its writer read (spec: commit, section 2).
 
-The message is stored twice, with the same bytes: as `_transactions/<read version>-<uuid>.txn`, and inside the manifest
-file, after its length. A parsed transaction keeps its message, so that fields unknown to this release survive when
-it is committed again.
+The message is stored twice, with the same bytes: as `_transactions/<read version>-<uuid>.txn`, and as a section of the
+manifest file, which begins with the length of the message. A parsed transaction keeps its message, so that fields
+unknown to this release survive when it is committed again.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ class Transaction:
         return f"{TRANSACTIONS}/{self.file_name}"
 
     @cached_property
-    def encoded(self) -> transaction_pb2.Transaction:
-        """The stored message, read-only."""
+    def stored_message(self) -> transaction_pb2.Transaction:
+        """The message to store, read-only."""
         return encode_transaction(self)
 
     @cached_property
     def data(self) -> bytes:
-        """The stored bytes."""
-        return _without_values(self.encoded).SerializeToString(deterministic=True)
+        """The bytes to store."""
+        return _without_values(self.stored_message).SerializeToString(deterministic=True)
 
     def rebase(self, operation: Operation, read_version: int) -> Transaction:
         """The same transaction with another operation and read version; unknown fields of its message survive."""
