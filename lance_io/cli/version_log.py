@@ -93,7 +93,7 @@ def _entry(location: Location, file: VersionFile) -> Plan[Entry]:
 
 
 def _report(entry: Entry, before: Entry | None) -> dict[str, Any]:
-    """An entry as plain values, compared with the version before, if that still exists."""
+    """An entry as plain values, with the rows added and removed since the version before if that still exists."""
     contents_before = before.contents if before is not None and before.version == entry.version - 1 else None
     if entry.version == 1:
         contents_before = {}

@@ -28,7 +28,7 @@ DEPTH_MAX: Final = 40  # fixed-size lists nest up to 32 deep; around and inside 
 LANE_BITS: Final = (8, 16, 32, 64)
 FSST_TABLE_BYTES: Final = 2312  # spec: section 8.3
 _FSST_MAGIC: Final = b"TSSF"
-_FSST_LENGTHS: Final = bytes(range(1, 9))  # of symbols
+_FSST_LENGTHS: Final = bytes(range(1, 9))  # valid lengths of a symbol
 BITS_MAX: Final = 1 << 31  # one value of 256 MiB: larger ones do not fit a chunk or a control word
 
 

@@ -592,7 +592,7 @@ class AsyncFragment(_Fragment, AsyncFace):
         return await run_awaited(dataset._state, _create_from_file(dataset._state, filename, fragment_id))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        index = state.pop("_place", None)  # of earlier releases
+        index = state.pop("_place", None)  # the name in objects that earlier releases pickled
         self.__dict__.update(state if index is None else {**state, "_fragment_index": index})
 
     def __repr__(self) -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SCHEMA_DEPTH_MAX: Final = 62  # levels; Arrow's interchange rejects 64, which includes the table itself
 SCHEMA_FIELDS_MAX: Final = 1 << 20  # far above real tables, far below the claims of a hostile file
 SHARED_SCHEMAS_MAX: Final = 64  # cached schemas, shared by tables and versions with the same schema
-SHARED_BYTES_MAX: Final = 64 * KIB  # of each
+SHARED_BYTES_MAX: Final = 64 * KIB  # largest message of such a schema
 LARGE_SCHEMAS_MAX: Final = 4  # cached larger schemas; most files have the schema of their table
 LARGE_BYTES_MAX: Final = 4 * MIB
 _ENCODED: Final[PerSchema[bytes]] = PerSchema("its field messages")

@@ -117,7 +117,7 @@ class LeafPath:
         return self if self.skeleton == declared.skeleton else None
 
     def _positions_of(self, declared: LeafPath) -> tuple[int, ...] | None:
-        """Positions of the declared members in a packed struct; None for other leaves or if a member is missing."""
+        """Positions of the declared members in a packed struct. None for other leaves, and if a member is missing."""
         leaf, wanted = self.leaf, declared.leaf
         if not (leaf.is_packed and wanted.is_packed) or leaf.holds_blobs or leaf.id != wanted.id:
             return None

@@ -130,7 +130,7 @@ class PageBuffers:
     of_column: tuple[tuple[int, int], ...]
 
     def own_at(self, start: int, end: int) -> int | None:
-        """The number of the only buffer of the page that contains these file bytes; None if none or several do."""
+        """The number of the page's buffer that contains these file bytes; None unless exactly one buffer does."""
         matches = [number for number, (at, size) in enumerate(self.of_page) if at <= start and end <= at + size]
         return matches[0] if len(matches) == 1 else None
 

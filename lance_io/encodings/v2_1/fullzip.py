@@ -146,7 +146,7 @@ class FullZipPage:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def index_ranges(self) -> Ranges | None:
-        """The range of the repetition index; None if there is none or it is too large to cache."""
+        """The range of the repetition index. None if the page has no such index, or one too large to cache."""
         if not self.has_index or self.source.buffer_sizes[1] > REPETITION_INDEX_KEPT_BYTES_MAX:
             return None
         return self.source.ranges([1], "index")

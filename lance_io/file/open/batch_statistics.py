@@ -65,7 +65,7 @@ class BatchZones:
 
 
 def batch_zones(context: ReadContext, file_columns: FileColumns) -> FileSteps[BatchZones | None]:
-    """Bounds of the projected columns of a file; None for another file version or a file without statistics.
+    """Bounds of the projected columns of a file. None if the file has another version, or no statistics.
 
     Takes at most two rounds if the file is open already (three with strings), none on a cache hit.
     Raises FormatError for damaged statistics.

@@ -74,7 +74,7 @@ class BatchedFile:
         self.page_table_at = page_table_at
         self._ids = ids
         self._table = table
-        self._views: dict[int, FileView] = {}  # by identity of their `FileColumns`, which they keep alive
+        self._views: dict[int, FileView] = {}  # by identity of `FileColumns`; each view keeps its `FileColumns` alive
         self._known_pages: dict[int, FieldPages] = {}  # by field id
         self._known_columns: dict[int, tuple[IntArray | None, Column]] = {}  # with the result of `_ends_before`
 

@@ -98,7 +98,7 @@ class Pages(Sequence["PageLayout"]):
 
     @property
     def only_pages(self) -> list[tuple[int, PageInfo]] | None:
-        """The column and the metadata of its only page; None if it has several pages, or `info` has none."""
+        """The column and the metadata of its only page. None for several pages, or once the layout was created."""
         info = self.info(0) if len(self._items) == 1 else None
         return None if info is None else [(self._index, info)]
 

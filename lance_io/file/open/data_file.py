@@ -126,7 +126,7 @@ class OpenedFile:
         self._columns: dict[int, Column] = {}
         # Columns whose members the table declares differently, by its last declaration.
         self._redeclared: dict[int, Column] = {}
-        self._views: dict[int, FileView] = {}  # by identity of `here`, which they keep
+        self._views: dict[int, FileView] = {}  # by identity of `FileColumns`; each view keeps its `FileColumns` alive
         self.paths = schema.paths
         self._arrays: array_columns.ArrayColumns | None = None
         if schema.tree is not None:

@@ -185,7 +185,7 @@ class FileView:
         return PageRows(rows, *self._row_starts)
 
     def joinable(self, pages: Sequence[int]) -> JoinablePages | None:
-        """The join state of ascending page numbers; None if the pages of a column differ, or a column has none."""
+        """The join state of ascending page numbers. None if pages of a column differ, or a column has no such page."""
         known = self._joinable
         if known is not None and known.pages.issuperset(pages):  # fast path: without looking at pages
             return known
@@ -193,7 +193,7 @@ class FileView:
         if not all(by_column):
             return None
         joinable = known if known is not None else JoinablePages.of([column_pages[0] for column_pages in by_column])
-        num_seen = int(known is None)  # of each column
+        num_seen = int(known is None)  # pages of each column that the join state covers already
         for column_pages, key in zip(by_column, joinable.join_keys, strict=True):
             if len(column_pages) > num_seen and any([join_key_of(page) != key for page in column_pages]):
                 return None

@@ -58,8 +58,9 @@ def split_items(schema: Schema, projection: Projection) -> tuple[Projection, Ite
 
 
 def _elements(projection: Projection) -> dict[tuple[str, ...], set[int] | None]:
-    """Elements read of each column that only expressions read; None if another output, or an expression, reads more of
-    it or of a struct around it.
+    """Elements of lists that are read, by column, for columns that expressions read.
+
+    None for a column of which more than elements is read: by an output, by an expression, or with a struct around it.
     """
     elements: dict[tuple[str, ...], set[int] | None] = {}
     for output in projection.outputs:

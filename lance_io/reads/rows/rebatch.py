@@ -184,7 +184,7 @@ class _Used:
         self.num_pieces += 1
         self.num_bits += sizes.bits_before(end) - sizes.bits_before(start)
         more = [before(end) - before(start) for before in sizes.narrow]
-        self.narrow = [had + added for had, added in zip(self.narrow, more, strict=True)] if self.narrow else more
+        self.narrow = [known + added for known, added in zip(self.narrow, more, strict=True)] if self.narrow else more
 
 
 def rebatch_by_bytes(

@@ -190,7 +190,7 @@ class TakeColumns:
     names           top-level columns read, in the order of the reader's arrays
     reads           their leaves; None if only system columns are read
     has_binaries    blob columns come as binary
-    layout          of a batch of the columns read, if that is the result as it stands
+    layout          layout of a batch of the columns read; None if that batch is not yet the result
     items           leaves of which only some items of each list are read: `split_items`
     """
 

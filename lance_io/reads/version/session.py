@@ -172,7 +172,7 @@ class Session:
 
     def _share(self, store: ObjectStore) -> ObjectStore:
         """An equivalent store of this session with open connections, else this store."""
-        origin = getattr(store, "origin", None)  # of stores with connections
+        origin = getattr(store, "origin", None)  # only stores with connections have it
         if origin is None:
             return store
         for known in self._stores:

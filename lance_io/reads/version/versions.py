@@ -95,7 +95,7 @@ def manifest_of(location: Location, version: int, session: Session) -> Plan[Mani
 
 
 def removed_by_cleanup(location: Location, version: int) -> Plan[str | None]:
-    """A sentence for a version that a cleanup removed, with the oldest one left; None if it exists or never did.
+    """A sentence for a version that a cleanup removed, with the oldest version left. None for any other number.
 
     Versions are numbered without gaps, and only a cleanup removes one. One listing.
     """

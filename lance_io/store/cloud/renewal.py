@@ -163,7 +163,7 @@ class Renewal(Generic[T]):
 
     @property
     def expires_s(self) -> float | None:
-        """Expiry in seconds since 1970; None for no expiry or no value."""
+        """Expiry in seconds since 1970. None if the value does not expire, or no value was fetched."""
         return None if self._current is None else self._current[1]
 
     def _remaining_s(self) -> float:

@@ -89,8 +89,8 @@ class Connection:
         self._writes = writes
         self._folder: PrivateFolder | None = None
         self._connection: sqlite3.Connection | None = None
-        self._names: tuple[str, ...] = ()  # of index and bytes
-        self._states: list[tuple[int, int, int, int]] = []  # of these
+        self._names: tuple[str, ...] = ()  # names of the index file and the bytes file
+        self._states: list[tuple[int, int, int, int]] = []  # identities of these files
         self.number = 0
         self.bytes_file = -1
         self.key = b""
@@ -111,7 +111,7 @@ class Connection:
                 connection.execute("ROLLBACK")
         if isinstance(error, Busy | Unusable | Damaged):
             return
-        if isinstance(error, OSError):  # of the bytes
+        if isinstance(error, OSError):  # from reading or writing the bytes file
             raise Unusable(str(error)) from error
         if isinstance(error, sqlite3.Error | TypeError | ValueError | OverflowError):
             code = getattr(error, "sqlite_errorcode", None)

@@ -205,7 +205,7 @@ class DiskCache:
             return self._guard.wait_for(lambda: not self._is_writing, seconds)
 
     def _write_soon(self, marks: int = MARKS_AT_ONCE) -> None:
-        """Start writing the queue, if that is worthwhile; under the guard."""
+        """Start writing the queue; fewer than `marks` marks alone do not start it. The caller holds the guard."""
         if self._is_writing:
             return
         if self._waiting or self._unwanted or self._changed or len(self._used) >= marks:

@@ -22,7 +22,7 @@ class Addresses:
         self._unhealthy_until_s: dict[str, float] = {}  # by address
 
     def next_resolved(self) -> str | None:
-        """The next address; None if that needs a lookup or the address is unhealthy."""
+        """The next address. None if a lookup is needed, or the address is unhealthy."""
         now_s = asyncio.get_running_loop().time()
         if not self._resolved or now_s >= self._expires_s:
             return None

@@ -52,7 +52,7 @@ def parse_proxy(url: str, tls: Callable[[], TlsSettings]) -> Proxy:
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         port = parts.port
-    except ValueError:  # its text shows a piece of the URL: of the password, if that has a slash
+    except ValueError:  # its text shows a piece of the URL, perhaps of a password that contains a slash
         raise UsageError(
             "a proxy URL: expected http(s)://[user:password@]host[:port] with a number as port; "
             "user and password are percent-encoded"

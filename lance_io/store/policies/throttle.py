@@ -85,7 +85,7 @@ class AdaptiveLimit:
     def _begin(self, now_s: float | None) -> None:
         """Begin a new window; None before the first request."""
         self._window_began_s = now_s
-        self._reached = False
+        self._reached = False  # whether the window had as many requests in flight as the limit allows
         self._num_requests = self._num_lost = 0
 
 
@@ -141,7 +141,7 @@ class Gate:
         self._rate = rate
         self._token_due = False
         self._arrivals = itertools.count()
-        self._turn = 0  # of the request that was let through last
+        self._turn = 0  # highest turn of a request that was let through
         self._turns: weakref.WeakKeyDictionary[Flow, int] = weakref.WeakKeyDictionary()  # latest turn of each operation
         self._waiting: list[tuple[QueuePosition, QueuedRequest]] = []  # a heap
         self.in_flight = 0

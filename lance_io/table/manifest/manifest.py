@@ -119,8 +119,8 @@ class Manifest:
     index_offset, transaction_offset offsets of the sections in front of the message, None if absent
     writer                           library and version that wrote it, such as "lance 14.0.2"; empty if unknown
     stored                           the message, which may lack the fields of a wide schema until they are needed
-    index_section                    content of the index section; None without one, or if the decoded bytes did not
-                                     include it
+    index_section                    content of the index section; None if the version has none, and if the decoded
+                                     bytes did not include it
     has_old_name                     whether it was read under its V1 name; a V2 name may appear later
     """
 

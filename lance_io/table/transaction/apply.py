@@ -294,7 +294,7 @@ def _replace_data(draft: Draft, operation: ops.DataReplacement) -> None:
 
 
 def _replace_file(fragment: table_pb2.DataFragment, new: table_pb2.DataFile) -> None:
-    """Replace the file with the same fields and version; if none, add the file, and mark its fields as dead in others."""
+    """Replace the file of the same fields and version; if none, add the file, and mark its fields dead elsewhere."""
     for file in fragment.files:
         same_version = (file.file_major_version, file.file_minor_version) == (
             new.file_major_version,
