@@ -55,7 +55,7 @@ class TableScan:
 
     @classmethod
     def of(cls, state: DatasetState, request: ScanRequest) -> TableScan:
-        """The scan of a version; see `TableVersion.scan`. Raises the errors of `scan_projection`."""
+        """The scan of a version; it fails like `scan_projection`. See `TableVersion.scan`."""
         outputs = scan_projection(state, request).outputs
         return cls(
             request=request,
