@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lance_io.cli.tables import Shown
     from lance_io.dataset.cli_imports import DatasetState, Fragment, Location, Plan, VersionFile
 
-MOVES: Final = ("Rewrite",)  # operations that copy rows to new fragments: these rows are neither added nor removed
+MOVES: Final = ("Rewrite",)  # operations that only copy rows to new fragments, without the deleted ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +118,8 @@ def changed_rows(
 ) -> tuple[int | None, int | None]:
     """Rows added and removed between two versions; None if a manifest lacks the numbers.
 
-    A fragment is in both versions if its id is, with at least one of the same data files. Its id is not enough: an
-    overwrite reuses ids.
+    A fragment is in both versions if both have its id, with at least one data file in common. The id alone is not
+    enough: an overwrite reuses ids.
     """
     same = {key for key, content in after.items() if key in before and content.files & before[key].files}
     added = [content.num_rows for key, content in after.items() if key not in same]

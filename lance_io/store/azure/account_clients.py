@@ -123,7 +123,7 @@ class AccountClients(LoopClients):
         self._stack = AsyncExitStack()
         self._http: aiohttp.ClientSession | None = None
         self._container: Any = None
-        self._container_credentials: _ExpiringCredentials | None = None  # of a provider, if there is one
+        self._container_credentials: _ExpiringCredentials | None = None  # of a provider, used by `_container`
 
     # -- authorization ----------------------------------------------------------------------------------------------
 
