@@ -3,6 +3,7 @@
 filter/five/SHARE/COLUMNS   `random < x` with x such that SHARE percent of the rows pass: 50, 1, 0.01; all columns, or
                             `id` alone
 filter/five/text            `text LIKE '%ab%'` (some 0.5 percent of the rows), column `id`
+filter/five/both/ORDER      `random < x` (0.01 percent) and the text's condition, written in either order, column `id`
 """
 
 from __future__ import annotations
@@ -52,4 +53,9 @@ def filter_cases(tables: Tables) -> Iterator[Case]:
         for label, columns in COLUMNS.items():
             expression = pc.field("random") < below
             yield filter_case(tables, f"{share}/{label}", f"random < {below}", expression, columns)
+    below = RANDOM_MIN + round((RANDOM_MAX - RANDOM_MIN) * 0.0001)
+    number = f"random < {below}", pc.field("random") < below
+    text = "text LIKE '%ab%'", pc.match_like(pc.field("text"), "%ab%")
+    for label, (first, second) in {"number_first": (number, text), "text_first": (text, number)}.items():
+        yield filter_case(tables, f"both/{label}", f"{first[0]} AND {second[0]}", first[1] & second[1], ["id"])
     yield filter_case(tables, "text", "text LIKE '%ab%'", pc.match_like(pc.field("text"), "%ab%"), ["id"])

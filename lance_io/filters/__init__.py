@@ -5,6 +5,7 @@
     functions/      the functions of SQL text
     evaluate.py     checked tree + batch -> values
     compiled.py     the package's entry points
+    conjunctions.py the conditions of a filter that are computed first
     kernel_calls.py text functions by our own kernels, where Arrow has none
     elementwise.py  values computed row by row, where neither has a kernel
     value_order.py  the order of values of every type

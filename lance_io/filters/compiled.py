@@ -13,8 +13,10 @@ from lance_io.filters.binding.arguments import bind_cast
 from lance_io.filters.binding.binder import PSEUDO_COLUMNS, bind_filter
 from lance_io.filters.binding.list_elements import elements, with_item_numbers
 from lance_io.filters.binding.nullability import may_be_null
+from lance_io.filters.conjunctions import conjuncts, first_conditions, stored_names
 from lance_io.filters.evaluate import evaluate
 from lance_io.filters.expressions.expression_tree import (
+    And,
     Column,
     Function,
     IsNull,
@@ -31,7 +33,7 @@ from lance_io.filters.syntax.arrow_expressions import from_arrow
 from lance_io.lazy_names import lazy_module
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
 
@@ -63,26 +65,50 @@ class Predicate:
                 such as `_rowid`
     paths       the same as tuples of names
     cannot_fail  whether `mask` never raises, for any values
+    keeps_null  whether `mask` is true where the filter is null: further conditions will be computed for these rows
     """
 
-    __slots__ = ("cannot_fail", "columns", "expression", "paths")
+    __slots__ = ("cannot_fail", "columns", "expression", "keeps_null", "paths")
 
-    def __init__(self, expression: Expr) -> None:
+    def __init__(self, expression: Expr, *, keeps_null: bool = False) -> None:
         self.expression = expression
+        self.keeps_null = keeps_null
         self.paths = _paths(expression)
         self.columns: tuple[str, ...] = tuple(map(dotted, self.paths))
         self.cannot_fail = cannot_fail(expression)
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """True for the rows that the filter keeps; never null, as rows with a null result are dropped.
+        """True for the rows that the filter keeps; never null: rows with a null result are dropped, or kept on request.
 
         batch  has every top-level column of `paths` under its name; structs may lack unused fields
         Raises EvaluationError where a row cannot be computed (division by zero, a failing cast).
         """
         kept = _compute("filter", self.expression, batch)
         if isinstance(kept, pa.Scalar):
-            return pa.repeat(pa.scalar(kept.as_py() is True), batch.num_rows)
-        return kept.fill_null(False) if kept.null_count else kept
+            is_kept = kept.as_py() if kept.is_valid else self.keeps_null
+            return pa.repeat(pa.scalar(is_kept), batch.num_rows)
+        return kept.fill_null(self.keeps_null) if kept.null_count else kept
+
+    @property
+    def is_conjunction(self) -> bool:
+        """Whether there are several conditions of which all must hold."""
+        return isinstance(self.expression, And)
+
+    def split(self, size_of: Callable[[str], float]) -> tuple[Predicate, Predicate] | None:
+        """The filter as two: cheap conditions, and one for the rows that these leave. None if it is best as a whole.
+
+        size_of  stored bytes of a value of a top-level column, about
+
+        Together they keep the same rows, and compute conditions that can fail for the same rows as `mask` does.
+        """
+        parts = conjuncts(self.expression)
+        first = first_conditions(parts, size_of)
+        if not first or stored_names(first) == stored_names(parts):
+            return None
+        rest = Predicate(_all_of([part for part in parts if not any(part is early for early in first)]))
+        if rest.cannot_fail:
+            return Predicate(_all_of(first)), rest
+        return Predicate(_all_of(first), keeps_null=True), self
 
     def selection(self, batch: pa.RecordBatch) -> IntArray:
         """The positions of the rows that the filter keeps, i64[n], ascending. Raises the same errors as `mask`."""
@@ -94,6 +120,10 @@ class Predicate:
 
     def __repr__(self) -> str:
         return f"Predicate({self})"
+
+
+def _all_of(parts: Sequence[Expr]) -> Expr:
+    return parts[0] if len(parts) == 1 else And(tuple(parts))
 
 
 def _compute(what: str, expression: Expr, batch: pa.RecordBatch) -> pa.Array | pa.Scalar:

@@ -4,7 +4,8 @@ Where the reference reader differs from Arrow's kernels, this follows the refere
 
     floats        IEEE total order: NaN equals NaN; it lies above all numbers if its sign bit is clear, else below all.
                   Against a literal -0.0 equals 0.0; between two columns -0.0 lies below 0.0.
-    and, or       an operand that can fail (a cast, a function) is computed only for rows that the others leave open
+    and, or       an operand that can fail (a cast, a function) is computed only for rows that the others leave open;
+                  others are computed by cost, the dear ones only for these rows, too, if they are few
     in            SQL: null if the operand is null, or if the list has a null and no other item matches
     sqrt          of a negative number is a NaN with the sign bit set
     float as int  an unsafe cast cuts the fraction; NaN and values out of range are `pyarrow.ArrowInvalid`
@@ -37,10 +38,12 @@ from lance_io.filters.expressions.expression_tree import (
     Or,
     SqlCast,
     cannot_fail,
+    columns,
 )
 from lance_io.filters.value_order import BITS, compare_nested, total_order
 from lance_io.format.schema import first_member
 from lance_io.levels.portable import compact_batch, taken
+from lance_io.levels.row_bytes import fixed_bits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,6 +61,7 @@ _KERNELS = {
 }
 _BELOW_OUTSIDE = frozenset(("sqrt", "acosh", "atanh"))  # others have the NaN above all numbers
 _NULL = pa.nulls(1, pa.bool_())[0]  # `pa.scalar` would import pandas
+_UNDECIDED_MAX = 0.25  # share of rows up to which looking them up costs less than computing a dear operand for all
 _FEW_VALUES = 3  # up to this many, comparing value by value is faster than Arrow's hash table
 
 
@@ -109,15 +113,33 @@ def _connected(
     decided  the value of an operand that decides the result
     """
     result: Value | None = None
-    for arg in sorted(args, key=_can_fail):
+    for can_fail, is_dear, arg in sorted([(_can_fail(arg), _is_dear(arg, batch), arg) for arg in args], key=_cost):
         if result is None:
             result = evaluate(arg, batch)
-        elif isinstance(result, pa.Scalar) or not _can_fail(arg):
-            result = connect(result, evaluate(arg, batch))
+            continue
+        if isinstance(result, pa.Scalar) or not (can_fail or is_dear):
+            value = evaluate(arg, batch)
         else:
-            result = connect(result, _where(pc.not_equal(result, decided).fill_null(True), arg, batch))
+            undecided = pc.not_equal(result, decided).fill_null(True)
+            is_narrow = can_fail or undecided.true_count <= _UNDECIDED_MAX * len(undecided)
+            value = _where(undecided, arg, batch) if is_narrow else evaluate(arg, batch)
+        result = connect(result, value)
     assert result is not None
     return result
+
+
+def _cost(operand: tuple[bool, bool, Expr]) -> tuple[bool, bool]:
+    return operand[:2]
+
+
+def _is_dear(expr: Expr, batch: pa.RecordBatch) -> bool:
+    """Whether an operand reads columns whose values have no fixed width."""
+    return any([not _is_fixed(batch.column(column.path[0]).type) for column in columns(expr)])
+
+
+@lru_cache(256)
+def _is_fixed(dtype: pa.DataType) -> bool:
+    return fixed_bits(dtype) is not None
 
 
 def _can_fail(expr: Expr) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -73,8 +73,7 @@ def _plan_columns(scan: TableScan, state: DatasetState, options: ScanOptions) ->
     """
     if scan.prepared is None:
         scan.prepared = plan_columns(state, options, scan_projection(state, scan.request))
-    early, late = scan.prepared.early_read, scan.prepared.late_read  # they cache files
-    return replace(scan.prepared, early_read=early and early.again(), late_read=late and late.again())
+    return scan.prepared.again()
 
 
 def _rows_at_once(scan: TableScan, state: DatasetState, projection: Projection, batch_bytes: int) -> int | None:

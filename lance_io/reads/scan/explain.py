@@ -165,6 +165,10 @@ def _plan(state: DatasetState, ledger: Ledger, costs: RequestCosts | None) -> Io
 
 
 def _note_unknown(ledger: Ledger, plan: ScanPlan, options: ScanOptions) -> None:
+    if plan.second is not None:
+        names = ", ".join(plan.second.names)
+        ledger.notes.append(f"the filter is computed in two stages: first {plan.first}, then {plan.second.predicate}")
+        ledger.notes.append(f"{names}: read afterwards, for the rows that pass the first stage")
     if plan.late:
         ledger.notes.append(f"{', '.join(plan.late)}: read afterwards, for the rows that pass the filter")
     if plan.limit is not None:

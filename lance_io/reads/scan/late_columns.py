@@ -24,8 +24,6 @@ from lance_io.reads.scan.span_rows import Joined, Rows, halves_of_rows
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    import pyarrow as pa
-
     from lance_io.format.schema import Field
     from lance_io.plans.beside import Started
     from lance_io.plans.plan import Plan
@@ -35,8 +33,7 @@ if TYPE_CHECKING:
     from lance_io.reads.scan.pipeline import ScanPlan
     from lance_io.spans import IntArray
 
-    _Taking = Started[tuple[dict[str, pa.Array], list[tuple[int, int]]]]
-    Give = Callable[[dict[str, pa.Array], list[tuple[int, int]]], Stream]
+    Give = Callable[[Rows | Joined], Stream]
 
 LATE_ROWS_FIRST = 16  # rows of the first take, while the size of values is unknown; one row on local disk
 LATE_BYTES = 16 * MIB  # approximate late columns of one take
@@ -51,7 +48,7 @@ class LateColumns:
     rows_max   rows collected for one read
     scan       reads all rows of runs, where that is cheaper; None where each row is taken
 
-    `add` and `finish` pass complete rows to `give`: all columns by name, and the spans with their number of rows.
+    `add` and `finish` pass rows to `give` with their late columns.
     """
 
     def __init__(self, plan: ScanPlan, reader: RowReader, rows_max: int, scan: LateScan | None = None) -> None:
@@ -61,7 +58,8 @@ class LateColumns:
         self._rows_max = rows_max
         self._waiting: list[Rows | Joined] = []
         self._waiting_bytes = 0  # of the early columns
-        self._order: deque[_Taking | None] = deque()  # deliveries in order: takes; None for the next rows of the scan
+        # deliveries in order: takes; None for the next rows of the scan
+        self._order: deque[Started[Joined] | None] = deque()
         self._num_takes = 0  # takes in `_order`
         late, early = [
             () if projection is None else projection.fields for projection in (plan.late_read, plan.early_read)
@@ -153,25 +151,24 @@ class LateColumns:
             yield from self._scan.read(give)
             return
         self._num_takes -= 1
-        columns, counts = yield Finish(first)
-        yield from give(columns, counts)
+        yield from give((yield Finish(first)))
 
     def _complete(self, waiting: list[Rows | Joined], give: Give) -> Stream:
         """Read the late columns of some rows and deliver them; in halves if dictionaries do not fit together."""
         try:
-            columns, counts = yield from self._columns_of(waiting)
+            rows = yield from self._columns_of(waiting)
         except TooManyValues:
             halves = halves_of_rows(waiting)
             if halves is None:
                 raise
         else:
-            yield from give(columns, counts)
+            yield from give(rows)
             return
         for half in halves:
             yield from self._complete(half, give)
 
-    def _columns_of(self, waiting: list[Rows | Joined]) -> Plan[tuple[dict[str, pa.Array], list[tuple[int, int]]]]:
-        """All columns of some rows, and their spans with their number of rows. Raises `TooManyValues`."""
+    def _columns_of(self, waiting: list[Rows | Joined]) -> Plan[Joined]:
+        """Some rows with all their columns. Raises `TooManyValues`."""
         picks: list[tuple[int, list[IntArray]]] = []
         for span, offsets in chain.from_iterable(rows.parts for rows in waiting):
             if not picks or picks[-1][0] != span:
@@ -181,13 +178,14 @@ class LateColumns:
         arrays = yield from self._reader.read(
             [(self._plan.spans[span].fragment_index, offsets) for span, offsets in joined]
         )
+        num_rows = sum([len(offsets) for _, offsets in joined])
         if self._step < sys.maxsize:
-            row_bytes = sum(map(memory_bytes, arrays)) / sum([len(offsets) for _, offsets in joined])
+            row_bytes = sum(map(memory_bytes, arrays)) / num_rows
             self._step = max(1, min(self._step * ROWS_GROWTH, int(LATE_BYTES / max(1, row_bytes))))
         columns = dict(zip(self._plan.late, arrays, strict=True))
         for name in waiting[0].columns:
             columns[name] = concat([rows.columns[name] for rows in waiting])
-        return columns, [(span, len(offsets)) for span, offsets in joined]
+        return Joined(columns, joined, num_rows)
 
 
 def _first_rows(fields: Sequence[Field], *, is_local: bool) -> int:

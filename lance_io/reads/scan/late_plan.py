@@ -1,4 +1,4 @@
-"""Which columns of a filtered scan are read late, and their estimated costs."""
+"""Which columns of a filtered scan are read late, for its rows or for its second stage, and their estimated costs."""
 
 from __future__ import annotations
 
@@ -48,6 +48,48 @@ def late_columns(
         chosen_before = _choose(state, outputs, needed, state.all_fragment_indexes)
         state.prepared.put(key, chosen_before)
     return chosen_before
+
+
+def stages(
+    state: DatasetState, predicate: Predicate, options: ScanOptions
+) -> tuple[Predicate, Predicate, set[str], LateCosts] | None:
+    """The filter in two stages: both predicates, the columns that are read for the second one, their costs.
+
+    None for a single stage: at the caller's request (`late_materialization`), with a limit, for which few rows are
+    examined, and where fragments have dictionaries of their own.
+    """
+    if (
+        not predicate.is_conjunction
+        or options.late_materialization is not None
+        or options.limit is not None
+        or options.offset is not None
+    ):
+        return None
+    if options.fragments is not None or not isinstance(options.filter, str):
+        return _choose_stages(state, predicate, state.scanned_fragment_indexes(options.fragments))
+    key = "stages", options.filter
+    chosen: list[tuple[Predicate, Predicate, set[str], LateCosts] | None] | None = state.prepared.get(key)
+    if chosen is None:
+        chosen = [_choose_stages(state, predicate, state.all_fragment_indexes)]
+        state.prepared.put(key, chosen)
+    return chosen[0]
+
+
+def _choose_stages(
+    state: DatasetState, predicate: Predicate, fragment_indexes: Sequence[int]
+) -> tuple[Predicate, Predicate, set[str], LateCosts] | None:
+    names = {path[0] for path in predicate.paths} - {*SYSTEM_COLUMNS}
+    fields = {name: state.schema.field(name) for name in sorted(names)}
+    if not fields or any(holds_dictionary(field.arrow_type) for field in fields.values()):
+        return None
+    parts = predicate.split(lambda name: _stored_bytes(state, [fields[name]], fragment_indexes)[0])
+    if parts is None:
+        return None
+    first, second = parts
+    early = {path[0] for path in first.paths}
+    later = [field for name, field in fields.items() if name not in early]
+    wide, costs = _worth_waiting(state, later, fragment_indexes)
+    return None if costs is None or len(wide) < len(later) else (first, second, wide, costs)
 
 
 def _choose(

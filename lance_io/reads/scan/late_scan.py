@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
@@ -22,8 +22,6 @@ from lance_io.reads.scan.span_rows import kept_rows
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    import pyarrow as pa
-
     from lance_io.plans.plan import Plan
     from lance_io.plans.streams import Stream
     from lance_io.reads.scan.late_choice import LateCosts
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from lance_io.reads.scan.span_rows import Rows
     from lance_io.reads.version.state import DatasetState
 
-    Give = Callable[[dict[str, pa.Array], list[tuple[int, int]]], Stream]
+    Give = Callable[[Rows], Stream]
 
 SPANS_MAX: Final = 1024  # of one scan; another one starts behind them, if each is small
 RUNS_MAX: Final = 64  # of a batch, examined separately
@@ -163,7 +161,7 @@ class LateScan:
                     yield from batch.split(None)
 
     def read(self, give: Give) -> Stream:
-        """Pass the rows that waited longest to `give`, complete, in parts as their pages arrive."""
+        """Pass the rows that waited longest to `give`, with their late columns, in parts as their pages arrive."""
         rows, run = self._waiting.popleft()
         self._waiting_rows -= rows.end - rows.first
         self._waiting_bytes -= _early_bytes(rows)
@@ -176,7 +174,7 @@ class LateScan:
             arrays = kept_rows(batch.arrays, part, batch.row_start, batch.num_rows)
             columns = {**dict(zip(self._plan.late, arrays, strict=True)), **part.columns}
             done = until
-            yield from give(columns, part.counts)
+            yield from give(replace(part, columns=columns))
         run.num_waiting -= 1
         if run is not self._run and not run.num_waiting:
             yield from run.close()

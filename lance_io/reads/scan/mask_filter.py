@@ -43,6 +43,11 @@ class MaskPredicate(Predicate):
         self.columns = tuple(dict.fromkeys([*self.columns, *filter.names]))
         self.cannot_fail = False
 
+    @property
+    def is_conjunction(self) -> bool:
+        """See `Predicate`; the other engine's condition stays beside the inner filter."""
+        return False
+
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """See `Predicate`; rows that the inner filter drops are skipped."""
         columns = batch.select(list(self._filter.names))

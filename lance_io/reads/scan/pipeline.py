@@ -1,16 +1,17 @@
 """From decoded rows of fragments to the batches of a scan, without I/O of its own.
 
     batch of a fragment -> deleted rows dropped -> filter -> limit -> remaining columns -> output columns
+                                                   first stage -> columns of the second one -> second stage
 
 Batches of small fragments stay together where they were decoded together, and are always filtered together: computing a
 filter costs the same for ten rows and for a thousand. Columns that a selective filter makes superfluous are read late:
-the pipeline collects the rows that pass and requests the rest of their columns in one take (`LateColumns`). The drivers
-are in `stream`.
+the pipeline collects the rows that pass and requests the rest of their columns in one take (`LateColumns`). A filter of
+cheap and dear conditions has two stages: the columns of the dear ones are read late, too. The drivers are in `stream`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -20,13 +21,13 @@ import pyarrow as pa
 
 from lance_io import compute as pc
 from lance_io.file.scan.batches import JoinedBatch, ScanBatch
-from lance_io.levels.arrays import booleans
+from lance_io.levels.arrays import booleans, memory_bytes
 from lance_io.levels.join import holds_dictionary
 from lance_io.levels.retype import batch_as, concat
+from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.streams import Items
 from lance_io.reads.rows.rebatch import empty_columns
 from lance_io.reads.rows.row_arithmetic import kept_runs
-from lance_io.reads.scan.late_columns import LateColumns
 from lance_io.reads.scan.span_rows import Joined, Rows, Spans
 from lance_io.reads.version.system_columns import SYSTEM_COLUMNS
 
@@ -38,11 +39,10 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.plans.streams import Stream
     from lance_io.reads.blobs.blob_values import BlobBinaries
-    from lance_io.reads.rows.read_rows import RowReader
     from lance_io.reads.rows.row_arithmetic import LiveRows
     from lance_io.reads.rows.row_columns import RowColumns
     from lance_io.reads.scan.late_choice import LateCosts
-    from lance_io.reads.scan.late_scan import LateScan
+    from lance_io.reads.scan.late_columns import LateColumns
     from lance_io.reads.version.column_lists import Projection
     from lance_io.spans import IntArray
 
@@ -66,6 +66,22 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class SecondStage:
+    """The conditions of a filter that are computed after others.
+
+    predicate  for rows that the first stage leaves
+    names      top-level columns that are read for it, in schema order
+    read       their stored columns
+    costs      by which the scan decides how they are read
+    """
+
+    predicate: Predicate
+    names: tuple[str, ...]
+    read: FileProjection
+    costs: LateCosts
+
+
+@dataclass(frozen=True, slots=True)
 class ScanPlan:
     """The reads and outputs of a scan.
 
@@ -76,6 +92,8 @@ class ScanPlan:
     early, late    top-level columns read for all rows, and for the rows that pass the filter; names in schema order
     early_read, late_read  their stored columns, None where there are none
     predicate      the filter, or None
+    first          its first stage: the part that is computed for all rows; None: the whole filter
+    second         its second stage, None where there is one
     skip, limit    rows to leave out of those that pass the filter, and how many to return after that (None: all)
     keep_deleted   deleted rows are part of the result, with a null row id
     late_costs     by which the scan decides how late columns are read; None where each row is taken
@@ -92,6 +110,8 @@ class ScanPlan:
     late: tuple[str, ...] = ()
     late_read: FileProjection | None = None
     predicate: Predicate | None = None
+    first: Predicate | None = None
+    second: SecondStage | None = None
     skip: int = 0
     limit: int | None = None
     keep_deleted: bool = False
@@ -104,30 +124,39 @@ class ScanPlan:
         """Physical rows of all spans."""
         return sum(span.end - span.start for span in self.spans)
 
+    def again(self) -> ScanPlan:
+        """The same plan for another scan: stored columns cache the lookups of a scan."""
+        second = self.second
+        return replace(
+            self,
+            early_read=self.early_read and self.early_read.again(),
+            late_read=self.late_read and self.late_read.again(),
+            second=second and replace(second, read=second.read.again()),
+        )
+
 
 class Pipeline:
     """The state of one scan. Feed it batches by `prepare` and `push`, then call `finish`; stop when `done`.
 
-    late_reader  reads `plan.late` for chosen rows; None when there are none
-    binaries     reads the bytes of blob columns in binary form; None when there are none
-    late_rows    rows collected for one late read
-    late_scan    reads late columns of runs of rows; None where each row is taken
-    apart        whether unfiltered rows of several spans are delivered span by span
+    late      reads `plan.late` of rows that pass the filter; None when there are none
+    second    reads the columns of the second stage for rows that pass the first; None when there is one stage
+    binaries  reads the bytes of blob columns in binary form; None when there are none
+    apart     whether unfiltered rows of several spans are delivered span by span
     """
 
     def __init__(
         self,
         plan: ScanPlan,
-        late_reader: RowReader | None,
+        late: LateColumns | None,
+        second: LateColumns | None,
         binaries: BlobBinaries | None,
-        late_rows: int,
         *,
-        late_scan: LateScan | None = None,
         apart: bool = False,
     ) -> None:
         self._plan = plan
         self._apart = apart
-        self._late = None if late_reader is None else LateColumns(plan, late_reader, late_rows, late_scan)
+        self._late = late
+        self._second = second
         self._binaries = binaries
         self._skip = plan.skip
         self._left = plan.limit
@@ -135,10 +164,13 @@ class Pipeline:
         self._retype = plan.projection.is_retyped
         wanted = set(plan.projection.system_names)
         self._shown = plan.projection.source_names  # other columns are for the filter only
-        paths = () if plan.predicate is None else plan.predicate.paths
-        self._filter_names = list(dict.fromkeys(path[0] for path in paths))
+        self._predicate = plan.first or plan.predicate
+        self._filter_names = _names_in(self._predicate)
         self._filter_system = {name for name in self._filter_names if name in SYSTEM_COLUMNS}
-        self._output_system = wanted - self._filter_system
+        self._second_names = [] if plan.second is None else _names_in(plan.second.predicate)
+        self._second_system = {name for name in self._second_names if name in SYSTEM_COLUMNS} - self._filter_system
+        self._kept = {*self._shown, *self._second_names}
+        self._output_system = wanted - self._filter_system - self._second_system
 
     def done(self) -> bool:
         """True when the limit is reached."""
@@ -175,7 +207,7 @@ class Pipeline:
         first = batches[0]
         if len(batches) == 1 and isinstance(first, ScanBatch):
             return [rows if mask is None else rows.keep(mask) for rows, mask in self._passing(self._rows(first))]
-        if self._plan.predicate is None:
+        if self._predicate is None:
             assert isinstance(first, JoinedBatch), "others come one by one"
             if not self._has_deleted(first):
                 return [self._spans_of(first)]
@@ -184,7 +216,7 @@ class Pipeline:
         if not sources:
             return []
         mask = self._mask_of(sources)
-        return [Joined.of(sources, mask, [name for name in sources[0].columns if name in self._shown])]
+        return [Joined.of(sources, mask, [name for name in sources[0].columns if name in self._kept])]
 
     def push(self, prepared: Sequence[Rows | Spans | Joined], cut: Cut) -> Stream:
         """Take the next prepared rows and deliver the batches that are ready.
@@ -194,25 +226,67 @@ class Pipeline:
         A batch with rows of several spans has the number of the first.
         """
         for rows in prepared:
-            kept = rows if isinstance(rows, Spans) else self._limit(rows)
-            if kept.num_rows:
-                self._add_system(kept, self._output_system)
-            elif self._late is None:
-                continue
-            if self._late is None:
-                is_split = self._apart and isinstance(kept, Spans)
-                yield from self._give(kept.columns, kept.counts, cut, is_split=is_split)
-                continue
-            assert not isinstance(kept, Spans), "there is a filter"
-            yield from self._late.add(kept, partial(self._give, cut=cut), is_last=self.done())
+            if self._second is None:
+                yield from self._pass(rows, cut)
+            else:
+                assert not isinstance(rows, Spans), "there is a filter"
+                yield from self._second.add(rows, partial(self._pass_second, cut=cut), is_last=False)
 
     def finish(self, cut: Cut) -> Stream:
         """Deliver the rest when all batches are in; as `push`."""
+        if self._second is not None:
+            yield from self._second.finish(partial(self._pass_second, cut=cut))
         if self._late is not None:
-            yield from self._late.finish(partial(self._give, cut=cut))
+            yield from self._late.finish(partial(self._give_rows, cut=cut))
+
+    def _pass(self, rows: Rows | Spans | Joined, cut: Cut) -> Stream:
+        """Rows that pass the filter go on to the limit and their late columns."""
+        kept = rows if isinstance(rows, Spans) else self._limit(rows)
+        if kept.num_rows:
+            self._add_system(kept, self._output_system)
+        elif self._late is None:
+            return
+        if self._late is None:
+            yield from self._give(kept.columns, kept.counts, cut, is_split=self._apart and isinstance(kept, Spans))
+            return
+        assert not isinstance(kept, Spans), "there is a filter"
+        yield from self._late.add(kept, partial(self._give_rows, cut=cut), is_last=self.done())
+
+    def _pass_second(self, rows: Rows | Joined, cut: Cut) -> Stream:
+        """Compute the second stage for rows that have its columns."""
+        joined = rows if isinstance(rows, Joined) else Joined(rows.columns, rows.parts, rows.num_rows)
+        mask = yield self._second_mask(joined)
+        yield from self._pass(joined.keep(mask, [name for name in joined.columns if name in self._shown]), cut)
+
+    def _second_mask(self, rows: Joined) -> Compute[pa.BooleanArray]:
+        assert self._plan.second is not None, "it reads the rows"
+        self._add_system(rows, self._second_system)
+        columns = [rows.columns[name] for name in self._second_names]
+        batch = pa.RecordBatch.from_arrays(columns, self._second_names)
+        return Compute(partial(self._plan.second.predicate.mask, batch), lambda: sum(map(memory_bytes, columns)))
+
+    def push_counts(self, prepared: Sequence[Rows | Spans | Joined] | None) -> Stream:
+        """Deliver numbers of rows that pass a filter of two stages; None at the end."""
+        assert self._second is not None, "asked for where there are two"
+        if prepared is None:
+            yield from self._second.finish(self._count_second)
+            return
+        for rows in prepared:
+            assert not isinstance(rows, Spans), "there is a filter"
+            yield from self._second.add(rows, self._count_second, is_last=False)
+
+    def _count_second(self, rows: Rows | Joined) -> Stream:
+        joined = rows if isinstance(rows, Joined) else Joined(rows.columns, rows.parts, rows.num_rows)
+        mask = yield self._second_mask(joined)
+        yield Items((mask.true_count,))
+
+    @property
+    def has_stages(self) -> bool:
+        """Whether the filter has two stages, so that `push_counts` counts its rows."""
+        return self._second is not None
 
     def count(self, batches: list[Batch]) -> int:
-        """Number of rows of batches that pass the filter, ignoring the limit; as `prepare`."""
+        """Number of rows of batches that pass a filter of one stage, ignoring the limit; as `prepare`."""
         first = batches[0]
         if len(batches) == 1 and isinstance(first, ScanBatch):
             passing = self._passing(self._rows(first))
@@ -252,7 +326,7 @@ class Pipeline:
 
     def _passing(self, rows: Rows) -> Iterator[tuple[Rows, pa.BooleanArray | None]]:
         """Live rows in order, and which of them pass the filter (None: all)."""
-        predicate, dropped = self._plan.predicate, self._dropped(rows)
+        predicate, dropped = self._predicate, self._dropped(rows)
         if dropped is None:
             yield rows, None if predicate is None else self._mask(rows)
         elif predicate is None:
@@ -265,7 +339,7 @@ class Pipeline:
 
     def _mask(self, rows: Rows) -> pa.BooleanArray:
         mask = self._mask_of([rows])
-        rows.columns = {name: column for name, column in rows.columns.items() if name in self._shown}
+        rows.columns = {name: column for name, column in rows.columns.items() if name in self._kept}
         return mask
 
     def _dropped(self, rows: Rows) -> IntArray | None:
@@ -301,9 +375,8 @@ class Pipeline:
             batch = pa.RecordBatch.from_arrays(columns, names)
         else:
             batch = empty_columns(sum(rows.num_rows for rows in sources), pa.schema([]))
-        predicate = self._plan.predicate
-        assert predicate is not None, "asked for where there is one"
-        return predicate.mask(batch)
+        assert self._predicate is not None, "asked for where there is one"
+        return self._predicate.mask(batch)
 
     def _limit(self, rows: Rows | Joined) -> Rows | Joined:
         start = min(self._skip, rows.num_rows)
@@ -321,6 +394,9 @@ class Pipeline:
         for name in names:
             arrays = [make(name, spans[span].fragment_index, offsets, with_deleted) for span, offsets in parts]
             rows.columns[name] = concat(arrays)
+
+    def _give_rows(self, rows: Rows | Joined, cut: Cut) -> Stream:
+        yield from self._give(rows.columns, rows.counts, cut)
 
     def _give(
         self, columns: dict[str, pa.Array], counts: list[tuple[int, int]], cut: Cut, *, is_split: bool = False
@@ -356,6 +432,11 @@ class Pipeline:
             yield from self._binaries.replace(columns, runs)
         arrays = [output.values(columns, num_rows) for output in self._plan.projection.outputs]
         return batch_as(arrays, self._schema, retype=self._retype)
+
+
+def _names_in(predicate: Predicate | None) -> list[str]:
+    """The top-level columns that it reads, in order of first use."""
+    return [] if predicate is None else list(dict.fromkeys(path[0] for path in predicate.paths))
 
 
 def _counts_between(counts: list[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:

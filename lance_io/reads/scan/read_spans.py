@@ -66,7 +66,7 @@ class SpanReader:
     def __init__(self, state: DatasetState, plan: ScanPlan, options: ScanOptions, batch_rows: int | None) -> None:
         self._plan = plan
         self._batch_rows = batch_rows
-        self._in_order = options.scan_in_order is not False or plan.late_costs is not None
+        self._in_order = options.scan_in_order is not False or plan.late_costs is not None or plan.second is not None
         self._read_options: dict[str, Any] = {
             "pieces_ahead": options.batch_readahead,
             "spans_ahead": options.fragment_readahead,
@@ -100,7 +100,7 @@ class SpanReader:
                         yield batch
             return
         # the bytes between late rows may not be needed
-        merge: Merge = "scan" if self._plan.late_read is None else "take"
+        merge: Merge = "scan" if self._plan.late_read is None and self._plan.second is None else "take"
         batches = self._reader.scan(self._spans, None, in_order=self._in_order, merge=merge, **self._read_options)
         try:
             async for batch in batches:

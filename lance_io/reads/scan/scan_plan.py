@@ -17,8 +17,8 @@ from lance_io.reads.checks.validation import check_unread
 from lance_io.reads.rows.deletions_and_ids import load_live, load_live_counts, load_row_columns
 from lance_io.reads.rows.row_arithmetic import LiveRows, live_starts
 from lance_io.reads.rows.row_columns import RowColumns
-from lance_io.reads.scan.late_plan import late_columns
-from lance_io.reads.scan.pipeline import ScanPlan, Span
+from lance_io.reads.scan.late_plan import late_columns, stages
+from lance_io.reads.scan.pipeline import ScanPlan, SecondStage, Span
 from lance_io.reads.version.column_lists import COMPILER, columns_key, project
 from lance_io.reads.version.system_columns import SYSTEM_COLUMNS
 from lance_io.redaction import hide_secrets
@@ -79,8 +79,10 @@ def plan_columns(state: DatasetState, options: ScanOptions, projection: Projecti
     if predicate is not None:
         paths |= {path for path in predicate.paths if path[0] not in SYSTEM_COLUMNS}
     late, costs = late_columns(state, projection, predicate, options)
-    early_names, early_read = _reads(state, {path for path in paths if path[0] not in late})
+    first, second = _stages(state, predicate, options, paths)
     late_names, late_read = _reads(state, {path for path in paths if path[0] in late})
+    behind = {*late, *(() if second is None else second.names)}
+    early_names, early_read = _reads(state, {path for path in paths if path[0] not in behind})
     return ScanPlan(
         spans=(),
         live={},
@@ -91,11 +93,26 @@ def plan_columns(state: DatasetState, options: ScanOptions, projection: Projecti
         late=late_names,
         late_read=late_read,
         predicate=predicate,
+        first=first,
+        second=second,
         skip=0 if predicate is None else options.offset or 0,
         limit=None if predicate is None else options.limit,
         keep_deleted=bool(options.include_deleted_rows),
         late_costs=costs,
     )
+
+
+def _stages(
+    state: DatasetState, predicate: Predicate | None, options: ScanOptions, paths: set[tuple[str, ...]]
+) -> tuple[Predicate | None, SecondStage | None]:
+    """The two stages of a filter; None for a filter of one stage."""
+    chosen = None if predicate is None else stages(state, predicate, options)
+    if chosen is None:
+        return None, None
+    first, second, later, costs = chosen
+    names, read = _reads(state, {path for path in paths if path[0] in later})
+    assert read is not None, "its columns are stored"
+    return first, SecondStage(second, names, read, costs)
 
 
 def _reads(state: DatasetState, paths: set[tuple[str, ...]]) -> tuple[tuple[str, ...], FileProjection | None]:
@@ -220,8 +237,11 @@ def explain(state: DatasetState, plan: ScanPlan, options: ScanOptions) -> str:
         lines.append(f"ReadLate: projection=[{', '.join(plan.late)}]")
     if plan.predicate is not None and (plan.skip or plan.limit is not None):
         lines.append(f"Limit: skip={plan.skip}, fetch={plan.limit}")
+    if plan.second is not None:
+        lines.append(f"Filter: {plan.second.predicate}")
+        lines.append(f"ReadLate: projection=[{', '.join(plan.second.names)}]")
     if plan.predicate is not None:
-        lines.append(f"Filter: {plan.predicate}")
+        lines.append(f"Filter: {plan.first or plan.predicate}")
     if plan.num_batches:
         lines.append(f"Statistics: batches={plan.num_batches}, skipped={plan.num_batches_skipped}")
     system = ", ".join(plan.projection.system_names) or "none"

@@ -219,6 +219,26 @@ class Joined:
         """The spans, and their number of rows."""
         return [(span, len(offsets)) for span, offsets in self.parts]
 
+    def keep(self, mask: pa.BooleanArray, names: Iterable[str]) -> Joined:
+        """The rows where `mask` (without nulls) is true, with these of their columns.
+
+        A run is examined from its first row to its last one.
+        """
+        passing = true_positions(mask)
+        borders = np.cumsum([0, *[len(offsets) for _, offsets in self.parts]])
+        bounds = np.searchsorted(passing, borders)
+        parts, examined = [], []
+        for at, (span, offsets) in enumerate(self.parts):
+            kept = passing[bounds[at] : bounds[at + 1]] - borders[at]
+            examined.append((span, int(offsets[0]), int(offsets[-1]) + 1, len(kept)))
+            if len(kept):
+                parts.append((span, offsets[kept]))
+        columns = {name: self.columns[name] for name in names}
+        if len(passing) < self.num_rows:
+            indices = numbers(passing)
+            columns = {name: pc.take(compact(values), indices, boundscheck=False) for name, values in columns.items()}
+        return Joined(columns, parts, len(passing), examined)
+
     def slice(self, start: int, end: int) -> Joined:
         """Rows `start` to `end`."""
         if start == 0 and end == self.num_rows:

@@ -8,6 +8,7 @@ Only the reader's own readahead and the batches being prepared are in memory.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +20,7 @@ from lance_io.plans.cpu_requests import Begin, Result
 from lance_io.plans.streams import Close, Items, Next, Open
 from lance_io.reads.blobs.blob_values import wanted_binaries
 from lance_io.reads.rows.read_rows import RowReader
+from lance_io.reads.scan.late_columns import LateColumns
 from lance_io.reads.scan.late_scan import LateScan
 from lance_io.reads.scan.pipeline import Pipeline
 from lance_io.reads.scan.read_spans import SpanReader
@@ -64,10 +66,12 @@ class ScanRun:
         *,
         apart: bool = False,
     ) -> None:
-        late = None if plan.late_read is None else RowReader(state, plan.late_read)
-        binaries = wanted_binaries(state, plan.projection)
-        scan = None if plan.late_costs is None else LateScan(state, plan, options, plan.late_costs)
-        self._pipeline = Pipeline(plan, late, binaries, batch_rows or LATE_ROWS, late_scan=scan, apart=apart)
+        stage, second = plan.second, None
+        if stage is not None:
+            its_plan = replace(plan, late=stage.names, late_read=stage.read, late_costs=stage.costs)
+            second = _late_columns(state, its_plan, options, batch_rows)
+        late = _late_columns(state, plan, options, batch_rows)
+        self._pipeline = Pipeline(plan, late, second, wanted_binaries(state, plan.projection), apart=apart)
         self._reader = SpanReader(state, plan, options, batch_rows)
         self._watch = watch
 
@@ -92,15 +96,32 @@ class ScanRun:
 
     def counts(self) -> Stream:
         """How many rows of each batch pass the filter of a scan without a limit."""
-        prepared = _Prepared(self._pipeline, (yield self._open()), self._pipeline.count, self._watch)
+        pipeline = self._pipeline
+        work = pipeline.prepare if pipeline.has_stages else pipeline.count
+        prepared = _Prepared(pipeline, (yield self._open()), work, self._watch)
         try:
-            while (count := (yield from prepared.next())) is not None:
-                yield Items((count,))
+            while (result := (yield from prepared.next())) is not None:
+                if pipeline.has_stages:
+                    yield from pipeline.push_counts(result)
+                else:
+                    yield Items((result,))
         finally:
             prepared.cancel()
+        if pipeline.has_stages:
+            yield from pipeline.push_counts(None)
 
     def _open(self) -> Open:
         return Open(self._reader.read_sync, self._reader.read)
+
+
+def _late_columns(
+    state: DatasetState, plan: ScanPlan, options: ScanOptions, batch_rows: int | None
+) -> LateColumns | None:
+    """Reads the late columns of a plan; None when there are none."""
+    if plan.late_read is None:
+        return None
+    scan = None if plan.late_costs is None else LateScan(state, plan, options, plan.late_costs)
+    return LateColumns(plan, RowReader(state, plan.late_read), batch_rows or LATE_ROWS, scan)
 
 
 def _cut(items: list[tuple[int, pa.RecordBatch]], cutter: Rebatcher | None) -> Iterable[Any]:
