@@ -217,3 +217,20 @@ def test_conditions_that_can_fail_see_the_rows_that_they_saw_before() -> None:
     parts = predicate.split(SIZES.__getitem__)
     assert parts is not None and parts[0].keeps_null and parts[1] is predicate
     assert parts[0].mask(pa.record_batch({"id": [1, None, 9]})).to_pylist() == [True, True, False]
+
+
+def test_statistics_say_how_each_stage_went(tmp_path: Path) -> None:
+    """Of the rows, 900 pass the first stage; of these, those with a seven are wanted, and the rest of the columns."""
+    rows = rows_of(random.Random(4), has_nulls=False).select(["id", "text", "note"])
+    ds = lance_io.write_dataset(rows, str(tmp_path / "t"))
+    seen: list[Any] = []
+    scanner = ds.scanner(filter="id < 900 and text like '%7%'", scan_stats_callback=seen.append)
+    num_rows = scanner.to_table().num_rows
+    assert num_rows == sum(["7" in str(number) for number in range(900)])
+    counts = seen[0].all_counts
+    assert (counts["rows_scanned"], counts["rows_first_stage"]) == (NUM_ROWS, 900)
+    late = counts["late_rows_taken"], counts["late_rows_read"]
+    assert sum(late) >= 900 + num_rows  # texts of the first stage's rows, notes of all that pass
+    assert "late_rows_taken=" in scanner.analyze_plan()
+    explained = str(scanner.explain_io())
+    assert "first (id < 900), then" in explained and "text: read afterwards" in explained

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lance_io.reads.rows.read_rows import RowReader
     from lance_io.reads.scan.late_scan import LateScan
     from lance_io.reads.scan.pipeline import ScanPlan
+    from lance_io.reads.scan.scan_statistics import ScanWatch
     from lance_io.spans import IntArray
 
     Give = Callable[[Rows | Joined], Stream]
@@ -47,12 +48,21 @@ class LateColumns:
     reader     reads `plan.late` of chosen rows
     rows_max   rows collected for one read
     scan       reads all rows of runs, where that is cheaper; None where each row is taken
+    watch      counts the rows, if statistics are requested
 
     `add` and `finish` pass rows to `give` with their late columns.
     """
 
-    def __init__(self, plan: ScanPlan, reader: RowReader, rows_max: int, scan: LateScan | None = None) -> None:
+    def __init__(
+        self,
+        plan: ScanPlan,
+        reader: RowReader,
+        rows_max: int,
+        scan: LateScan | None = None,
+        watch: ScanWatch | None = None,
+    ) -> None:
         self._plan = plan
+        self._watch = watch
         self._reader = reader
         self._scan = scan
         self._rows_max = rows_max
@@ -91,6 +101,8 @@ class LateColumns:
             if isinstance(rows, Rows) and (is_dense or scan.reads(rows, self._step)):
                 yield from self._begin_take(give)
                 yield from scan.add(rows)
+                if self._watch is not None:
+                    self._watch.record_late(read=rows.end - rows.first)
                 self._order.append(None)
             elif rows.num_rows:
                 yield from self._collect(rows, give, is_last=False)
@@ -124,6 +136,8 @@ class LateColumns:
         if not self._waiting:
             return
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        if self._watch is not None:
+            self._watch.record_late(taken=sum([rows.num_rows for rows in waiting]))
         if self._scan is None:
             yield from self._complete(waiting, give)
             return

@@ -46,7 +46,10 @@ class ScanStatistics:
         bytes_read: Payload bytes of these reads.
         retries: Reads that were retried.
         all_counts: "fragments_scanned", "ranges_scanned" (row ranges of fragments) and "rows_scanned" (live rows before
-            the filter). With statistics of batches also "batches_examined" and "batches_skipped".
+            the filter). With statistics of batches also "batches_examined" and "batches_skipped". With columns that
+            are read after others also "rows_first_stage" (rows that pass the first stage of the filter),
+            "late_rows_taken" and "late_rows_read" (rows whose late columns are looked up one by one, and rows of runs
+            that are read whole).
         all_times: "elapsed": nanoseconds from the request for the first row to the delivery of the last one.
     """
 
@@ -82,6 +85,8 @@ class ScanWatch:
         """Record the plan of the scan."""
         self._counts["fragments_scanned"] += len({span.fragment_index for span in plan.spans})
         self._counts["ranges_scanned"] += len(plan.spans)
+        if plan.late or plan.second is not None:
+            self._counts |= {"rows_first_stage": 0, "late_rows_taken": 0, "late_rows_read": 0}
         if plan.num_batches:
             self._counts["batches_examined"] = plan.num_batches
             self._counts["batches_skipped"] = plan.num_batches_skipped
@@ -89,6 +94,16 @@ class ScanWatch:
     def record_rows(self, num_rows: int) -> None:
         """Record live rows that were read."""
         self._counts["rows_scanned"] += num_rows
+
+    def record_first_stage(self, num_rows: int) -> None:
+        """Record rows that passed the first stage of the filter, or its only one."""
+        if "rows_first_stage" in self._counts:
+            self._counts["rows_first_stage"] += num_rows
+
+    def record_late(self, *, taken: int = 0, read: int = 0) -> None:
+        """Record rows whose late columns are read."""
+        self._counts["late_rows_taken"] += taken
+        self._counts["late_rows_read"] += read
 
     def record_output(self, num_rows: int) -> None:
         """Record that the whole result, with this number of rows, was delivered."""

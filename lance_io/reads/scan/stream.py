@@ -69,8 +69,8 @@ class ScanRun:
         stage, second = plan.second, None
         if stage is not None:
             its_plan = replace(plan, late=stage.names, late_read=stage.read, late_costs=stage.costs)
-            second = _late_columns(state, its_plan, options, batch_rows)
-        late = _late_columns(state, plan, options, batch_rows)
+            second = _late_columns(state, its_plan, options, batch_rows, watch)
+        late = _late_columns(state, plan, options, batch_rows, watch)
         self._pipeline = Pipeline(plan, late, second, wanted_binaries(state, plan.projection), apart=apart)
         self._reader = SpanReader(state, plan, options, batch_rows)
         self._watch = watch
@@ -83,6 +83,8 @@ class ScanRun:
             cut = partial(_cut, cutter=cutter)
             try:
                 while (rows := (yield from prepared.next())) is not None:
+                    if self._watch is not None:
+                        self._watch.record_first_stage(sum([part.num_rows for part in rows]))
                     yield from pipeline.push(rows, cut)
                     rows = None  # not held while the next ones are read
                     if pipeline.done():
@@ -102,6 +104,8 @@ class ScanRun:
         try:
             while (result := (yield from prepared.next())) is not None:
                 if pipeline.has_stages:
+                    if self._watch is not None:
+                        self._watch.record_first_stage(sum([part.num_rows for part in result]))
                     yield from pipeline.push_counts(result)
                 else:
                     yield Items((result,))
@@ -115,13 +119,13 @@ class ScanRun:
 
 
 def _late_columns(
-    state: DatasetState, plan: ScanPlan, options: ScanOptions, batch_rows: int | None
+    state: DatasetState, plan: ScanPlan, options: ScanOptions, batch_rows: int | None, watch: ScanWatch | None
 ) -> LateColumns | None:
     """Reads the late columns of a plan; None when there are none."""
     if plan.late_read is None:
         return None
     scan = None if plan.late_costs is None else LateScan(state, plan, options, plan.late_costs)
-    return LateColumns(plan, RowReader(state, plan.late_read), batch_rows or LATE_ROWS, scan)
+    return LateColumns(plan, RowReader(state, plan.late_read), batch_rows or LATE_ROWS, scan, watch)
 
 
 def _cut(items: list[tuple[int, pa.RecordBatch]], cutter: Rebatcher | None) -> Iterable[Any]:
