@@ -1,0 +1,139 @@
+"""Builds one segment: a scan of the column with row addresses or ids, the builder of its kind, the files of its folder.
+
+Nothing names the files before a commit, and a failed build removes them.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from lance_io.changes.edits.row_progress import RowProgress
+from lance_io.changes.index.segment_files import SegmentFiles
+from lance_io.changes.join.spilled_batches import SpilledBatches
+from lance_io.index.build import index_kinds as kinds
+from lance_io.index.build.btree_files import BTreeBuilder
+from lance_io.levels.arrays import values_of
+from lance_io.plans.cpu_requests import Compute
+from lance_io.plans.plan import RollBackOnError
+from lance_io.plans.streams import EachInPlan
+from lance_io.proto import table_pb2
+from lance_io.reads.memory_limit import UNSEEN_ROWS_MAX, scan_bounds
+from lance_io.reads.scan.execute import projected_batches
+from lance_io.reads.scan.scan_options import scan_options
+from lance_io.reads.version.column_lists import project
+from lance_io.records import dataclass
+from lance_io.table.manifest.index_section import decode_index, encode_fragment_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from lance_io.changes.index.index_request import IndexRequest
+    from lance_io.index.build.index_file import IndexBuilder
+    from lance_io.plans.plan import Plan
+    from lance_io.reads.metadata.file_listing import Progress
+    from lance_io.reads.version.state import DatasetState
+    from lance_io.table.manifest.index_section import IndexMetadata
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NewSegment:
+    """A built segment: its entry, and its files, which no version names yet."""
+
+    entry: IndexMetadata
+    files: SegmentFiles
+
+
+def build_segment(
+    state: DatasetState,
+    request: IndexRequest,
+    fragment_ids: Sequence[int],
+    uuid: str,
+    limit_bytes: int,
+    progress: Progress | None = None,
+) -> Plan[NewSegment]:
+    """Build a segment over fragments of the open version; none give files without rows.
+
+    progress  called with the number of rows read
+    """
+    builder = _builder(request, limit_bytes)
+    files = SegmentFiles(state.location, uuid)
+
+    def build() -> Plan[None]:
+        try:
+            if fragment_ids:
+                yield from _read(state, request, fragment_ids, builder, limit_bytes, progress)
+            yield from files.write(builder.files())
+        finally:
+            builder.close()
+
+    yield RollBackOnError(build(), files.remove)
+    return NewSegment(_entry(state, request, fragment_ids, uuid, files), files)
+
+
+def _builder(request: IndexRequest, limit_bytes: int) -> IndexBuilder:
+    dtype, parameters = request.value_type, request.parameters
+    assert request.kind is kinds.BTREE
+    return BTreeBuilder(dtype, SpilledBatches(), limit_bytes, parameters["zone_size"])
+
+
+def _read(
+    state: DatasetState,
+    request: IndexRequest,
+    fragment_ids: Sequence[int],
+    builder: IndexBuilder,
+    limit_bytes: int,
+    progress: Progress | None,
+) -> Plan[None]:
+    by_id = request.kind.names_ids
+    projection = project(state.schema, [request.path], with_row_id=by_id, with_row_address=not by_id)
+    bounds = scan_bounds(limit_bytes)
+    options = scan_options(fragments=tuple(fragment_ids), batch_size=UNSEEN_ROWS_MAX, scan_in_order=True, **bounds)
+    done = RowProgress(progress, _num_rows(state, fragment_ids))
+
+    def take(batch: pa.RecordBatch) -> Plan[None]:
+        yield Compute(partial(_add, builder, batch), lambda: batch.nbytes)
+        done.add(batch.num_rows)
+
+    yield EachInPlan(projected_batches(state, options, projection), take)
+
+
+def _add(builder: IndexBuilder, batch: pa.RecordBatch) -> None:
+    values = batch.column(0)
+    if hasattr(values, "storage"):
+        values = values.storage
+    builder.add(values, values_of(batch.column(1)))
+
+
+def _num_rows(state: DatasetState, fragment_ids: Sequence[int]) -> int | None:
+    """Live rows of fragments, None if the manifest does not say."""
+    total = 0
+    deleted = state.manifest.fragments.deleted_rows
+    for index in state.fragment_indexes_of(fragment_ids):
+        gone = deleted.get(index, 0)
+        if gone is None:
+            return None
+        total += int(state.physical_rows[index]) - gone
+    return total
+
+
+def _entry(
+    state: DatasetState, request: IndexRequest, fragment_ids: Sequence[int], uuid: str, files: SegmentFiles
+) -> IndexMetadata:
+    type_url, value = request.details()
+    message = table_pb2.IndexMetadata(
+        uuid=table_pb2.UUID(uuid=UUID(uuid).bytes),
+        name=request.name,
+        fields=[request.field.id],
+        dataset_version=state.manifest.version,
+        fragment_bitmap=encode_fragment_ids(fragment_ids),
+        index_version=request.kind.index_version(stable=state.has_stable_row_ids),
+        created_at=time.time_ns() // 1_000_000,
+        files=files.written,
+    )
+    message.index_details.type_url, message.index_details.value = type_url, value
+    return decode_index(message)

@@ -1,0 +1,200 @@
+"""The arguments of an index build, checked against the schema; names, defaults and errors are pylance's."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID, uuid4
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from lance_io.errors import BindError, UnsupportedError, UsageError
+from lance_io.format.schema import split_path
+from lance_io.index.build import index_kinds as kinds
+from lance_io.index.build.btree_files import PAGE_ROWS
+from lance_io.limits import MIB
+from lance_io.records import dataclass
+
+if TYPE_CHECKING:
+    from lance_io.format.schema import Field
+    from lance_io.index.build.index_kinds import IndexKind
+    from lance_io.reads.version.state import DatasetState
+
+MEMORY_LIMIT_MIB: Final = 256
+_LATER: Final = ("INVERTED", "FTS", "RTREE", "MINHASHLSH")
+_U64_MAX: Final = (1 << 64) - 1
+_NUMBERS: Final = {"zone_size": PAGE_ROWS}
+
+
+class ColumnNotFound(BindError, KeyError):
+    """The schema has no such column; pylance raises `KeyError`."""
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class NoSuchKind(UnsupportedError):
+    """There is no such kind of index, or this release does not build it."""
+
+
+class WrongColumnType(BindError, TypeError):
+    """An index of this kind cannot be built over a column of this type; pylance raises `TypeError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRequest:
+    """A checked request for one index.
+
+    kind        of the index
+    path        dotted path of the column
+    field       the column
+    name        of the index
+    parameters  of the kind, with defaults
+    """
+
+    kind: IndexKind
+    path: str
+    field: Field
+    name: str
+    parameters: Mapping[str, Any]
+
+    @property
+    def value_type(self) -> pa.DataType:
+        """Type of the indexed values."""
+        return storage_type(self.field.arrow_type)
+
+    def details(self) -> tuple[str, bytes]:
+        """Type URL and content of the details message."""
+        return self.kind.type_url, b""
+
+
+def index_request(state: DatasetState, column: Any, index_type: Any, name: str | None) -> IndexRequest:
+    """Check the arguments of a build.
+
+    column      a path, or a list of one path
+    index_type  a name, or a configuration with `index_type` and `parameters`
+
+    Raises `ColumnNotFound`, `WrongColumnType`, `NoSuchKind`, and `UsageError` for invalid parameters.
+    """
+    if not isinstance(column, str):
+        columns = [*column]
+        if len(columns) != 1:
+            raise NoSuchKind("Scalar indices currently only support a single column")
+        column = columns[0]
+    path, field = _find(state, column)
+    kind, parameters = _kind_of(index_type)
+    check_type(kind, path, field)
+    return IndexRequest(kind, path, field, f"{path}_idx" if name is None else name, parameters)
+
+
+def _find(state: DatasetState, column: str) -> tuple[str, Field]:
+    """The path as the schema spells it, and the field; names are compared without case where no name is equal."""
+    members, fields, found = split_path(column), state.schema.fields, []
+    for member in members:
+        match = next((field for field in fields if field.name == member), None)
+        match = match or next((field for field in fields if field.name.lower() == member.lower()), None)
+        if match is None:
+            raise ColumnNotFound(f"{column} not found in schema")
+        found.append(match)
+        fields = match.children
+    return ".".join(_quoted(field.name) for field in found), found[-1]
+
+
+def _quoted(name: str) -> str:
+    return f"`{name}`" if "." in name else name
+
+
+def _kind_of(index_type: Any) -> tuple[IndexKind, dict[str, Any]]:
+    if isinstance(index_type, str):
+        name, given = index_type.upper(), {}
+        if name in kinds.KINDS:
+            return kinds.KINDS[name], _parameters(kinds.KINDS[name], given)
+        if name in _LATER:
+            raise NoSuchKind(f"this release builds no {name} index; use pylance, on the same table")
+        raise NoSuchKind(f"Only {', '.join(kinds.KINDS)} are supported for scalar columns. Received {name}")
+    if not hasattr(index_type, "index_type") or not isinstance(getattr(index_type, "parameters", None), Mapping):
+        raise TypeError(f"index_type must be str or IndexConfig, found {index_type!r}")
+    config_name = str(index_type.index_type).lower()
+    kind = next((each for each in kinds.KINDS.values() if each.config_name == config_name), None)
+    if kind is None:
+        raise UsageError(f"No scalar index plugin found for name {index_type.index_type!r}")
+    return kind, _parameters(kind, index_type.parameters)
+
+
+def _parameters(kind: IndexKind, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a kind; others are ignored, as by pylance."""
+    if kind is kinds.BTREE:
+        return {"zone_size": _count(given, "zone_size", PAGE_ROWS)}
+    return {}
+
+
+def _count(given: Mapping[str, Any], name: str, default: int) -> int:
+    value = given.get(name)
+    if value is None:
+        return default
+    number = operator.index(value)
+    if not 1 <= number <= _U64_MAX:
+        raise UsageError(f"{name} must be greater than zero, got {number}")
+    return number
+
+
+def storage_type(dtype: pa.DataType) -> pa.DataType:
+    """The type without its extension."""
+    return dtype.storage_type if isinstance(dtype, pa.BaseExtensionType) else dtype
+
+
+def check_type(kind: IndexKind, path: str, field: Field) -> None:
+    """Raise `WrongColumnType` unless a kind can index the column."""
+    dtype = storage_type(field.arrow_type)
+    if not _ACCEPTS[kind.name](dtype) or field.holds_blobs:
+        raise WrongColumnType(f"{kind.name} index column {path} must be {_ACCEPTED[kind.name]}, found {dtype}")
+
+
+def _is_text(dtype: pa.DataType) -> bool:
+    return bool(pt.is_string(dtype) or pt.is_large_string(dtype))
+
+
+def _is_bytes(dtype: pa.DataType) -> bool:
+    return bool(_is_text(dtype) or pt.is_binary(dtype) or pt.is_large_binary(dtype))
+
+
+def _is_sortable(dtype: pa.DataType) -> bool:
+    """Types of BTREE and BITMAP."""
+    return bool(
+        pt.is_boolean(dtype)
+        or pt.is_integer(dtype)
+        or pt.is_floating(dtype)
+        or (pt.is_temporal(dtype) and not pt.is_interval(dtype))
+        or _is_bytes(dtype)
+        or pt.is_fixed_size_binary(dtype)
+        or pt.is_decimal(dtype)
+    )
+
+
+_ACCEPTS: Final = {"BTREE": _is_sortable, "BITMAP": _is_sortable}
+_ACCEPTED: Final = {
+    name: "int, float, bool, str, large_str, binary, large_binary, decimal, fixed-size-binary, or temporal"
+    for name in ("BTREE", "BITMAP")
+}
+
+
+def checked_uuid(given: str | None) -> str:
+    """A UUID as text, a new one for None. Raises `UsageError` for text that is none."""
+    if given is None:
+        return str(uuid4())
+    try:
+        return str(UUID(given))
+    except (ValueError, AttributeError, TypeError) as error:
+        raise UsageError(f"Invalid UUID string for index_uuid: {given!r} ({error})") from error
+
+
+def limit_bytes(memory_limit: int | None) -> int:
+    """The memory limit of a build in bytes. memory_limit: MiB, None for the default."""
+    if memory_limit is None:
+        return MEMORY_LIMIT_MIB * MIB
+    number = operator.index(memory_limit)
+    if number < 16:
+        raise UsageError(f"memory_limit must be at least 16 MiB, got {number}")
+    return number * MIB
