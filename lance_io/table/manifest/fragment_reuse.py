@@ -14,17 +14,17 @@ from uuid import uuid4
 
 import numpy as np
 
+from lance_io.codecs.roaring import encode_roaring
 from lance_io.errors import UnsupportedError
 from lance_io.format.wire import parse_message
 from lance_io.proto import table_pb2
 from lance_io.table.manifest.index_section import FRAGMENT_REUSE, IndexMetadata
-from lance_io.table.manifest.roaring import encode_roaring
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from lance_io.codecs.roaring import U32Array
     from lance_io.table.manifest.fragment import Fragment
-    from lance_io.table.manifest.roaring import U32Array
 
 _TYPE: Final = "/lance.table.FragmentReuseIndexDetails"
 _TRIMMED_BYTES: Final = 1024  # a smaller record keeps groups that no index needs, like pylance's
