@@ -14,7 +14,10 @@ from lance_io.changes.edits.row_progress import RowProgress
 from lance_io.changes.index.segment_files import SegmentFiles
 from lance_io.changes.join.spilled_batches import SpilledBatches
 from lance_io.index.build import index_kinds as kinds
+from lance_io.index.build.bitmap_files import BitmapBuilder, LabelListBuilder, NgramBuilder
+from lance_io.index.build.bloom_files import BloomFilterBuilder
 from lance_io.index.build.btree_files import BTreeBuilder
+from lance_io.index.build.zone_files import ZoneMapBuilder
 from lance_io.levels.arrays import values_of
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.plan import RollBackOnError
@@ -76,9 +79,20 @@ def build_segment(
 
 
 def _builder(request: IndexRequest, limit_bytes: int) -> IndexBuilder:
-    dtype, parameters = request.value_type, request.parameters
-    assert request.kind is kinds.BTREE
-    return BTreeBuilder(dtype, SpilledBatches(), limit_bytes, parameters["zone_size"])
+    dtype, parameters, store = request.value_type, request.parameters, SpilledBatches()
+    match request.kind:
+        case kinds.BTREE:
+            return BTreeBuilder(dtype, store, limit_bytes, parameters["zone_size"])
+        case kinds.BITMAP:
+            return BitmapBuilder(dtype, store, limit_bytes)
+        case kinds.LABEL_LIST:
+            return LabelListBuilder(dtype, store, limit_bytes)
+        case kinds.NGRAM:
+            return NgramBuilder(store, limit_bytes)
+        case kinds.ZONEMAP:
+            return ZoneMapBuilder(dtype, parameters["rows_per_zone"])
+        case _:
+            return BloomFilterBuilder(parameters["number_of_items"], parameters["probability"], store)
 
 
 def _read(

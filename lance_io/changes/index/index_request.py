@@ -13,8 +13,11 @@ import pyarrow.types as pt
 from lance_io.errors import BindError, UnsupportedError, UsageError
 from lance_io.format.schema import split_path
 from lance_io.index.build import index_kinds as kinds
+from lance_io.index.build.bloom_files import ITEMS, PROBABILITY
 from lance_io.index.build.btree_files import PAGE_ROWS
+from lance_io.index.build.zone_files import ZONE_ROWS
 from lance_io.limits import MIB
+from lance_io.proto import table_pb2
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
 MEMORY_LIMIT_MIB: Final = 256
 _LATER: Final = ("INVERTED", "FTS", "RTREE", "MINHASHLSH")
 _U64_MAX: Final = (1 << 64) - 1
-_NUMBERS: Final = {"zone_size": PAGE_ROWS}
 
 
 class ColumnNotFound(BindError, KeyError):
@@ -67,6 +69,10 @@ class IndexRequest:
 
     def details(self) -> tuple[str, bytes]:
         """Type URL and content of the details message."""
+        if self.kind is kinds.ZONEMAP:
+            rows = self.parameters["rows_per_zone"]
+            message = table_pb2.ZoneMapIndexDetails(rows_per_zone=rows, use_seeds=False, has_null_bitmap=True)
+            return self.kind.type_url, message.SerializeToString()
         return self.kind.type_url, b""
 
 
@@ -124,9 +130,17 @@ def _kind_of(index_type: Any) -> tuple[IndexKind, dict[str, Any]]:
 
 
 def _parameters(kind: IndexKind, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of a kind; others are ignored, as by pylance."""
+    """The parameters of a kind, with defaults; others are ignored, as by pylance."""
     if kind is kinds.BTREE:
         return {"zone_size": _count(given, "zone_size", PAGE_ROWS)}
+    if kind is kinds.ZONEMAP:
+        return {"rows_per_zone": _count(given, "rows_per_zone", ZONE_ROWS)}
+    if kind is kinds.BLOOMFILTER:
+        probability = given.get("probability")
+        probability = PROBABILITY if probability is None else float(probability)
+        if not 0.0 < probability < 1.0:
+            raise UsageError(f"probability must be between 0 and 1, got {probability}")
+        return {"number_of_items": _count(given, "number_of_items", ITEMS), "probability": probability}
     return {}
 
 
@@ -173,10 +187,39 @@ def _is_sortable(dtype: pa.DataType) -> bool:
     )
 
 
-_ACCEPTS: Final = {"BTREE": _is_sortable, "BITMAP": _is_sortable}
+def _is_zoned(dtype: pa.DataType) -> bool:
+    """Types of ZONEMAP."""
+    return _is_sortable(dtype)
+
+
+def _is_hashed(dtype: pa.DataType) -> bool:
+    """Types of BLOOMFILTER."""
+    is_float = pt.is_float32(dtype) or pt.is_float64(dtype)
+    is_time = pt.is_date(dtype) or pt.is_time(dtype) or pt.is_timestamp(dtype)
+    return bool(pt.is_integer(dtype) or is_float or is_time or _is_bytes(dtype))
+
+
+def _is_labels(dtype: pa.DataType) -> bool:
+    """Types of LABEL_LIST."""
+    return bool(pt.is_list(dtype) or pt.is_large_list(dtype)) and _is_sortable(storage_type(dtype.value_type))
+
+
+_ACCEPTS: Final = {
+    "BTREE": _is_sortable,
+    "BITMAP": _is_sortable,
+    "ZONEMAP": _is_zoned,
+    "BLOOMFILTER": _is_hashed,
+    "LABEL_LIST": _is_labels,
+    "NGRAM": pt.is_string,
+}
+_SORTABLE: Final = "int, float, bool, str, large_str, binary, large_binary, decimal, fixed-size-binary, or temporal"
 _ACCEPTED: Final = {
-    name: "int, float, bool, str, large_str, binary, large_binary, decimal, fixed-size-binary, or temporal"
-    for name in ("BTREE", "BITMAP")
+    "BTREE": _SORTABLE,
+    "BITMAP": _SORTABLE,
+    "ZONEMAP": _SORTABLE,
+    "BLOOMFILTER": "int, float32, float64, str, large_str, binary, large_binary, date, time or timestamp",
+    "LABEL_LIST": "a list or large list of values that are not nested",
+    "NGRAM": "a string",
 }
 
 

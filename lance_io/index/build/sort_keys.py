@@ -109,3 +109,18 @@ class Comparable:
         return (
             value.as_py().encode() if isinstance(value, (pa.StringScalar, pa.LargeStringScalar)) else value.as_py(),
         )
+
+
+def changes(values: pa.Array) -> npt.NDArray[np.bool_]:
+    """Of sorted values, whether each but the first differs from the one before; every NaN and zero by its bits."""
+    keys = number_keys(values)
+    if keys is not None:
+        differs = keys[1:] != keys[:-1]
+    else:
+        equal = pc.equal(values.slice(1), values.slice(0, max(0, len(values) - 1)))
+        differs = np.asarray(pc.invert(pc.fill_null(equal, True)).to_numpy(zero_copy_only=False), np.bool_)
+    if values.null_count:
+        null = np.asarray(values.is_null().to_numpy(zero_copy_only=False), np.bool_)
+        both = null[1:] & null[:-1]
+        differs = np.where(both, False, differs | (null[1:] != null[:-1]))
+    return differs
