@@ -10,13 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from lance_io.changes.edits.row_progress import RowProgress
+from lance_io.changes.index.build_progress import BuildProgress
 from lance_io.changes.index.segment_files import SegmentFiles
 from lance_io.changes.join.spilled_batches import SpilledBatches
 from lance_io.index.build import index_kinds as kinds
 from lance_io.index.build.bitmap_files import BitmapBuilder, LabelListBuilder, NgramBuilder
 from lance_io.index.build.bloom_files import BloomFilterBuilder
 from lance_io.index.build.btree_files import BTreeBuilder
+from lance_io.index.build.json_values import JsonBuilder
 from lance_io.index.build.zone_files import ZoneMapBuilder
 from lance_io.levels.arrays import values_of
 from lance_io.plans.cpu_requests import Compute
@@ -24,6 +25,7 @@ from lance_io.plans.plan import RollBackOnError
 from lance_io.plans.streams import EachInPlan
 from lance_io.proto import table_pb2
 from lance_io.reads.memory_limit import UNSEEN_ROWS_MAX, scan_bounds
+from lance_io.reads.rows.deletions_and_ids import load_live_counts
 from lance_io.reads.scan.execute import projected_batches
 from lance_io.reads.scan.scan_options import scan_options
 from lance_io.reads.version.column_lists import project
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from lance_io.changes.index.index_request import IndexRequest
     from lance_io.index.build.index_file import IndexBuilder
     from lance_io.plans.plan import Plan
-    from lance_io.reads.metadata.file_listing import Progress
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.index_section import IndexMetadata
 
@@ -57,20 +58,22 @@ def build_segment(
     fragment_ids: Sequence[int],
     uuid: str,
     limit_bytes: int,
-    progress: Progress | None = None,
+    progress: BuildProgress | None = None,
 ) -> Plan[NewSegment]:
     """Build a segment over fragments of the open version; none give files without rows.
 
-    progress  called with the number of rows read
+    progress  gets reports
     """
-    builder = _builder(request, limit_bytes)
+    builder, progress = _builder(request, limit_bytes), progress or BuildProgress()
     files = SegmentFiles(state.location, uuid)
 
     def build() -> Plan[None]:
         try:
             if fragment_ids:
                 yield from _read(state, request, fragment_ids, builder, limit_bytes, progress)
+            progress.begin("write_files")
             yield from files.write(builder.files())
+            progress.end()
         finally:
             builder.close()
 
@@ -79,7 +82,13 @@ def build_segment(
 
 
 def _builder(request: IndexRequest, limit_bytes: int) -> IndexBuilder:
-    dtype, parameters, store = request.value_type, request.parameters, SpilledBatches()
+    if request.json_path is not None:
+        return JsonBuilder(request.json_path, lambda dtype: _builder_of(request, dtype, limit_bytes))
+    return _builder_of(request, request.value_type, limit_bytes)
+
+
+def _builder_of(request: IndexRequest, dtype: pa.DataType, limit_bytes: int) -> IndexBuilder:
+    parameters, store = request.parameters, SpilledBatches()
     match request.kind:
         case kinds.BTREE:
             return BTreeBuilder(dtype, store, limit_bytes, parameters["zone_size"])
@@ -101,38 +110,26 @@ def _read(
     fragment_ids: Sequence[int],
     builder: IndexBuilder,
     limit_bytes: int,
-    progress: Progress | None,
+    progress: BuildProgress,
 ) -> Plan[None]:
     by_id = request.kind.names_ids
-    projection = project(state.schema, [request.path], with_row_id=by_id, with_row_address=not by_id)
+    projection = project(state.schema, request.columns, with_row_id=by_id, with_row_address=not by_id)
     bounds = scan_bounds(limit_bytes)
     options = scan_options(fragments=tuple(fragment_ids), batch_size=UNSEEN_ROWS_MAX, scan_in_order=True, **bounds)
-    done = RowProgress(progress, _num_rows(state, fragment_ids))
+    counts = yield from load_live_counts(state, state.fragment_indexes_of(fragment_ids))
+    progress.begin("load_data", sum(counts))
 
     def take(batch: pa.RecordBatch) -> Plan[None]:
         yield Compute(partial(_add, builder, batch), lambda: batch.nbytes)
-        done.add(batch.num_rows)
+        progress.add(batch.num_rows)
 
     yield EachInPlan(projected_batches(state, options, projection), take)
+    progress.end()
 
 
 def _add(builder: IndexBuilder, batch: pa.RecordBatch) -> None:
     values = batch.column(0)
-    if hasattr(values, "storage"):
-        values = values.storage
-    builder.add(values, values_of(batch.column(1)))
-
-
-def _num_rows(state: DatasetState, fragment_ids: Sequence[int]) -> int | None:
-    """Live rows of fragments, None if the manifest does not say."""
-    total = 0
-    deleted = state.manifest.fragments.deleted_rows
-    for index in state.fragment_indexes_of(fragment_ids):
-        gone = deleted.get(index, 0)
-        if gone is None:
-            return None
-        total += int(state.physical_rows[index]) - gone
-    return total
+    builder.add(getattr(values, "storage", values), values_of(batch.column(1)))
 
 
 def _entry(
@@ -145,7 +142,7 @@ def _entry(
         fields=[request.field.id],
         dataset_version=state.manifest.version,
         fragment_bitmap=encode_fragment_ids(fragment_ids),
-        index_version=request.kind.index_version(stable=state.has_stable_row_ids),
+        index_version=request.index_version(stable=state.has_stable_row_ids),
         created_at=time.time_ns() // 1_000_000,
         files=files.written,
     )

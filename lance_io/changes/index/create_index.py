@@ -1,7 +1,7 @@
 """Creates an index: a new segment over the table's fragments, committed in place of the index of its name.
 
-The bitmap of the segment is the set of fragments that were read, so rows that others append meanwhile stay uncovered and
-are scanned. A compaction of a covered fragment is a conflict: the index is then built on the newest version.
+The bitmap of the segment is the set of fragments that were read, so rows that others append meanwhile stay uncovered,
+and are scanned. A compaction of a covered fragment is a conflict: the index is then built on the newest version.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from lance_io.table.transaction.operations import CreateIndex
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lance_io.changes.index.build_progress import BuildProgress
     from lance_io.changes.index.build_segment import NewSegment
     from lance_io.changes.index.index_request import IndexRequest
     from lance_io.plans.plan import Plan
-    from lance_io.reads.metadata.file_listing import Progress
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.index_section import IndexMetadata
 
@@ -43,7 +43,7 @@ def create_index(
     train: bool,
     uuid: str | None,
     memory_limit: int | None,
-    progress: Progress | None,
+    progress: BuildProgress | None,
 ) -> Plan[DatasetState]:
     """Build and commit an index; parameters as for `LanceDataset.create_scalar_index`."""
     limit = limit_bytes(memory_limit)
@@ -72,7 +72,7 @@ def _create(
     train: bool,
     uuid: str | None,
     limit: int,
-    progress: Progress | None,
+    progress: BuildProgress | None,
 ) -> Plan[DatasetState]:
     request = index_request(state, column, index_type, name)
     before = yield from _segments_to_replace(state, request, replace=replace)

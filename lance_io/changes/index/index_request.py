@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -54,6 +55,7 @@ class IndexRequest:
     field       the column
     name        of the index
     parameters  of the kind, with defaults
+    json_path   the path whose values are indexed, in a column of JSON documents; None for the column's own values
     """
 
     kind: IndexKind
@@ -61,14 +63,32 @@ class IndexRequest:
     field: Field
     name: str
     parameters: Mapping[str, Any]
+    json_path: str | None = None
 
     @property
     def value_type(self) -> pa.DataType:
-        """Type of the indexed values."""
-        return storage_type(self.field.arrow_type)
+        """Type of the indexed values; of JSON values, that of their text."""
+        return pa.string() if self.json_path is not None else storage_type(self.field.arrow_type)
+
+    @property
+    def columns(self) -> list[str] | dict[str, str]:
+        """The columns of the scan: the values."""
+        if self.json_path is None:
+            return [self.path]
+        path = self.json_path if self.json_path.startswith("$") else f"$.{self.json_path}"
+        quoted = path.replace("'", "''")
+        return {"values": f"json_extract({sql_path(self.path)}, '{quoted}')"}
+
+    def index_version(self, *, stable: bool) -> int:
+        """The version of a new segment."""
+        return 0 if self.json_path is not None else self.kind.index_version(stable=stable)
 
     def details(self) -> tuple[str, bytes]:
         """Type URL and content of the details message."""
+        if self.json_path is not None:
+            document = table_pb2.JsonIndexDetails(path=self.json_path)
+            document.target_details.type_url = self.kind.type_url
+            return kinds.JSON_URL, document.SerializeToString()
         if self.kind is kinds.ZONEMAP:
             rows = self.parameters["rows_per_zone"]
             message = table_pb2.ZoneMapIndexDetails(rows_per_zone=rows, use_seeds=False, has_null_bitmap=True)
@@ -89,13 +109,43 @@ def index_request(state: DatasetState, column: Any, index_type: Any, name: str |
         if len(columns) != 1:
             raise NoSuchKind("Scalar indices currently only support a single column")
         column = columns[0]
-    path, field = _find(state, column)
-    kind, parameters = _kind_of(index_type)
-    check_type(kind, path, field)
-    return IndexRequest(kind, path, field, f"{path}_idx" if name is None else name, parameters)
+    path, field = find_column(state, column)
+    name = f"{path}_idx" if name is None else name
+    json_path = None
+    if not isinstance(index_type, str) and str(getattr(index_type, "index_type", "")).lower() == "json":
+        kind, json_path, parameters = _json_target(state, path, field, index_type.parameters)
+    else:
+        kind, parameters = _kind_of(index_type)
+        check_type(kind, path, field)
+    return IndexRequest(kind, path, field, name, parameters, json_path)
 
 
-def _find(state: DatasetState, column: str) -> tuple[str, Field]:
+def _json_target(
+    state: DatasetState, path: str, field: Field, given: Mapping[str, Any]
+) -> tuple[IndexKind, str, dict[str, Any]]:
+    """The kind, path and parameters of an index over values in JSON documents."""
+    if field.extension_name not in ("lance.json", "arrow.json"):
+        raise UsageError(
+            f"A JSON index can only be created on a column of JSON documents, {path} is {field.arrow_type}"
+        )
+    target, json_path = str(given.get("target_index_type", "")).lower(), given.get("path")
+    kind = next((each for each in (kinds.BTREE, kinds.BITMAP) if each.config_name == target), None)
+    if kind is None:
+        raise UsageError(f"target_index_type must be btree or bitmap, got {target!r}")
+    if not isinstance(json_path, str) or not json_path:
+        raise UsageError(f"path must be a path in the documents, such as 'a.b', got {json_path!r}")
+    if kind is kinds.BTREE and state.has_stable_row_ids:
+        raise NoSuchKind(
+            "a JSON-wrapped BTREE index is not supported on a table with stable row ids: create a BITMAP index, or a "
+            "BTREE index on a column of its own"
+        )
+    inner = given.get("target_index_parameters") or {}
+    if isinstance(inner, str):
+        inner = json.loads(inner)
+    return kind, json_path, _parameters(kind, inner)
+
+
+def find_column(state: DatasetState, column: str) -> tuple[str, Field]:
     """The path as the schema spells it, and the field; names are compared without case where no name is equal."""
     members, fields, found = split_path(column), state.schema.fields, []
     for member in members:
@@ -105,18 +155,24 @@ def _find(state: DatasetState, column: str) -> tuple[str, Field]:
             raise ColumnNotFound(f"{column} not found in schema")
         found.append(match)
         fields = match.children
-    return ".".join(_quoted(field.name) for field in found), found[-1]
+    return ".".join(quoted_name(field.name) for field in found), found[-1]
 
 
-def _quoted(name: str) -> str:
+def quoted_name(name: str) -> str:
+    """A name as a step of a dotted path."""
     return f"`{name}`" if "." in name else name
+
+
+def sql_path(path: str) -> str:
+    """A path for SQL text, every name quoted."""
+    return ".".join(f"`{name}`" for name in split_path(path))
 
 
 def _kind_of(index_type: Any) -> tuple[IndexKind, dict[str, Any]]:
     if isinstance(index_type, str):
-        name, given = index_type.upper(), {}
+        name = index_type.upper()
         if name in kinds.KINDS:
-            return kinds.KINDS[name], _parameters(kinds.KINDS[name], given)
+            return kinds.KINDS[name], _parameters(kinds.KINDS[name], {})
         if name in _LATER:
             raise NoSuchKind(f"this release builds no {name} index; use pylance, on the same table")
         raise NoSuchKind(f"Only {', '.join(kinds.KINDS)} are supported for scalar columns. Received {name}")

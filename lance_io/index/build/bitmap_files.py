@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from lance_io.index.build.index_file import NewIndexFile
 from lance_io.index.build.label_items import LabelItems
+from lance_io.index.build.map_bytes import RowMap, containers_of, encode_maps, join_containers
 from lance_io.index.build.row_sorter import RowSorter
 from lance_io.index.build.sort_keys import Comparable, changes, take
-from lance_io.index.build.tree_maps import RowMap, containers_of, encode_maps, join_containers
 from lance_io.index.build.trigrams import trigrams
 from lance_io.index.details import FILES, Kind
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from lance_io.index.build.index_file import RowArray, RunStore
+    from lance_io.index.build.map_bytes import Containers
     from lance_io.index.build.row_sorter import Pairs
-    from lance_io.index.build.tree_maps import Containers
     from lance_io.spans import IntArray
 
 _UNCOMPRESSED: Final = {b"lance-encoding:compression": b"none"}

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lance_io.index.build.bloom_blocks import filter_bytes, filter_of, value_hashes
 from lance_io.index.build.index_file import NewIndexFile
-from lance_io.index.build.tree_maps import RowMap
+from lance_io.index.build.map_bytes import RowMap
 from lance_io.index.build.zones import ZoneCutter, place_columns
 from lance_io.index.details import FILES, Kind
 from lance_io.levels.arrays import booleans, true_positions

@@ -32,10 +32,10 @@ def number_keys(values: pa.Array) -> Keys | None:
     if pt.is_boolean(dtype):
         return _memory(values.cast(pa.uint8()), np.dtype(np.uint8))
     if pt.is_floating(dtype):
-        signed = np.dtype(_SIGNED[dtype.bit_width // 8])
-        bits = _memory(values, signed)
-        low_bits = np.iinfo(signed).max
-        return bits ^ ((bits >> (dtype.bit_width - 1)) & low_bits)
+        num_bits: int = dtype.bit_width
+        bits = _memory(values, np.dtype(_SIGNED[num_bits // 8]))
+        keys: Keys = bits ^ ((bits >> (num_bits - 1)) & ((1 << num_bits - 1) - 1))
+        return keys
     if pt.is_unsigned_integer(dtype):
         return _memory(values, np.dtype(f"u{dtype.bit_width // 8}"))
     if pt.is_integer(dtype) or pt.is_temporal(dtype):
@@ -114,6 +114,7 @@ class Comparable:
 def changes(values: pa.Array) -> npt.NDArray[np.bool_]:
     """Of sorted values, whether each but the first differs from the one before; every NaN and zero by its bits."""
     keys = number_keys(values)
+    differs: npt.NDArray[np.bool_]
     if keys is not None:
         differs = keys[1:] != keys[:-1]
     else:

@@ -10,8 +10,8 @@ import pyarrow.types as pt
 
 from lance_io import compute as pc
 from lance_io.index.build.index_file import NewIndexFile
+from lance_io.index.build.map_bytes import RowMap
 from lance_io.index.build.sort_keys import number_keys, sorted_order
-from lance_io.index.build.tree_maps import RowMap
 from lance_io.index.build.zones import ZoneCutter, place_columns
 from lance_io.index.details import FILES, Kind
 from lance_io.levels.arrays import true_positions

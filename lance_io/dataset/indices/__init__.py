@@ -1,0 +1,1 @@
+"""Methods of datasets that build, keep and describe indices."""
