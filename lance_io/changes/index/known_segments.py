@@ -10,11 +10,12 @@ from lance_io.index.build.bloom_files import ITEMS, PROBABILITY
 from lance_io.index.build.btree_files import PAGE_ROWS
 from lance_io.index.build.index_kinds import BY_KIND
 from lance_io.index.build.zone_files import ZONE_ROWS
-from lance_io.index.details import FILES, Kind
+from lance_io.index.details import FILES, Kind, Space
 from lance_io.reads.metadata.index_statistics import details_of, open_index_file
+from lance_io.table.manifest.row_ids import decode_row_versions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
     from lance_io.format.schema import Field
@@ -67,6 +68,24 @@ def _parameters(state: DatasetState, entry: IndexMetadata, details: IndexDetails
         "number_of_items": file.number("bloomfilter_item", ITEMS),
         "probability": file.share("bloomfilter_probability", PROBABILITY),
     }
+
+
+def names_ids(state: DatasetState, entry: IndexMetadata) -> bool:
+    """Whether a segment names rows by ids that they keep when they move."""
+    details = details_of(entry)
+    return details is not None and details.space(stable_row_ids=state.has_stable_row_ids) is Space.IDS
+
+
+def may_hold_updated_rows(state: DatasetState, fragment_ids: Iterable[int]) -> bool:
+    """Whether fragments may hold rows that an update has moved there under their old ids."""
+    for index in state.fragment_indexes_of(list(fragment_ids)):
+        fragment, num_rows = state.manifest.fragments[index], int(state.physical_rows[index])
+        created, updated = fragment.created_at_versions, fragment.last_updated_at_versions
+        if created is None or updated is None:
+            return True
+        if (decode_row_versions(created, num_rows) != decode_row_versions(updated, num_rows)).any():
+            return True
+    return False
 
 
 def path_of(state: DatasetState, field_id: int) -> tuple[str, Field]:

@@ -20,7 +20,7 @@ from lance_io.changes.edits.change_plans import repeat_on_conflict
 from lance_io.changes.index.build_segment import build_segment
 from lance_io.changes.index.create_index import commit_segments
 from lance_io.changes.index.index_request import checked_uuid, limit_bytes
-from lance_io.changes.index.known_segments import is_built_here, request_of
+from lance_io.changes.index.known_segments import is_built_here, may_hold_updated_rows, names_ids, request_of
 from lance_io.errors import UnsupportedError
 from lance_io.plans.plan import RollBackOnError
 from lance_io.reads.version.index_entries import load_indices
@@ -91,7 +91,7 @@ def _optimize(
 
     def build() -> Plan[None]:
         for name, entries in _by_name(state, current.values(), names):
-            for each in segment_changes(entries, frozenset(state.fragment_ids), num_merged, moved):
+            for each in segment_changes(entries, *_extent(state, entries, num_merged), moved):
                 request = yield from request_of(state, each.replaced or entries)
                 fragment_ids = [fragment_id for fragment_id in state.fragment_ids if fragment_id in each.fragment_ids]
                 built.append(
@@ -108,6 +108,22 @@ def _optimize(
     if not built:
         return state
     return (yield from commit_segments(state, built, removed))
+
+
+def _extent(
+    state: DatasetState, entries: Sequence[IndexMetadata], num_merged: int | None
+) -> tuple[frozenset[int], int | None]:
+    """The fragments of the version, and the number of segments to merge.
+
+    Segments that name rows by id are all merged once rows were updated: pylance finds such a row by the old value, too,
+    as long as one segment has the old value and another covers the fragment that the row is in now.
+    """
+    live = frozenset(state.fragment_ids)
+    if num_merged is not None and state.has_stable_row_ids and any(names_ids(state, entry) for entry in entries):
+        uncovered = live.difference(*(entry.fragment_ids or () for entry in entries))
+        if may_hold_updated_rows(state, uncovered):
+            return live, None
+    return live, num_merged
 
 
 def _moved(stored: Sequence[IndexMetadata]) -> frozenset[str]:
