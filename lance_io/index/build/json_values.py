@@ -90,7 +90,7 @@ class JsonBuilder:
             is_wrong = pc.invert(pc.match_substring_regex(texts, r"^-?[0-9]{1,19}$"))
         else:
             is_wrong = pc.invert(pc.match_substring_regex(texts, r"^-?[0-9]"))
-        wrong = texts.filter(pc.fill_null(is_wrong, False))
+        wrong = texts.filter(pc.fill_null(is_wrong, False)).drop_null()  # `is_in` is false for nulls
         if len(wrong):
             raise self._other_type(wrong[0].as_py(), dtype)
         if pa.types.is_string(dtype):
