@@ -1,4 +1,4 @@
-"""Tables for the tests of indices, and the check that pylance plans with an index and finds the rows that a scan finds."""
+"""Tables for the tests of indices, and the check that pylance plans with an index and finds the rows of a scan."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from lance_io.indices import IndexConfig
 from tests.index.index_tables import our
 
 DAY = datetime.date(2024, 2, 29)
-MOMENT = datetime.datetime(2024, 2, 29, 12, 30, 15, 250000)  # noqa: DTZ001
+MOMENT = datetime.datetime(2024, 2, 29, 12, 30, 15, 250000)
 NUMBERS = [3, 0, None, 1, 3, 100, 7, 7, None, 55, 2, 0]
 FLOATS = [1.5, float("nan"), None, -0.0, 0.0, float("inf"), float("-inf"), 3.25, float("nan"), -2.5, 1.5, None]
 TEXTS = ["b", "", None, "a", "a\0", "é", "Z", "日本", "b", "a", "😀", None]
@@ -142,9 +142,16 @@ def test_bitmap(tmp_path: Path, name: str) -> None:
     assert list(map(tree, right["bitmaps"].to_pylist())) == list(map(tree, left["bitmaps"].to_pylist()))
 
 
-@pytest.mark.parametrize("name", COLUMNS)
+UNBOUNDED = {
+    "dictionary": pa.array(["b", "a", None, "c", "a", "b", None]).dictionary_encode(),
+    "list": pa.array([[2, 1], [1], None, [], [None, 3], [1, 2], [5]]),
+    "vector": pa.array([[1.0, 2.0]] * 7, pa.list_(pa.float32(), 2)),
+}
+
+
+@pytest.mark.parametrize("name", [*COLUMNS, *UNBOUNDED])
 def test_zone_map(tmp_path: Path, name: str) -> None:
-    uri, _ = both(tmp_path, COLUMNS[name], "ZONEMAP", {"rows_per_zone": 2})
+    uri, _ = both(tmp_path, {**COLUMNS, **UNBOUNDED}[name], "ZONEMAP", {"rows_per_zone": 2})
     left, metadata = content(index_files(uri, "theirs")["zonemap.lance"], ("null_bitmap",))
     right, our_metadata = content(index_files(uri, "ours")["zonemap.lance"], ("null_bitmap",))
     assert right.schema == left.schema

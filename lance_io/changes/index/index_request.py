@@ -245,7 +245,8 @@ def _is_sortable(dtype: pa.DataType) -> bool:
 
 def _is_zoned(dtype: pa.DataType) -> bool:
     """Types of ZONEMAP."""
-    return _is_sortable(dtype)
+    is_list = pt.is_list(dtype) or pt.is_large_list(dtype) or pt.is_fixed_size_list(dtype)
+    return bool(_is_sortable(dtype) or is_list or pt.is_dictionary(dtype))
 
 
 def _is_hashed(dtype: pa.DataType) -> bool:
@@ -272,7 +273,7 @@ _SORTABLE: Final = "int, float, bool, str, large_str, binary, large_binary, deci
 _ACCEPTED: Final = {
     "BTREE": _SORTABLE,
     "BITMAP": _SORTABLE,
-    "ZONEMAP": _SORTABLE,
+    "ZONEMAP": f"{_SORTABLE}, or a list or dictionary",
     "BLOOMFILTER": "int, float32, float64, str, large_str, binary, large_binary, date, time or timestamp",
     "LABEL_LIST": "a list or large list of values that are not nested",
     "NGRAM": "a string",

@@ -26,7 +26,10 @@ ZONE_ROWS: Final = 8192
 
 
 class ZoneMapBuilder:
-    """Builds a ZONEMAP. zone_rows: live rows of a zone."""
+    """Builds a ZONEMAP. Lists and dictionaries have no bounds, as in pylance's; their nulls are counted.
+
+    zone_rows  live rows of a zone
+    """
 
     def __init__(self, value_type: pa.DataType, zone_rows: int) -> None:
         self._schema = pa.schema(
@@ -38,6 +41,8 @@ class ZoneMapBuilder:
                 *(pa.field(name, pa.uint64(), nullable=False) for name in ("fragment_id", "zone_start", "zone_length")),
             ]
         )
+        self._is_ordered = not (pt.is_nested(value_type) or pt.is_dictionary(value_type))
+        self._nothing = pa.nulls(1, value_type)
         self._zone_rows = zone_rows
         self._cutter = ZoneCutter(zone_rows)
         self._zones: list[Zone] = []  # without their values
@@ -53,11 +58,14 @@ class ZoneMapBuilder:
             self._note(zone)
 
     def _note(self, zone: Zone) -> None:
-        values = zone.parts[0] if len(zone.parts) == 1 else pa.concat_arrays(zone.parts)
-        low, high, num_nan = value_bounds(values)
+        low = high = self._nothing
+        num_nan = 0
+        if self._is_ordered:
+            values = zone.parts[0] if len(zone.parts) == 1 else pa.concat_arrays(zone.parts)
+            low, high, num_nan = value_bounds(values)
         self._ends[0].append(low)
         self._ends[1].append(high)
-        self._counts.append((values.null_count, num_nan))
+        self._counts.append((sum(part.null_count for part in zone.parts), num_nan))
         self._zones.append(zone.without_values())
 
     def files(self) -> Iterator[NewIndexFile]:
