@@ -1,0 +1,1 @@
+"""Methods of datasets about indices: look-ups of keys, and their preparation."""
