@@ -105,6 +105,13 @@ class SortedKeys:
         return key_of(self._values[position]) if self._numbers is None else self._numbers[position]
 
     @property
+    def has_repeats(self) -> bool:
+        """Whether a value occurs twice."""
+        if self._numbers is not None:
+            return bool((self._numbers[1:] == self._numbers[:-1]).any())
+        return len(self._values.unique()) < len(self._values)
+
+    @property
     def first(self) -> Any:
         """The least key."""
         return self.at(0)

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     Answers = Callable[[TableIndex, Question], bool | None]
 
 _MIRRORED: Final[dict[CompareOp, CompareOp]] = {"=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+_NEGATED: Final[dict[CompareOp, CompareOp]] = {"<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _PREFERRED: Final = (Kind.BTREE, Kind.BITMAP, Kind.LABEL_LIST, Kind.NGRAM, Kind.BLOOM_FILTER, Kind.ZONE_MAP)
 
 
@@ -178,8 +179,10 @@ class _Chooser:
                 if len(answered) < len(parts):
                     return None
                 return AnyOf(tuple(node for node, _ in answered)), all(is_exact for _, is_exact in answered)
+            case Not(Comparison(op, left, right)) if op in _NEGATED:
+                return self._node(Comparison(_NEGATED[op], left, right))
             case Not(arg):
-                return self._opposite(self._node(arg))
+                return self._opposite(self._node(arg)) or self._pushed(arg)
             case Comparison("!=", left, right):
                 return self._opposite(self._node(Comparison("=", left, right)))
             case Function("is_distinct", args):
@@ -190,6 +193,18 @@ class _Chooser:
                 return self._is_true(self._node(arg))
             case _:
                 return self._condition(self._asked(expr) if asked is None else asked)
+
+    def _pushed(self, arg: Expr) -> tuple[Node, bool] | None:
+        """The conditions of `not` a conjunction or disjunction that is not answered exactly, by its operands."""
+        match arg:
+            case And(args):
+                return self._node(Or(tuple(Not(each) for each in args)))
+            case Or(args):
+                return self._node(And(tuple(Not(each) for each in args)))
+            case Not(inner):
+                return self._node(inner)
+            case _:
+                return None
 
     def _opposite(self, answered: tuple[Node, bool] | None) -> tuple[Node, bool] | None:
         return None if answered is None or not answered[1] else (Opposite(answered[0]), True)
@@ -302,12 +317,15 @@ def _is_same_values(stored: pa.DataType, seen: pa.DataType) -> bool:
 
 
 def _flat(args: Sequence[Expr]) -> Iterator[Expr]:
-    """Conjuncts, with those of nested ones."""
+    """Conjuncts, with those of nested ones; comparisons in place of their negation."""
     for arg in args:
-        if isinstance(arg, And):
-            yield from _flat(arg.args)
-        else:
-            yield arg
+        match arg:
+            case And(inner):
+                yield from _flat(inner)
+            case Not(Comparison(op, left, right)) if op in _NEGATED:
+                yield Comparison(_NEGATED[op], left, right)
+            case _:
+                yield arg
 
 
 def _zeros(value: pa.Scalar) -> pa.Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     PlanSpans = Callable[[ScanPlan, tuple[Span, ...], dict[int, LiveRows]], Plan[ScanPlan]]
 
+RUN_ROWS_MIN: Final = 64  # average rows of a run from which reading runs beats taking rows
+RUNS_MAX: Final = 1024  # of a fragment that are read as runs
 OPENED_FRAGMENTS_MAX: Final = 8  # whose files are opened before it is known which have rows: a request each
 
 
@@ -62,7 +64,9 @@ def plan_indexed(
     if rows is None:
         return None
     rest = rows.choice.rest
-    rest_columns = columns_for(None if not rest else Predicate(rest[0] if len(rest) == 1 else And(rest)))
+    is_whole = len(rest) == 1 and rest[0] is predicate.expression
+    left = None if not rest else Predicate(rest[0] if len(rest) == 1 else And(rest))
+    rest_columns = columns if is_whole else columns_for(left)
     rows_max = None if options.limit is None or rest else (options.offset or 0) + options.limit
     parts: list[ScanPlan] = []
     for is_covered, group in groupby(fragment_indexes, lambda index: state.fragment_ids[index] in rows.covered):
@@ -103,27 +107,65 @@ def _covered(
     rows_max: int | None,
     finish: PlanSpans,
 ) -> Plan[list[ScanPlan]]:
-    """The plan of covered fragments: at most one, with their rows that indices name.
+    """The plans of covered fragments: of their rows that indices name.
 
     rows_max  as many rows are enough; None for all
     """
     by_index = _by_fragment(state, rows.rows, fragment_indexes)
     live = yield from load_live(state, list(by_index))
-    spans, chosen, num_left = [], [], rows_max
+    wanted = []
     for index in fragment_indexes:
-        if index not in by_index or num_left == 0:
+        if index not in by_index or rows_max == 0:
             continue
-        offsets = _live_offsets(*by_index[index], live[index], num_left)
-        if num_left is not None:
-            num_left -= len(offsets)
-        if len(offsets):
-            spans.append(Span(index, int(offsets[0]), int(offsets[-1]) + 1))
-            chosen.append(offsets)
-    if not spans:
-        return []
-    part = yield from finish(columns, tuple(spans), {span.fragment_index: live[span.fragment_index] for span in spans})
-    num_matches = None if columns.predicate is not None else sum(map(len, chosen))
-    return [replace(part, chosen=tuple(chosen), num_matches=num_matches, late_costs=None)]
+        part = _Wanted.of(index, *by_index[index], live[index], rows_max)
+        if part.num_rows:
+            wanted.append(part)
+        rows_max = None if rows_max is None else rows_max - part.num_rows
+    plans = []
+    for is_taken, group in groupby(wanted, lambda part: part.offsets is not None):
+        parts = [*group]
+        spans = tuple(span for part in parts for span in part.spans)
+        plan = yield from finish(columns, spans, {part.fragment_index: live[part.fragment_index] for part in parts})
+        if is_taken:
+            chosen = tuple(part.offsets for part in parts if part.offsets is not None)
+            plan = replace(plan, chosen=chosen, late_costs=None)
+        num_matches = None if columns.predicate is not None else sum([part.num_rows for part in parts])
+        plans.append(replace(plan, num_matches=num_matches))
+    return plans
+
+
+class _Wanted(NamedTuple):
+    """The live rows of one fragment that indices name.
+
+    spans     the runs of rows to read
+    offsets   of the rows, if they are taken one by one; then there is one span around them
+    """
+
+    fragment_index: int
+    spans: tuple[Span, ...]
+    offsets: IntArray | None
+    num_rows: int
+
+    @classmethod
+    def of(cls, index: int, starts: IntArray, ends: IntArray, live: LiveRows, rows_max: int | None) -> _Wanted:
+        """Rows of runs; at most `rows_max`."""
+        lengths = ends - starts
+        num_rows = int(lengths.sum())
+        if rows_max is None and len(starts) <= RUNS_MAX and num_rows >= RUN_ROWS_MIN * len(starts):
+            spans = tuple(Span(index, *run) for run in zip(starts.tolist(), ends.tolist(), strict=True))
+            num_deleted = sum([len(live.deleted_between(span.start, span.end)) for span in spans])
+            return cls(index, spans if num_deleted < num_rows else (), None, num_rows - num_deleted)
+        if rows_max is not None and live.deleted is None and num_rows > rows_max:  # the others are left out anyway
+            last = int(np.searchsorted(np.cumsum(lengths), rows_max)) + 1
+            starts, ends, lengths = starts[:last], ends[:last], lengths[:last]
+        before = np.cumsum(lengths) - lengths
+        offsets: IntArray = np.arange(int(lengths.sum()), dtype=np.int64) + np.repeat(starts - before, lengths)
+        if live.deleted is not None:
+            offsets = offsets[~live.is_deleted(offsets)]
+        offsets = offsets[:rows_max]
+        if not len(offsets):
+            return cls(index, (), offsets, 0)
+        return cls(index, (Span(index, int(offsets[0]), int(offsets[-1]) + 1),), offsets, len(offsets))
 
 
 def _by_fragment(
@@ -139,13 +181,3 @@ def _by_fragment(
         if first < end:
             by_index[index] = starts[first:end] - first_row, ends[first:end] - first_row
     return by_index
-
-
-def _live_offsets(starts: IntArray, ends: IntArray, live: LiveRows, num_rows_max: int | None) -> IntArray:
-    """The offsets of the live rows of runs; at most `num_rows_max`."""
-    lengths = ends - starts
-    before = np.cumsum(lengths) - lengths
-    offsets: IntArray = np.arange(int(lengths.sum()), dtype=np.int64) + np.repeat(starts - before, lengths)
-    if live.deleted is not None:
-        offsets = offsets[~live.is_deleted(offsets)]
-    return offsets[:num_rows_max]

@@ -41,6 +41,7 @@ from lance_io.reads.version.column_lists import (
 )
 
 if TYPE_CHECKING:
+    from lance_io.filters.expressions.expression_tree import Expr
     from lance_io.plans.plan import Plan
     from lance_io.reads.version.column_lists import Selection
     from lance_io.reads.version.state import DatasetState
@@ -130,7 +131,8 @@ def _rows_with_keys(
 ) -> Plan[pa.Table]:
     if not len(distinct):
         return to_table([], projection.arrow_schema)
-    values, operand = distinct, Column(path)
+    operand: Expr = Column(path)
+    values = distinct
     if pt.is_float16(distinct.type):
         values, operand = distinct.cast(pa.float32()), Cast(operand, pa.float32())
     predicate = Predicate(In(operand, with_both_zeros(values), has_null=False))
