@@ -147,6 +147,11 @@ class Segment(Protocol):
         """Memory, in bytes."""
         ...
 
+    @property
+    def num_rows(self) -> int | None:
+        """Rows that it indexes, including nulls; None if it does not know."""
+        ...
+
     def answers(self, question: Question) -> bool | None:
         """Whether the segment answers a question: True exactly, False with an upper bound, None not at all."""
         ...

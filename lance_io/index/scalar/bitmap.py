@@ -62,6 +62,11 @@ class Bitmap:
         """See `Segment`."""
         return 512 + self.keys.nbytes + self.rows.nbytes
 
+    @property
+    def num_rows(self) -> int | None:
+        """See `Segment`."""
+        return None
+
     def answers(self, question: Question) -> bool | None:
         """See `Segment`."""
         return answers(question)
@@ -104,6 +109,11 @@ class LabelList:
     def nbytes(self) -> int:
         """See `Segment`."""
         return self.bitmap.nbytes + (0 if self.null_lists is None else self.null_lists.nbytes)
+
+    @property
+    def num_rows(self) -> int | None:
+        """See `Segment`."""
+        return None
 
     def answers(self, question: Question) -> bool | None:
         """See `Segment`. Without null lists, a list that lacks an item cannot be told from a null list."""

@@ -69,6 +69,11 @@ class NGram:
         """See `Segment`."""
         return 512 + self.tokens.nbytes
 
+    @property
+    def num_rows(self) -> int | None:
+        """See `Segment`."""
+        return None
+
     def answers(self, question: Question) -> bool | None:
         """See `Segment`."""
         return answers(question)

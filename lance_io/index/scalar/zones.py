@@ -107,6 +107,11 @@ class ZoneMap:
         """See `Segment`."""
         return 512 + self.zones.nbytes + self.bytes_of_bounds
 
+    @property
+    def num_rows(self) -> int | None:
+        """See `Segment`."""
+        return None
+
     def answers(self, question: Question) -> bool | None:
         """See `Segment`."""
         return self.zones.nulls is not None if isinstance(question, IsNull) else zone_map_answers(question)
@@ -163,6 +168,11 @@ class BloomZones:
     def nbytes(self) -> int:
         """See `Segment`."""
         return 512 + self.zones.nbytes + self.filters.nbytes
+
+    @property
+    def num_rows(self) -> int | None:
+        """See `Segment`."""
+        return None
 
     def answers(self, question: Question) -> bool | None:
         """See `Segment`."""

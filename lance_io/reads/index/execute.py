@@ -6,17 +6,19 @@ the order matters: an updated row keeps its id, and an old entry leads to its ne
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lance_io.index.details import Space
+from lance_io.index.rows.moves import moved_rows
 from lance_io.index.rows.row_set import Answer, RowSet, conjunction, disjunction
 from lance_io.index.scalar.kinds import READERS
 from lance_io.reads.index.choose import AllOf, AnyOf, Condition, IsTrue, Opposite, choose, conditions
 from lance_io.reads.index.segments import open_segments, search_segments
 from lance_io.reads.index.table_indices import load_table_indices
-from lance_io.reads.rows.deletions_and_ids import load_row_id_index
+from lance_io.reads.rows.deletions_and_ids import load_live_counts, load_row_id_index
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from lance_io.filters.expressions.expression_tree import Expr
     from lance_io.index.api import Question, Segment
+    from lance_io.index.rows.moves import Move
     from lance_io.plans.plan import Plan
     from lance_io.reads.index.choose import Choice, Node
     from lance_io.reads.index.table_indices import IndexPart, TableIndex
@@ -52,18 +55,46 @@ def indexed_rows(state: DatasetState, expression: Expr) -> Plan[IndexedRows | No
 
     Raises `FormatError` for a damaged index, naming it and its file.
     """
-    indices = yield from load_table_indices(state)
-    if not indices:
+    known = yield from load_table_indices(state)
+    if not known.indices:
         return None
-    choice = choose(expression, indices, _by_kind)
+    choice = choose(expression, known.indices, _by_kind)
     if choice is None:
         return None
     parts = [(index, part) for index in choice.indices for part in index.parts]
     segments = dict(zip(_uuids(parts), (yield from open_segments(state, parts)), strict=True))
-    choice = choose(expression, choice.indices, _Opened(segments).answers)
+    whole = yield from _whole_indices(state, choice.indices, segments)
+    choice = choose(expression, whole, _Opened(segments).answers)
     if choice is None:
         return None
-    return (yield from _answer(state, choice, segments))
+    return (yield from _answer(state, choice, segments, known.moves))
+
+
+def _whole_indices(
+    state: DatasetState, indices: Sequence[TableIndex], segments: Mapping[str, Segment]
+) -> Plan[list[TableIndex]]:
+    """The indices whose segments have as many rows as they have to.
+
+    pylance 14 rewrites the files of a B-tree without the record of moved rows, and then they hold nothing.
+    """
+    whole = []
+    for index in indices:
+        lost = None
+        for part in index.parts:
+            num_rows = segments[part.uuid].num_rows
+            if num_rows is not None:
+                ids = np.array(sorted(part.covered), dtype=np.int64)
+                counts = yield from load_live_counts(state, state.find_fragment_indexes(ids).tolist())
+                lost = part if num_rows < sum(counts) else lost
+        if lost is None:
+            whole.append(index)
+        else:
+            warnings.warn(
+                f"index {index.name!r} has lost rows of fragments that it covers (segment {lost.uuid}), as after a "
+                "compaction of pylance beside a deferred one; it is not used: build it again",
+                stacklevel=2,
+            )
+    return whole
 
 
 def _uuids(parts: Iterable[tuple[TableIndex, IndexPart]]) -> list[str]:
@@ -87,7 +118,9 @@ class _Opened:
         return None if None in answered else all(answered)
 
 
-def _answer(state: DatasetState, choice: Choice, segments: Mapping[str, Segment]) -> Plan[IndexedRows]:
+def _answer(
+    state: DatasetState, choice: Choice, segments: Mapping[str, Segment], moves: Sequence[Move]
+) -> Plan[IndexedRows]:
     asked = [*conditions(choice.node)]
     searches = [
         ((condition.index, part), segments[part.uuid].search(condition.question, needs_null=needs_null))
@@ -98,7 +131,9 @@ def _answer(state: DatasetState, choice: Choice, segments: Mapping[str, Segment]
     uses_ids = any(part.space is Space.IDS for (_, part), _ in searches)
     row_ids = (yield from load_row_id_index(state)) if uses_ids else None
     by_condition = {
-        id(condition): _joined([_to_addresses(state, part, next(answers), row_ids) for part in condition.index.parts])
+        id(condition): _joined(
+            [_to_addresses(state, part, next(answers), row_ids, moves) for part in condition.index.parts]
+        )
         for condition, _ in asked
     }
     covered = frozenset.intersection(*(index.covered for index in choice.indices))
@@ -130,11 +165,13 @@ def _joined(answers: Sequence[Answer]) -> Answer:
     return Answer(true, null, all(answer.is_exact for answer in answers))
 
 
-def _to_addresses(state: DatasetState, part: IndexPart, answer: Answer, row_ids: RowIdIndex | None) -> Answer:
+def _to_addresses(
+    state: DatasetState, part: IndexPart, answer: Answer, row_ids: RowIdIndex | None, moves: Sequence[Move]
+) -> Answer:
     """An answer of a segment as addresses of the rows that it covers."""
     covered = fragment_rows(state, part.covered)
     true, null = [
-        (rows if rows.space is _ADDRESSES else _translated(rows, row_ids)).intersect(covered)
+        (moved_rows(rows, moves) if rows.space is _ADDRESSES else _translated(rows, row_ids)).intersect(covered)
         for rows in (answer.true, answer.null)
     ]
     return Answer(true, null, answer.is_exact)

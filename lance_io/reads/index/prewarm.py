@@ -21,7 +21,7 @@ def prewarm(state: DatasetState, name: str, segments: Iterable[Any] | None = Non
 
     Raises `UsageError` for a name that no readable index has, and for a segment that the index does not have.
     """
-    indices = {index.name: index for index in (yield from load_table_indices(state))}
+    indices = {index.name: index for index in (yield from load_table_indices(state)).indices}
     index = indices.get(name)
     if index is None or index.kind not in READERS:
         readable = ", ".join(other.name for other in indices.values() if other.kind in READERS) or "none"

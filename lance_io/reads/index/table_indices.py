@@ -5,18 +5,22 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Final
 
-from lance_io.index.details import decode_details
+from lance_io.index.details import Space, decode_details
+from lance_io.index.rows.moves import Move
+from lance_io.index.rows.tree_maps import decode_treemap64
 from lance_io.reads.version.index_entries import load_indices
 from lance_io.records import dataclass
-from lance_io.table.manifest.fragment_reuse import find_reuse
+from lance_io.table.manifest.fragment_reuse import find_reuse, is_readable, recorded_moves
+from lance_io.table.transaction.index_coverage import with_current_coverage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from lance_io.format.schema import Field
-    from lance_io.index.details import IndexDetails, Kind, Space
+    from lance_io.index.details import IndexDetails, Kind
     from lance_io.plans.plan import Plan
     from lance_io.reads.version.state import DatasetState
+    from lance_io.table.manifest.fragment_reuse import RecordedMove
     from lance_io.table.manifest.index_section import IndexMetadata
 
 _OTHER: Final = ("inverted", "vector", "fragmentreuse", "memwal")  # kinds that other parts of a release know
@@ -75,30 +79,52 @@ class TableIndex:
         return frozenset().union(*(part.covered for part in self.parts))
 
 
-def load_table_indices(state: DatasetState) -> Plan[Sequence[TableIndex]]:
+@dataclass(frozen=True, slots=True, eq=False)
+class TableIndices:
+    """The indices of a version.
+
+    indices  that this release reads
+    moves    by which addresses in their files become current ones, oldest first
+    """
+
+    indices: tuple[TableIndex, ...] = ()
+    moves: tuple[Move, ...] = ()
+
+
+def load_table_indices(state: DatasetState) -> Plan[TableIndices]:
     """The indices of the version that answer filters; at most one request, the first time. Raises `FormatError`."""
-    known: Sequence[TableIndex] | None = state.__dict__.get("table_indices")
+    known: TableIndices | None = state.__dict__.get("table_indices")
     if known is None:
         entries = (yield from load_indices(state)) if state.has_index and not state.shared_ids else []
-        known = state.__dict__["table_indices"] = tuple(_indices(state, entries))
+        known = state.__dict__["table_indices"] = _table_indices(state, entries)
     return known
 
 
+def _table_indices(state: DatasetState, entries: Sequence[IndexMetadata]) -> TableIndices:
+    reuse = None if state.has_stable_row_ids else find_reuse(entries)
+    if not is_readable(reuse):
+        return TableIndices()  # index files may name addresses of fragments that are gone
+    moves = () if reuse is None else tuple(map(_move, recorded_moves(reuse)))
+    return TableIndices(tuple(_indices(state, with_current_coverage(entries))), moves)
+
+
+def _move(recorded: RecordedMove) -> Move:
+    return Move(recorded.old, decode_treemap64(recorded.addresses, Space.ADDRESSES), recorded.new).check()
+
+
 def _indices(state: DatasetState, entries: Sequence[IndexMetadata]) -> Iterator[TableIndex]:
-    if find_reuse(entries) is not None and not state.has_stable_row_ids:
-        return  # index files may name addresses of fragments that are gone
     by_name: dict[str, list[IndexMetadata]] = {}
     for entry in entries:
         if not entry.is_system and len(entry.fields) == 1:
             by_name.setdefault(entry.name, []).append(entry)
-    paths = {field_id: (path, field) for path, field in _walk(state.schema.fields) for field_id in (field.id,)}
+    columns = {field.id: (path, field) for path, field in _walk(state.schema.fields)}
     for name, segments in by_name.items():
-        column = paths.get(segments[0].fields[0])
-        parts = _parts(state, name, segments)
-        if column is None or not parts or any(segment.fields != segments[0].fields for segment in segments):
+        column = columns.get(segments[0].fields[0])
+        if column is None or any(segment.fields != segments[0].fields for segment in segments):
             continue
-        first = parts[0].details
-        if all((part.details.kind, part.details.json_path) == (first.kind, first.json_path) for part in parts):
+        parts = _parts(state, name, segments)
+        kinds = {(part.details.kind, part.details.json_path) for part in parts}
+        if len(kinds) == 1:
             yield TableIndex(name, *column, parts)
 
 

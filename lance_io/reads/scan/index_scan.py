@@ -90,7 +90,7 @@ def _rows_beside_files(
 ) -> Plan[IndexedRows | None]:
     """The rows that indices name; opens the data files of few fragments meanwhile, where that saves a round."""
     read = columns.early_read if columns.late_read is None else columns.late_read
-    is_cold = (yield from load_table_indices(state)) and not state.is_local and read is not None
+    is_cold = (yield from load_table_indices(state)).indices and not state.is_local and read is not None
     if not is_cold or read is None or len(fragment_indexes) > OPENED_FRAGMENTS_MAX:
         return (yield from indexed_rows(state, predicate.expression))
     sources = [state.sources[index] for index in fragment_indexes]

@@ -65,7 +65,7 @@ def get_rows(
     yield Import(COMPILER)
     path = column_path(state.schema, column)
     field = fields_along(state.schema, path)[-1]
-    indices = yield from load_table_indices(state)
+    indices = (yield from load_table_indices(state)).indices
     if not any(index.path == path and index.kind in (Kind.BTREE, Kind.BITMAP) for index in indices):
         raise UsageError(
             f"column {column!r} has no BTREE or BITMAP index, which a look-up of keys needs: build it with "
