@@ -104,3 +104,17 @@ def test_look_up_of_keys(bench: Bench) -> None:
     )
     assert counts(measured) == [(1, 2), (2, 12), (3, 6), (1, 2), (0, 0)]
     assert [result.num_rows for _, _, result in measured[2:]] == [1, 1, 0]
+
+
+@pytest.mark.parametrize("text", ["id = 5", "id IN (5, 70000, 150000)", "id < 30 AND value > 0.5", "id >= 199000"])
+def test_explained_reads_are_those_of_the_scan(bench: Bench, text: str) -> None:
+    ((_, _, plan),) = bench.run(lambda table: table.scanner(["value"], text).explain_io(cold=True))
+    ((rounds, log, _),) = bench.run(lambda table: table.to_table(["value"], text))
+    assert any("id_idx(BTree)" in note for note in plan.notes)
+    planned = sorted(
+        f"get t/{plan.short_key(key)} {start}-{end}" for each in plan.rounds for key, start, end in each.requests
+    )
+    if not plan.notes[1:]:  # nothing is read afterwards
+        assert (plan.num_rounds, planned) == (rounds, sorted(log))
+    assert plan.num_rounds <= rounds
+    assert set(planned) <= set(log)

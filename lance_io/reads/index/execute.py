@@ -73,10 +73,7 @@ def indexed_rows(state: DatasetState, expression: Expr) -> Plan[IndexedRows | No
 def _whole_indices(
     state: DatasetState, indices: Sequence[TableIndex], segments: Mapping[str, Segment]
 ) -> Plan[list[TableIndex]]:
-    """The indices whose segments have as many rows as they have to.
-
-    pylance 14 rewrites the files of a B-tree without the record of moved rows, and then they hold nothing.
-    """
+    """The indices whose segments have as many rows as they have to: at least those of the fragments that they cover."""
     whole = []
     for index in indices:
         lost = None
@@ -90,8 +87,8 @@ def _whole_indices(
             whole.append(index)
         else:
             warnings.warn(
-                f"index {index.name!r} has lost rows of fragments that it covers (segment {lost.uuid}), as after a "
-                "compaction of pylance beside a deferred one; it is not used: build it again",
+                f"index {index.name!r} has fewer rows than the fragments that it covers (segment {lost.uuid}); it is "
+                "not used: build it again",
                 stacklevel=2,
             )
     return whole

@@ -105,7 +105,19 @@ def _table_indices(state: DatasetState, entries: Sequence[IndexMetadata]) -> Tab
     if not is_readable(reuse):
         return TableIndices()  # index files may name addresses of fragments that are gone
     moves = () if reuse is None else tuple(map(_move, recorded_moves(reuse)))
-    return TableIndices(tuple(_indices(state, with_current_coverage(entries))), moves)
+    usable = [entry for entry in entries if entry.follows_moves or not _is_interrupted(state, moves)]
+    return TableIndices(tuple(_indices(state, with_current_coverage(usable))), moves)
+
+
+def _is_interrupted(state: DatasetState, moves: Sequence[Move]) -> bool:
+    """Whether recorded rows moved on, or went, without a record.
+
+    pylance 14's compaction then rewrites B-trees as if nothing had been recorded, and these find no row any more, while
+    their entries claim to cover the new fragments.
+    """
+    old = frozenset[int]().union(*(move.old for move in moves))
+    new = {fragment_id for move in moves for fragment_id, _ in move.new}
+    return not new <= old.union(state.fragment_ids)
 
 
 def _move(recorded: RecordedMove) -> Move:

@@ -125,12 +125,14 @@ def _covered(
     for is_taken, group in groupby(wanted, lambda part: part.offsets is not None):
         parts = [*group]
         spans = tuple(span for part in parts for span in part.spans)
-        plan = yield from finish(columns, spans, {part.fragment_index: live[part.fragment_index] for part in parts})
+        plan = replace(
+            columns, num_matches=None if columns.predicate is not None else sum([part.num_rows for part in parts])
+        )
         if is_taken:
             chosen = tuple(part.offsets for part in parts if part.offsets is not None)
             plan = replace(plan, chosen=chosen, late_costs=None)
-        num_matches = None if columns.predicate is not None else sum([part.num_rows for part in parts])
-        plans.append(replace(plan, num_matches=num_matches))
+        here = {part.fragment_index: live[part.fragment_index] for part in parts}
+        plans.append((yield from finish(plan, spans, here)))
     return plans
 
 

@@ -109,7 +109,11 @@ class ScanPlan:
 
     @property
     def num_rows(self) -> int:
-        """Physical rows of all spans."""
+        """Rows to read: physical rows of all spans, or the chosen ones."""
+        if self.parts:
+            return sum(part.num_rows for part in self.parts)
+        if self.chosen is not None:
+            return sum(map(len, self.chosen))
         return sum(span.end - span.start for span in self.spans)
 
 

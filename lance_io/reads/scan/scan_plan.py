@@ -93,7 +93,9 @@ def _by_indices(
     fragment_indexes: Sequence[int],
 ) -> Plan[ScanPlan | None]:
     def finish(columns: ScanPlan, spans: tuple[Span, ...], live: dict[int, LiveRows]) -> Plan[ScanPlan]:
-        return (yield from plan_rows(state, (yield from pruned(state, columns, spans, options)), live))
+        is_whole = columns.chosen is None
+        plan = (yield from pruned(state, columns, spans, options)) if is_whole else replace(columns, spans=spans)
+        return (yield from plan_rows(state, plan, live))
 
     def columns_for(predicate: Predicate | None) -> ScanPlan:
         return _columns_with(state, options, projection, predicate)
@@ -256,19 +258,23 @@ def explain(state: DatasetState, plan: ScanPlan, options: ScanOptions) -> str:
             f"{ordering.column_name} {'asc' if ordering.ascending else 'desc'}" for ordering in options.order_by
         )
         lines.append(f"Sort: [{keys}]")
-    if plan.late:
-        lines.append(f"ReadLate: projection=[{', '.join(plan.late)}]")
+    parts = plan.parts or (plan,)
+    late = [*dict.fromkeys(name for part in parts for name in part.late)]
+    if late:
+        lines.append(f"ReadLate: projection=[{', '.join(late)}]")
     if plan.predicate is not None and (plan.skip or plan.limit is not None):
         lines.append(f"Limit: skip={plan.skip}, fetch={plan.limit}")
-    if plan.predicate is not None:
+    if plan.predicate is not None and any(part.predicate is not None for part in parts):
         lines.append(f"Filter: {plan.predicate}")
-    if plan.index is not None:
-        lines.append(f"ScalarIndexQuery: query={plan.index}")
     if plan.num_batches:
         lines.append(f"Statistics: batches={plan.num_batches}, skipped={plan.num_batches_skipped}")
     system = ", ".join(plan.projection.system_names) or "none"
+    early = [*dict.fromkeys(name for part in parts for name in part.early)] if plan.parts else plan.early
+    num_fragments = len({span.fragment_index for span in plan.spans}) if plan.parts else len(plan.spans)
     lines.append(
-        f"LanceRead: uri={hide_secrets(state.location.uri)}, projection=[{', '.join(plan.early)}], "
-        f"num_fragments={len(plan.spans)}, num_rows={plan.num_rows}, system_columns={system}"
+        f"LanceRead: uri={hide_secrets(state.location.uri)}, projection=[{', '.join(early)}], "
+        f"num_fragments={num_fragments}, num_rows={plan.num_rows}, system_columns={system}"
     )
+    if plan.index is not None:
+        lines.append(f"ScalarIndexQuery: query={plan.index}")
     return "".join("  " * depth + line + "\n" for depth, line in enumerate(lines))
