@@ -1,1 +1,1 @@
-"""Methods of datasets that build, keep and describe indices."""
+"""Methods of datasets about indices: building, keeping and describing them, and look-ups of keys."""
