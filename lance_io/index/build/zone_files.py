@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -126,6 +127,6 @@ def _float_bounds(values: pa.Array) -> tuple[pa.Array, pa.Array, int]:
         keys = number_keys(known)
         assert keys is not None
         low, high = known.slice(int(keys.argmin()), 1), known.slice(int(keys.argmax()), 1)
-    if num_nan:
-        high = present.slice(int(true_positions(is_nan)[0]), 1)
+    if num_nan:  # positive, as pylance's, whatever the signs of the zone's
+        high = pa.array([math.nan]).cast(values.type)
     return low, high, num_nan

@@ -92,7 +92,7 @@ class ZoneMap:
 
     least, greatest  keys of the bounds of the zones that have any
     numbers          the numbers of these zones
-    is_open          of each of them: whether only NaN bounds it from below
+    is_open          of each of them: whether it may have a NaN, so that nothing bounds it from below
     """
 
     zones: Zones
@@ -211,8 +211,14 @@ def open_zone_map(
     taken = pa.array(bounded)
     least, greatest = least.take(taken), greatest.take(taken)
     is_open = least.is_null().to_numpy(zero_copy_only=False)
-    low = keys_of(pc.coalesce(least, greatest))
-    return ZoneMap(zones, low, keys_of(greatest), bounded, is_open, least.nbytes + greatest.nbytes)
+    low, high = keys_of(pc.coalesce(least, greatest)), keys_of(greatest)
+    if pt.is_floating(greatest.type) and isinstance(high, np.ndarray):
+        has_nan = pc.is_nan(greatest).to_numpy(zero_copy_only=False) | (
+            values_of(file.columns["nan_count"])[bounded] > 0
+        )
+        is_open = is_open | has_nan  # -NaN is below every number, and bounds do not say the sign
+        high = np.where(has_nan, np.iinfo(high.dtype).max, high)
+    return ZoneMap(zones, low, high, bounded, is_open, least.nbytes + greatest.nbytes)
 
 
 def _decoded(values: pa.Array) -> pa.Array:
