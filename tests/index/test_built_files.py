@@ -223,8 +223,9 @@ def test_label_list(tmp_path: Path, name: str) -> None:
 WORDS = ["hello", "HELLO World", None, "xy", "", "Élan ﬁne", "a1_b2c", "日本語 ab", "straße", "½ Œuvre ℋel", "abc" * 30]
 
 
-def test_ngram(tmp_path: Path) -> None:
-    uri, _ = both(tmp_path, pa.array(WORDS), "NGRAM")
+@pytest.mark.parametrize("dtype", [pa.string(), pa.large_string()], ids=str)
+def test_ngram(tmp_path: Path, dtype: pa.DataType) -> None:
+    uri, _ = both(tmp_path, pa.array(WORDS, dtype), "NGRAM")
     left, _ = content(index_files(uri, "theirs")["ngram_postings.lance"])
     right, _ = content(index_files(uri, "ours")["ngram_postings.lance"])
     assert right.schema == left.schema

@@ -267,7 +267,7 @@ _ACCEPTS: Final = {
     "ZONEMAP": _is_zoned,
     "BLOOMFILTER": _is_hashed,
     "LABEL_LIST": _is_labels,
-    "NGRAM": pt.is_string,
+    "NGRAM": _is_text,
 }
 _SORTABLE: Final = "int, float, bool, str, large_str, binary, large_binary, decimal, fixed-size-binary, or temporal"
 _ACCEPTED: Final = {

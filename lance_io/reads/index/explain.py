@@ -8,9 +8,12 @@ from lance_io.index import api
 from lance_io.reads.index.choose import AllOf, AnyOf, Condition, IsTrue, Opposite
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from lance_io.reads.index.choose import Choice, Node
 
 _SHOWN = 5
+_SHOWN_BYTES = 10
 
 
 def describe_choice(choice: Choice) -> str:
@@ -36,11 +39,12 @@ def _describe(node: Node) -> str:
 def _question(column: str, question: api.Question) -> str:
     match question:
         case api.Within(interval):
-            low = None if interval.low is None else f"{column} {'>=' if interval.has_low else '>'} {interval.low}"
-            high = None if interval.high is None else f"{column} {'<=' if interval.has_high else '<'} {interval.high}"
+            above, below = ">=" if interval.has_low else ">", "<=" if interval.has_high else "<"
+            low = None if interval.low is None else f"{column} {above} {_shown(interval.low)}"
+            high = None if interval.high is None else f"{column} {below} {_shown(interval.high)}"
             return " && ".join(filter(None, (low, high)))
         case api.OneOf(values):
-            shown = [str(value) for value in values.slice(0, _SHOWN)]
+            shown = [_shown(value) for value in values.slice(0, _SHOWN)]
             if len(values) == 1:
                 return f"{column} = {shown[0]}"
             return f"{column} IN [{','.join(shown)}{',...' if len(values) > _SHOWN else ''}]"
@@ -53,3 +57,11 @@ def _question(column: str, question: api.Question) -> str:
         case api.Labels(items, needs_all):
             name = "array_has_all" if needs_all else "array_has_any"
             return f"{name}({column}, [{','.join(map(str, items))}])"
+
+
+def _shown(value: pa.Scalar) -> str:
+    """A value; of bytes the first ones, in hexadecimal digits."""
+    content = value.as_py() if value.is_valid else None
+    if not isinstance(content, bytes):
+        return str(value)
+    return content[:_SHOWN_BYTES].hex() + ("..." if len(content) > _SHOWN_BYTES else "")
