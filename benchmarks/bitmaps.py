@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyroaring
 
 from lance_io.changes.edits.delete_rows import _merge_offsets
+from lance_io.codecs.roaring import decode_roaring, encode_roaring
 from lance_io.reads.rows.row_arithmetic import LiveRows
 from lance_io.spans import distinct
-from lance_io.table.manifest.roaring import decode_roaring, encode_roaring
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

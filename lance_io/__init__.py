@@ -22,6 +22,7 @@ from lance_io.dataset.open_dataset import dataset
 
 if TYPE_CHECKING:
     from lance_io.changes.columns.batch_udf import batch_udf
+    from lance_io.changes.index.build_progress import IndexProgress
     from lance_io.changes.merge.merge_builder import MergeInsertBuilder
     from lance_io.changes.operations.lance_operation import (
         DatasetBasePath,
@@ -69,6 +70,7 @@ _HOMES = {
     "FragmentMetadata": "lance_io.reads.metadata.fragment_metadata",
     "Index": "lance_io.changes.operations.lance_operation",
     "IndexFile": "lance_io.changes.operations.lance_operation",
+    "IndexProgress": "lance_io.changes.index.build_progress",
     "IoScheduler": "lance_io.io.shared_limits",
     "LanceDataset": "lance_io.dataset.lance_dataset",
     "LanceFragment": "lance_io.dataset.fragment",
@@ -98,6 +100,7 @@ _MODULES = frozenset(
         "errors",
         "file",
         "fragment",
+        "indices",
         "log",
         "metrics",
         "optimize",
@@ -127,6 +130,7 @@ __all__ = [
     "FragmentMetadata",
     "Index",
     "IndexFile",
+    "IndexProgress",
     "IoScheduler",
     "LanceDataset",
     "LanceFragment",

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _CHANGE: Final = "let pylance make this change: `lance.dataset(uri).{name}(...)`, then `checkout_latest()` here"
-_INDEX: Final = "this release makes and reads no indices; pylance does, and they stay valid beside our writes"
+_INDEX: Final = (
+    "this release makes and reads no vector and full text indices; pylance does, and they stay valid beside our writes"
+)
 _LOG: Final = "this release has no write-ahead log in memory; append with `insert` or `write_dataset`, or use pylance"
 _PARTS: Final = "this release merges no index segments; use pylance, on the same table"
 _OVERLAY: Final = "replace whole columns by `DataReplacement`, or commit overlays with pylance"
@@ -71,20 +73,14 @@ class DatasetNotOffered:
     """Names of `LanceDataset`."""
 
     centroids = NotOffered(_INDEX)
-    commit_existing_index_segments = NotOffered(_PARTS)
     create_index = NotOffered(_INDEX)
-    create_index_uncommitted = NotOffered(_INDEX)
-    create_scalar_index = NotOffered(_INDEX)
     from_pydantic_model = NotOffered("`write_dataset` takes a list of pydantic models")
     get_ivf_model = NotOffered(_INDEX)
-    index_statistics = NotOffered(_INDEX)
     initialize_mem_wal = NotOffered(_LOG)
     mem_wal_index_details = NotOffered(_LOG)
     mem_wal_writer = NotOffered(_LOG)
-    merge_existing_index_segments = NotOffered(_PARTS)
     merge_index_metadata = NotOffered(_PARTS)
     new_file_session = NotOffered("`lance_io.file.LanceFileSession(uri)` reads and writes files below a folder")
-    prewarm_index = NotOffered(_INDEX)
     remap_row_addrs = NotOffered("address rows by stable row ids, which a compaction keeps (`enable_stable_row_ids`)")
     storage_options_accessor = NotOfferedProperty("`latest_storage_options` has the options")
 
@@ -117,7 +113,6 @@ _ROOT: Final = {
     "ExecutionPlan": "`scanner(...).explain_plan()` gives the plan as text",
     "FFILanceTableProvider": "DataFusion takes the batches of `scanner(...).to_reader()`",
     "FtsToken": _INDEX,
-    "IndexProgress": _INDEX,
     "LsmPointLookupPlanner": _SCANS,
     "LsmScanner": _SCANS,
     "LsmVectorSearchPlanner": _SCANS,

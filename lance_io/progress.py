@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from lance_io.changes.index.build_progress import IndexProgress
 from lance_io.changes.write.write_progress import FragmentWriteProgress, NoopFragmentWriteProgress
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from lance_io.reads.metadata.fragment_metadata import FragmentMetadata
 
-__all__ = ["FileSystemFragmentWriteProgress", "FragmentWriteProgress", "NoopFragmentWriteProgress"]
+__all__ = ["FileSystemFragmentWriteProgress", "FragmentWriteProgress", "IndexProgress", "NoopFragmentWriteProgress"]
 
 
 class FileSystemFragmentWriteProgress(FragmentWriteProgress):

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from lance_io import __version__
 from lance_io.cli import commands
+from lance_io.cli.indices import index_commands
 from lance_io.cli.tables import printable
 from lance_io.errors import LanceError, UsageError
 
@@ -81,6 +82,7 @@ for command in (
     commands.doctor,
 ):
     app.command()(command)
+app.add_typer(index_commands.app)
 
 
 def _print_version(wanted: bool) -> None:

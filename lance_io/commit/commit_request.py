@@ -17,11 +17,11 @@ from lance_io.table.transaction.operations import Overwrite
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from lance_io.codecs.roaring import U32Array
     from lance_io.commit.commit_files import CommitFiles
     from lance_io.commit.target import CommitTarget
     from lance_io.plans.plan import Plan
     from lance_io.table.manifest.manifest import Manifest
-    from lance_io.table.manifest.roaring import U32Array
     from lance_io.table.transaction.apply import ConfigMark
     from lance_io.table.transaction.transaction import Transaction
 

@@ -21,11 +21,11 @@ from lance_io.table.transaction.rebase import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lance_io.codecs.roaring import U32Array
     from lance_io.plans.plan import Plan
     from lance_io.store.url import Location
     from lance_io.table.manifest.fragment import Fragment
     from lance_io.table.manifest.manifest import Manifest
-    from lance_io.table.manifest.roaring import U32Array
     from lance_io.table.transaction.transaction import Transaction
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io import runtime
 from lance_io.dataset.cleanup_methods import AsyncDatasetCleanups, DatasetCleanups
-from lance_io.dataset.metadata_methods import AsyncMetadataChanges, MetadataChanges, warn_deprecated
+from lance_io.dataset.indices.index_methods import AsyncDatasetIndices, DatasetIndices
 from lance_io.lazy_names import lazy_module
 from lance_io.plans.lazy_module import lazy_plans
 from lance_io.reads.run_plan import run_change
@@ -34,15 +34,10 @@ if TYPE_CHECKING:
     from lance_io.dataset import column_methods as row_changes
     from lance_io.dataset import optimizer as optimizers
     from lance_io.dataset.optimizer import AsyncDatasetOptimizer, DatasetOptimizer
-    from lance_io.reads.metadata import index_descriptions
-    from lance_io.reads.metadata import index_descriptions as index_listing
     from lance_io.reads.metadata.file_listing import Progress
-    from lance_io.reads.metadata.index_descriptions import IndexDescription
 else:
     changes = lazy_plans("lance_io.changes.edits.change_plans")
     updates_plans = lazy_plans("lance_io.changes.edits.update_rows")
-    index_descriptions = lazy_plans("lance_io.reads.metadata.index_descriptions")
-    index_listing = lazy_module("lance_io.reads.metadata.index_descriptions")
     evolution = lazy_plans("lance_io.changes.columns.evolve_schema")
     row_changes = lazy_module("lance_io.dataset.column_methods")
     optimizers = lazy_module("lance_io.dataset.optimizer")
@@ -53,7 +48,7 @@ CONFLICT_RETRIES = 10
 RETRY_TIMEOUT = timedelta(seconds=30)
 
 
-class DatasetChanges(MetadataChanges, DatasetCleanups):
+class DatasetChanges(DatasetIndices, DatasetCleanups):
     """Changes of `LanceDataset`."""
 
     # -- rows -------------------------------------------------------------------------------------------------------
@@ -275,34 +270,6 @@ class DatasetChanges(MetadataChanges, DatasetCleanups):
         """
         self._change(evolution.drop_columns(self._state, columns))
 
-    def drop_index(self, name: str) -> None:
-        """Remove an index, with all its segments, from the table. A cleanup deletes its files.
-
-        Args:
-            name: Name of the index, not of its column; `describe_indices` lists them.
-
-        Raises:
-            RuntimeError: No index has this name.
-        """
-        self._change(changes.drop_index(self._state, name))
-
-    def describe_indices(self) -> list[IndexDescription]:
-        """Describe the indices of this version and their segments, sorted by name, from the manifest.
-
-        Returns:
-            An `IndexDescription` for each index.
-        """
-        return self._run(index_descriptions.describe_indices(self._state))
-
-    def list_indices(self) -> list[dict[str, Any]]:
-        """List the segments of all indices. Deprecated: use `describe_indices()`.
-
-        Returns:
-            A dict for each segment.
-        """
-        warn_deprecated("list_indices", "describe_indices()")
-        return index_listing.index_segments(self.describe_indices())
-
     def restore(self) -> None:
         """Commit this version as the newest one."""
         self._change(changes.restore(self._state))
@@ -313,7 +280,7 @@ class DatasetChanges(MetadataChanges, DatasetCleanups):
         return optimizers.DatasetOptimizer(self)
 
 
-class AsyncDatasetChanges(AsyncMetadataChanges, AsyncDatasetCleanups):
+class AsyncDatasetChanges(AsyncDatasetIndices, AsyncDatasetCleanups):
     """Changes of `AsyncDataset`: the same names and parameters, awaitable."""
 
     async def delete(
@@ -414,19 +381,6 @@ class AsyncDatasetChanges(AsyncMetadataChanges, AsyncDatasetCleanups):
     async def drop_columns(self, columns: list[str]) -> None:
         """Remove columns from the schema. See `LanceDataset.drop_columns`."""
         await self._change(evolution.drop_columns(self._state, columns))
-
-    async def drop_index(self, name: str) -> None:
-        """Remove an index from the table. See `LanceDataset.drop_index`."""
-        await self._change(changes.drop_index(self._state, name))
-
-    async def describe_indices(self) -> list[IndexDescription]:
-        """Describe the indices of this version. See `LanceDataset.describe_indices`."""
-        return await self._run(index_descriptions.describe_indices(self._state))
-
-    async def list_indices(self) -> list[dict[str, Any]]:
-        """List the segments of all indices. Deprecated. See `LanceDataset.list_indices`."""
-        warn_deprecated("list_indices", "describe_indices()")
-        return index_listing.index_segments(await self.describe_indices())
 
     async def restore(self) -> None:
         """Commit this version as the newest one. See `LanceDataset.restore`."""

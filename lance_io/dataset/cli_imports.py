@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from lance_io.changes.compaction.explain_compaction import explain_compaction
     from lance_io.changes.edits import change_plans
     from lance_io.changes.edits.update_rows import update_rows
+    from lance_io.changes.index.build_progress import BuildProgress
+    from lance_io.changes.index.create_index import create_index
+    from lance_io.changes.index.index_config import IndexConfig
+    from lance_io.changes.index.optimize_indices import optimize_indices
     from lance_io.changes.merge.merge_clauses import Matched, MergeClauses, key_columns
     from lance_io.changes.merge.merge_plan import count_merge, merge_rows
     from lance_io.changes.upkeep import change_branches, clone_tables, remove_versions
@@ -45,6 +49,8 @@ if TYPE_CHECKING:
     from lance_io.plans.store_requests import List
     from lance_io.reads.memory_limit import ScanBounds, limit_of
     from lance_io.reads.metadata.fragment_metadata import FragmentMetadata
+    from lance_io.reads.metadata.index_descriptions import describe_indices
+    from lance_io.reads.metadata.index_statistics import index_stats
     from lance_io.reads.open_version import check_out, open_options, open_steps, tag_of
     from lance_io.reads.rows.deletions_and_ids import load_live_counts
     from lance_io.reads.run_plan import run, run_on, run_sync
@@ -87,6 +93,7 @@ else:
     sites = lazy_module("lance_io.store.s3.site")
 
 _HOMES = {
+    "BuildProgress": "lance_io.changes.index.build_progress",
     "CLOUD": "lance_io.store.profile",
     "COMMIT_MESSAGE_KEY": "lance_io.table.transaction.transaction",
     "CONFLICT_RETRIES": "lance_io.dataset.change_methods",
@@ -104,6 +111,7 @@ _HOMES = {
     "FragmentMetadata": "lance_io.reads.metadata.fragment_metadata",
     "FragmentWriteProgress": "lance_io.changes.write.write_progress",
     "HEADERS": "lance_io.store.cloud.client_options",
+    "IndexConfig": "lance_io.changes.index.index_config",
     "IoPlan": "lance_io.reads.scan.io_plan",
     "List": "lance_io.plans.store_requests",
     "Location": "lance_io.store.url",
@@ -146,15 +154,18 @@ _HOMES = {
     "count": "lance_io.reads.scan.execute",
     "count_merge": "lance_io.changes.merge.merge_plan",
     "count_of": "lance_io.reads.scan.io_plan",
+    "create_index": "lance_io.changes.index.create_index",
     "create_tag": "lance_io.changes.upkeep.change_tags",
     "delete_tag": "lance_io.changes.upkeep.change_tags",
     "describe_columns": "lance_io.file.file_report",
+    "describe_indices": "lance_io.reads.metadata.index_descriptions",
     "describe_pages": "lance_io.file.file_report",
     "duration_s": "lance_io.table.transaction.auto_cleanup",
     "explain_compaction": "lance_io.changes.compaction.explain_compaction",
     "explain_scan": "lance_io.reads.scan.explain",
     "explain_take": "lance_io.reads.scan.explain",
     "format_bytes": "lance_io.reads.scan.io_plan",
+    "index_stats": "lance_io.reads.metadata.index_statistics",
     "key_columns": "lance_io.changes.merge.merge_clauses",
     "limit_of": "lance_io.reads.memory_limit",
     "list_branches": "lance_io.dataset.tags_and_branches",
@@ -167,9 +178,10 @@ _HOMES = {
     "normalize": "lance_io.store.storage_options",
     "offers_sync_writes": "lance_io.store.offers",
     "open_cached": "lance_io.file.open.open_file",
-    "open_options": "lance_io.reads.open_version",
     "open_location": "lance_io.commit.table_location",
+    "open_options": "lance_io.reads.open_version",
     "open_steps": "lance_io.reads.open_version",
+    "optimize_indices": "lance_io.changes.index.optimize_indices",
     "planning": "lance_io.store.storage_options",
     "planning_variables": "lance_io.store.storage_options",
     "read_manifest": "lance_io.commit.record",
@@ -305,4 +317,10 @@ __all__ = [
     "update_tag",
     "with_inner",
     "write_dataset",
+    "BuildProgress",
+    "IndexConfig",
+    "create_index",
+    "describe_indices",
+    "index_stats",
+    "optimize_indices",
 ]

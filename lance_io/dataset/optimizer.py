@@ -20,7 +20,7 @@ from lance_io.changes.compaction.compaction_values import (
     TaskValues,
     tasks_json,
 )
-from lance_io.not_offered import NotOffered
+from lance_io.lazy_names import lazy_module
 from lance_io.plans.lazy_module import lazy_plans
 from lance_io.reads.run_plan import run_change
 
@@ -29,12 +29,17 @@ if TYPE_CHECKING:
 
     from lance_io.changes.compaction import compact_files as plans
     from lance_io.changes.compaction.compaction_options import CompactionMode, Verify
+    from lance_io.changes.index import build_progress
+    from lance_io.changes.index import optimize_indices as index_plans
     from lance_io.changes.write.write_arguments import AutoCleanupConfig
     from lance_io.changes.write.write_progress import FragmentWriteProgress
     from lance_io.dataset.change_methods import AsyncDatasetChanges, DatasetChanges
     from lance_io.plans.plan import Plan
+    from lance_io.reads.metadata.file_listing import Progress
     from lance_io.reads.version.state import DatasetState
 else:
+    build_progress = lazy_module("lance_io.changes.index.build_progress")
+    index_plans = lazy_plans("lance_io.changes.index.optimize_indices")
     plans = lazy_plans("lance_io.changes.compaction.compact_files")
 
 __all__ = [
@@ -228,8 +233,6 @@ class DatasetOptimizer:
         dataset: The table.
     """
 
-    optimize_indices = NotOffered("let pylance bring its indices up to date: `lance.dataset(uri).optimize.{name}()`")
-
     def __init__(self, dataset: DatasetChanges) -> None:
         self._dataset = dataset
 
@@ -304,6 +307,46 @@ class DatasetOptimizer:
         dataset._move_to(compacted, begun)
         return metrics
 
+    def optimize_indices(
+        self,
+        *,
+        num_indices_to_merge: int | None = None,
+        index_names: Sequence[str] | None = None,
+        retrain: bool = False,
+        memory_limit: int | None = None,
+        progress: Progress | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Bring scalar indices up to date: cover the fragments that no segment covers, and merge segments.
+
+        All changes are one commit; if nothing is to do there is none. Indices of other kinds stay as they are.
+
+        Args:
+            num_indices_to_merge: 0 adds a segment for the uncovered fragments; 1 (the default) merges these with the
+                last segment, k with the last k segments.
+            index_names: Names of the indices; None for all.
+            retrain: Whether all segments of an index become one; `num_indices_to_merge` is then ignored.
+            memory_limit: MiB of rows that a build may hold in memory, 256 by default. Not in pylance.
+            progress: `progress(rows_read, rows_total)` is called repeatedly, for each segment. Not in pylance.
+            kwargs: Ignored, as by pylance.
+
+        Raises:
+            OverflowError: `num_indices_to_merge` is negative.
+            NotImplementedError: `index_names` names an index of another kind.
+            CommitConflictError: Conflicts with other writers remain after two repetitions.
+        """
+        dataset = self._dataset
+        begun = dataset._state
+        plan = index_plans.optimize_indices(
+            begun,
+            num_indices_to_merge=num_indices_to_merge,
+            index_names=index_names,
+            retrain=retrain,
+            memory_limit=memory_limit,
+            progress=build_progress.BuildProgress(progress),
+        )
+        dataset._move_to(dataset._run(plan), begun)
+
     def enable_auto_cleanup(self, auto_cleanup_config: AutoCleanupConfig, **kwargs: Any) -> None:
         """Configure the table to clean up old versions regularly.
 
@@ -329,8 +372,6 @@ class AsyncDatasetOptimizer:
     Args:
         dataset: The table.
     """
-
-    optimize_indices = DatasetOptimizer.__dict__["optimize_indices"]
 
     def __init__(self, dataset: AsyncDatasetChanges) -> None:
         self._dataset = dataset
@@ -365,6 +406,28 @@ class AsyncDatasetOptimizer:
         compacted, metrics = await run_change(plan, answers_sync=state.answers_sync)
         self._dataset._move_to(compacted, state)
         return metrics
+
+    async def optimize_indices(
+        self,
+        *,
+        num_indices_to_merge: int | None = None,
+        index_names: Sequence[str] | None = None,
+        retrain: bool = False,
+        memory_limit: int | None = None,
+        progress: Progress | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Bring scalar indices up to date. See `DatasetOptimizer.optimize_indices`."""
+        state = self._dataset._state
+        plan = index_plans.optimize_indices(
+            state,
+            num_indices_to_merge=num_indices_to_merge,
+            index_names=index_names,
+            retrain=retrain,
+            memory_limit=memory_limit,
+            progress=build_progress.BuildProgress(progress),
+        )
+        self._dataset._move_to(await run_change(plan, answers_sync=state.answers_sync), state)
 
     async def enable_auto_cleanup(self, auto_cleanup_config: AutoCleanupConfig, **kwargs: Any) -> None:
         """Configure regular cleanups. See `DatasetOptimizer.enable_auto_cleanup`."""

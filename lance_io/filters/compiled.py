@@ -65,10 +65,12 @@ class Predicate:
                 such as `_rowid`
     paths       the same as tuples of names
     cannot_fail  whether `mask` never raises, for any values
+    is_whole    whether `expression` is the whole filter
     keeps_null  whether `mask` is true where the filter is null: further conditions will be computed for these rows
     """
 
     __slots__ = ("cannot_fail", "columns", "expression", "keeps_null", "paths")
+    is_whole = True
 
     def __init__(self, expression: Expr, *, keeps_null: bool = False) -> None:
         self.expression = expression

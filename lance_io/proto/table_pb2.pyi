@@ -846,6 +846,58 @@ class VectorIndexDetails(_message.Message):
 Global___VectorIndexDetails: _TypeAlias = VectorIndexDetails  # noqa: Y015
 
 @_typing.final
+class ZoneMapIndexDetails(_message.Message):
+    """`index_details` of zone maps."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_PER_ZONE_FIELD_NUMBER: _builtins.int
+    USE_SEEDS_FIELD_NUMBER: _builtins.int
+    HAS_NULL_BITMAP_FIELD_NUMBER: _builtins.int
+    rows_per_zone: _builtins.int
+    use_seeds: _builtins.bool
+    has_null_bitmap: _builtins.bool
+    def __init__(
+        self,
+        *,
+        rows_per_zone: _builtins.int = ...,
+        use_seeds: _builtins.bool = ...,
+        has_null_bitmap: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_null_bitmap", b"has_null_bitmap", "rows_per_zone", b"rows_per_zone", "use_seeds", b"use_seeds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ZoneMapIndexDetails: _TypeAlias = ZoneMapIndexDetails  # noqa: Y015
+
+@_typing.final
+class JsonIndexDetails(_message.Message):
+    """`index_details` of indices on a path of JSON documents."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    TARGET_DETAILS_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    @_builtins.property
+    def target_details(self) -> _any_pb2.Any: ...
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        target_details: _any_pb2.Any | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["target_details", b"target_details"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "target_details", b"target_details"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JsonIndexDetails: _TypeAlias = JsonIndexDetails  # noqa: Y015
+
+@_typing.final
 class UUID(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

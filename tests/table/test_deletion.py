@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
+from lance_io.codecs.roaring import decode_roaring, encode_roaring
 from lance_io.errors import FormatError
 from lance_io.table.manifest.arrow_ipc import read_u32_column
 from lance_io.table.manifest.deletion_file import decode_deletions, deletion_kind, encode_deletions
 from lance_io.table.manifest.fragment import DeletionFile
 from lance_io.table.manifest.manifest import decode_manifest
 from lance_io.table.manifest.paths import deletion_file_location
-from lance_io.table.manifest.roaring import decode_roaring, encode_roaring
 
 ROW_ID = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
 

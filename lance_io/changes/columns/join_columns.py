@@ -13,13 +13,13 @@ from lance_io.changes.columns.new_columns import NewColumns, check_nulls, open_c
 from lance_io.changes.columns.rewrite_columns import column_files, file_losing_start, write_fragment_columns
 from lance_io.changes.edits.row_progress import RowProgress
 from lance_io.changes.operations.schema_fit import schema_of, stores_alike
+from lance_io.codecs.roaring import encode_roaring
 from lance_io.errors import OperationError, SchemaError, UsageError
 from lance_io.levels.arrays import values_of as values_of_array
 from lance_io.levels.retype import as_type, is_alike
 from lance_io.plans.plan import RollBackOnError
 from lance_io.plans.streams import Items, Next
 from lance_io.reads.version.system_columns import ROW_ADDRESS, SYSTEM_COLUMNS
-from lance_io.table.manifest.roaring import encode_roaring
 
 if TYPE_CHECKING:
     import numpy.typing as npt

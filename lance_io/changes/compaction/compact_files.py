@@ -26,6 +26,7 @@ from lance_io.changes.compaction.recorded_segments import segments_after_compact
 from lance_io.changes.compaction.rewrite_fragments import carry_lineage, new_files, rewrite_rows_of, scan_of
 from lance_io.changes.compaction.verify_rows import verify_rows
 from lance_io.changes.edits.change_plans import commit_target, open_committed
+from lance_io.changes.index.remap_indices import remap_indices, remove_remapped
 from lance_io.changes.upkeep.remove_versions import after_commit
 from lance_io.commit.commit_files import CommitFiles
 from lance_io.commit.commit_request import CommitRequest
@@ -46,8 +47,10 @@ from lance_io.table.transaction.transaction import Transaction
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from lance_io.changes.index.remap_indices import Remapped
     from lance_io.changes.write.data_files import NewFiles
     from lance_io.changes.write.write_progress import FragmentWriteProgress
+    from lance_io.commit.target import CommittedVersion
     from lance_io.plans.plan import Plan
     from lance_io.reads.metadata.fragment_metadata import FragmentMetadata
     from lance_io.reads.version.state import DatasetState
@@ -232,7 +235,7 @@ def commit_compaction(
     of the other.
     """
     options = compaction_options(given, state.manifest.config, state.manifest.data_version)
-    return (yield from _commit(state, results, CommitFiles(), (), defers=options.defer_index_remap))
+    return (yield from _commit(state, results, CommitFiles(), (), options))
 
 
 def _commit(
@@ -240,10 +243,10 @@ def _commit(
     results: Sequence[RewriteResult],
     files: CommitFiles,
     alongside: Sequence[Plan[Any]],
-    *,
-    defers: bool | None,
+    options: CompactionSettings,
 ) -> Plan[tuple[DatasetState, CompactionMetrics]]:
     """files: files of the second commit, whose outcome decides whether they are kept."""
+    defers = options.defer_index_remap
     metrics = sum((result.metrics for result in results), CompactionMetrics())
     if not results:
         return state, metrics
@@ -267,10 +270,43 @@ def _commit(
         next_id = (reserved.manifest.max_fragment_id or 0) - num_new + 1
         state, alongside = open_committed(state, reserved), ()
     rewrite = yield from rewrite_to(next_id)
-    request = CommitRequest(rewrite, base=state.manifest, files=files, alongside=alongside)
-    after = open_committed(state, (yield from commit(commit_target(state), request)))
+    after = yield from _commit_rewrite(state, rewrite, files, alongside, options)
     yield from after_commit(after)
     return after, metrics
+
+
+def _commit_rewrite(
+    state: DatasetState,
+    rewrite: Transaction,
+    files: CommitFiles,
+    alongside: Sequence[Plan[Any]],
+    options: CompactionSettings,
+) -> Plan[DatasetState]:
+    """The second commit, with new segments of the indices that would lose the fragments."""
+    operation, defers = rewrite.operation, options.defer_index_remap
+    assert isinstance(operation, Rewrite)
+    remapped: list[Remapped] = []
+    if state.has_index:
+        remapped = yield from remap_indices(
+            state,
+            operation.groups,
+            options.memory_limit_bytes,
+            defers=defers,
+            records=operation.moved_rows is not None,
+        )
+        operation = replace(operation, rewritten_indices=tuple(rewritten for rewritten, _ in remapped))
+        rewrite = Transaction(rewrite.read_version, operation)
+    keys = [key for _, segment in remapped for key in segment.files.keys]
+    files.add_data(keys)
+    request = CommitRequest(rewrite, base=state.manifest, files=files, alongside=alongside)
+
+    def roll_back(cause: BaseException) -> Plan[None]:
+        if files.may_remove:
+            files.drop_data(keys)
+            yield from remove_remapped(remapped, cause)
+
+    committed: CommittedVersion = yield RollBackOnError(commit(commit_target(state), request), roll_back)
+    return open_committed(state, committed)
 
 
 def _groups(results: Sequence[RewriteResult], next_id: int) -> tuple[RewriteGroup, ...]:
@@ -337,7 +373,7 @@ def compact_files(
                 yield from _close_all(files)
         commit_files = CommitFiles()
         publish = [files.publish(commit_files) for files in written]
-        return (yield from _commit(state, results, commit_files, publish, defers=options.defer_index_remap))
+        return (yield from _commit(state, results, commit_files, publish, options))
 
     done: tuple[DatasetState, CompactionMetrics] = yield RollBackOnError(work(), partial(_roll_back, written))
     return done

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import timedelta
 
+    from lance_io.codecs.roaring import U32Array
     from lance_io.commit.commit_files import CommitFiles
     from lance_io.commit.target import CommittedVersion
     from lance_io.plans.plan import Plan
     from lance_io.reads.metadata.file_listing import Progress
     from lance_io.reads.version.state import DatasetState
-    from lance_io.table.manifest.roaring import U32Array
     from lance_io.table.transaction.operations import Operation
 
 T = TypeVar("T")

@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lance_io import filters
+    from lance_io.codecs.roaring import U32Array
     from lance_io.plans.plan import Plan
     from lance_io.reads.metadata.file_listing import Progress
     from lance_io.reads.version.state import DatasetState
     from lance_io.spans import IntArray
     from lance_io.table.manifest.fragment import Fragment
-    from lance_io.table.manifest.roaring import U32Array
 
 else:
     filters = lazy_module("lance_io.filters")

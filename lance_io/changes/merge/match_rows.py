@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from lance_io.changes.join.source_rows import SourceRows
     from lance_io.changes.merge.merge_clauses import MergeClauses
     from lance_io.changes.merge.source_fit import SourceFit
+    from lance_io.codecs.roaring import U32Array
     from lance_io.filters import Predicate
     from lance_io.filters.expressions import stored_json
     from lance_io.plans.plan import Plan
     from lance_io.reads.version.state import DatasetState
     from lance_io.spans import IntArray
-    from lance_io.table.manifest.roaring import U32Array
 else:
     stored_json = lazy_module("lance_io.filters.expressions.stored_json")
 

@@ -26,6 +26,7 @@ from lance_io.changes.merge.merge_text import describe_merge, measure_merge
 from lance_io.changes.merge.patched_columns import ColumnPatcher, reasons_not_to_patch
 from lance_io.changes.merge.source_fit import fit_source
 from lance_io.changes.merge.written_rows import RowWriter, whole_schema
+from lance_io.codecs.roaring import encode_roaring
 from lance_io.commit.commit_files import CommitFiles
 from lance_io.errors import LanceError, OperationError
 from lance_io.filters import compile_filter
@@ -33,7 +34,6 @@ from lance_io.format.version import V0_1
 from lance_io.plans.plan import Import, RollBackOnError, Together, ask
 from lance_io.reads.version.column_lists import COMPILER
 from lance_io.reads.version.index_entries import load_indices
-from lance_io.table.manifest.roaring import encode_roaring
 from lance_io.table.transaction.operations import Update
 from lance_io.table.transaction.transaction import Transaction
 
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     from lance_io.changes.write.data_files import DataFolder, NewFiles
     from lance_io.changes.write.input_data import AsyncRows, Rows
     from lance_io.changes.write.target_bases import TargetBases
+    from lance_io.codecs.roaring import U32Array
     from lance_io.plans.plan import Plan
     from lance_io.reads.metadata.file_listing import Progress
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.fragment import Fragment
-    from lance_io.table.manifest.roaring import U32Array
     from lance_io.table.transaction.operations import KeyFilter
 
 T = TypeVar("T")

@@ -165,7 +165,8 @@ def _with_ids(given: Iterable[Field], known: Iterable[Field], ids: Iterator[int]
     return tuple(fields)
 
 
-def _to_stored_index(index: Index) -> IndexMetadata:
+def stored_index(index: Index) -> IndexMetadata:
+    """The stored form of an index segment."""
     created = None if index.created_at is None else (index.created_at.astimezone(UTC) - EPOCH) // _MILLISECOND
     message = table_pb2.IndexMetadata(
         uuid=table_pb2.UUID(uuid=UUID(index.uuid).bytes),
@@ -184,7 +185,8 @@ def _to_stored_index(index: Index) -> IndexMetadata:
     return decode_index(message)
 
 
-def _public_index(index: IndexMetadata) -> Index:
+def public_index(index: IndexMetadata) -> Index:
+    """The public form of an index segment."""
     message = encode_index(index)
     details = message.index_details
     return Index(
@@ -226,7 +228,7 @@ def _public_base(base: BasePath) -> DatasetBasePath:
 
 _AS_IT_IS: Final[_Pair] = (_same, _same)
 _FRAGMENTS: Final = _each(stored_fragment, fragment_metadata)
-_INDICES: Final = _each(_to_stored_index, _public_index)
+_INDICES: Final = _each(stored_index, public_index)
 _NUMBERS: Final[_Pair] = (tuple, list)
 _UPDATES: Final[_Pair] = (partial(_to_stored_part, ops.UpdateMap), partial(_public, LanceOperation.UpdateMap))
 _NO_DETAILS: Final = {"new_details_type_url": "", "new_details_value": b"", "new_index_version": 0}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from lance_io.file.file_requests import ReadFile
 from lance_io.file.open.data_file import OpenedFile
 from lance_io.file.open.open_file import open_cached
+from lance_io.plans.lazy_module import lazy_plans
 from lance_io.plans.plan import Together
 from lance_io.reads.rows.deletions_and_ids import load_live_counts
 from lance_io.reads.run_plan import AsyncFace, SyncFace
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
     from lance_io.file.open.file_source import FileRef, ReadContext
     from lance_io.format.columns import ColumnInfo
     from lance_io.plans.plan import Plan
+    from lance_io.reads.metadata import index_statistics
     from lance_io.reads.version.state import DatasetState
+else:
+    index_statistics = lazy_plans("lance_io.reads.metadata.index_statistics")
 
 
 class DatasetStats(TypedDict):
@@ -73,6 +77,20 @@ class LanceStats(SyncFace):
         """Count the bytes of each field. Reads the metadata of every data file."""
         return self._run(data_stats(self._state))
 
+    def index_stats(self, index_name: str) -> dict[str, Any]:
+        """Describe an index: its segments, and the rows and fragments that they cover.
+
+        Args:
+            index_name: Name of the index.
+
+        Returns:
+            The statistics, in the form of pylance's.
+
+        Raises:
+            KeyError: No index has this name.
+        """
+        return self._run(index_statistics.index_stats(self._state, index_name))
+
 
 class AsyncStats(AsyncFace):
     """Statistics of a dataset version, awaitable."""
@@ -84,6 +102,10 @@ class AsyncStats(AsyncFace):
     async def data_stats(self) -> DataStatistics:
         """Count the bytes of each field. See `LanceStats.data_stats`."""
         return await self._run(data_stats(self._state))
+
+    async def index_stats(self, index_name: str) -> dict[str, Any]:
+        """Describe an index. See `LanceStats.index_stats`."""
+        return await self._run(index_statistics.index_stats(self._state, index_name))
 
 
 def dataset_stats(state: DatasetState, max_rows_per_group: int) -> Plan[DatasetStats]:

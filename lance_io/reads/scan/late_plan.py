@@ -65,7 +65,8 @@ def stages(
         or options.offset is not None
     ):
         return None
-    if options.fragments is not None or not isinstance(options.filter, str):
+    is_known = isinstance(options.filter, str) and state.prepared.get(("filter", options.filter)) is predicate
+    if options.fragments is not None or not is_known:  # the filter of a fragment, or the rest of a filter
         return _choose_stages(state, predicate, state.scanned_fragment_indexes(options.fragments))
     key = "stages", options.filter
     chosen: list[tuple[Predicate, Predicate, set[str], LateCosts] | None] | None = state.prepared.get(key)

@@ -22,7 +22,7 @@ from lance_io.reads.blobs.blob_values import wanted_binaries
 from lance_io.reads.rows.read_rows import RowReader
 from lance_io.reads.scan.late_columns import LateColumns
 from lance_io.reads.scan.late_scan import LateScan
-from lance_io.reads.scan.pipeline import Pipeline
+from lance_io.reads.scan.pipeline import Pipeline, windowed
 from lance_io.reads.scan.read_spans import SpanReader
 from lance_io.runtime import cpu_count
 
@@ -38,9 +38,10 @@ if TYPE_CHECKING:
     from lance_io.reads.scan.pipeline import ScanPlan
     from lance_io.reads.scan.scan_options import ScanOptions
     from lance_io.reads.scan.scan_statistics import ScanWatch
+    from lance_io.reads.scan.span_rows import ChosenBatch
     from lance_io.reads.version.state import DatasetState
 
-    Batch = ScanBatch | JoinedBatch
+    Batch = ScanBatch | JoinedBatch | ChosenBatch
 
 LATE_ROWS: Final = 64 * 1024  # rows collected for one late read when the result is a table
 POOL_ROWS_MIN: Final = 16_384  # for fewer rows, handing a filter to another thread takes as long as running it
@@ -66,17 +67,38 @@ class ScanRun:
         *,
         apart: bool = False,
     ) -> None:
+        self._plan, self._state, self._options, self._batch_rows = plan, state, options, batch_rows
+        self._watch = watch
+        if plan.parts:
+            return
         stage, second = plan.second, None
         if stage is not None:
-            its_plan = replace(plan, late=stage.names, late_read=stage.read, late_costs=stage.costs)
+            costs = None if plan.chosen is not None else stage.costs
+            its_plan = replace(plan, late=stage.names, late_read=stage.read, late_costs=costs)
             second = _late_columns(state, its_plan, options, batch_rows, watch)
         late = _late_columns(state, plan, options, batch_rows, watch)
         self._pipeline = Pipeline(plan, late, second, wanted_binaries(state, plan.projection), apart=apart)
         self._reader = SpanReader(state, plan, options, batch_rows)
-        self._watch = watch
 
     def batches(self, cutter: Rebatcher | None = None) -> Stream:
         """Its record batches, in order; without a cutter as they are decoded, each with the number of its span."""
+        if self._plan.parts:
+            yield from self._batches_of_parts(cutter)
+        else:
+            yield from self._own_batches(cutter)
+        if cutter is not None:
+            yield Items(cutter.flush())
+
+    def _batches_of_parts(self, cutter: Rebatcher | None) -> Stream:
+        window = self._plan.skip, self._plan.limit
+        for part in self._plan.parts:
+            if window[1] == 0:
+                return
+            run = ScanRun(self._state, windowed(part, *window), self._options, self._batch_rows, self._watch)
+            yield from run._own_batches(cutter)
+            window = run._pipeline.window
+
+    def _own_batches(self, cutter: Rebatcher | None) -> Stream:
         pipeline = self._pipeline
         if not pipeline.done():
             prepared = _Prepared(pipeline, (yield self._open()), pipeline.prepare, self._watch)
@@ -93,11 +115,16 @@ class ScanRun:
                 prepared.cancel()
             yield Close(prepared.scanned)
         yield from pipeline.finish(partial(_cut, cutter=cutter))
-        if cutter is not None:
-            yield Items(cutter.flush())
 
     def counts(self) -> Stream:
         """How many rows of each batch pass the filter of a scan without a limit."""
+        for part in self._plan.parts:
+            if part.num_matches is not None:
+                yield Items((part.num_matches,))
+            else:
+                yield from ScanRun(self._state, part, self._options, None, self._watch).counts()
+        if self._plan.parts:
+            return
         pipeline = self._pipeline
         work = pipeline.prepare if pipeline.has_stages else pipeline.count
         prepared = _Prepared(pipeline, (yield self._open()), work, self._watch)

@@ -28,8 +28,8 @@ from lance_io.errors import FormatError
 from lance_io.format.flatbuffer import Flatbuffer
 
 if TYPE_CHECKING:
+    from lance_io.codecs.roaring import U32Array
     from lance_io.format.wire import Buffer
-    from lance_io.table.manifest.roaring import U32Array
 
 _MAGIC: Final = b"ARROW1"
 _CONTINUATION: Final = 0xFFFFFFFF

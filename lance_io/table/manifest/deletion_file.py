@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from lance_io.codecs.roaring import decode_roaring, encode_roaring
 from lance_io.errors import FormatError
 from lance_io.spans import distinct
 from lance_io.table.manifest.arrow_ipc import read_u32_column
 from lance_io.table.manifest.fragment import FRAGMENT_ROWS_MAX
-from lance_io.table.manifest.roaring import decode_roaring, encode_roaring
 
 if TYPE_CHECKING:
+    from lance_io.codecs.roaring import U32Array
     from lance_io.format.wire import Buffer
     from lance_io.table.manifest.fragment import DeletionFile, DeletionKind
-    from lance_io.table.manifest.roaring import U32Array
 
 ARROW_ROWS_MAX: Final = 5000  # more deleted rows than these are written as a bitmap
 _COMPRESSED_ROWS_MIN: Final = 128  # compression makes fewer rows no smaller, and takes five times as long

@@ -12,11 +12,11 @@ from uuid import UUID
 
 import numpy as np
 
+from lance_io.codecs.roaring import decode_roaring, encode_roaring
 from lance_io.errors import FormatError
 from lance_io.format.wire import parse_message
 from lance_io.proto import table_pb2
 from lance_io.records import dataclass
-from lance_io.table.manifest.roaring import decode_roaring, encode_roaring
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

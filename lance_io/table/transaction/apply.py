@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from lance_io.codecs.roaring import decode_roaring
 from lance_io.errors import CommitConflictError, OperationError, UnsupportedError
 from lance_io.format.schema import LINEAGE_NAMES
 from lance_io.format.schema_messages import decode_schema
 from lance_io.proto import table_pb2
 from lance_io.records import dataclass
 from lance_io.table.manifest.fragment import FRAGMENT_ID_MAX, decode_fragment
-from lance_io.table.manifest.roaring import decode_roaring
 from lance_io.table.transaction import index_coverage as coverage
 from lance_io.table.transaction import operations as ops
 from lance_io.table.transaction.base_ids import refer_to_base, refer_to_own

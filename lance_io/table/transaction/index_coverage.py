@@ -145,20 +145,32 @@ def with_rewritten(
     version  of the table before
     Raises `OperationError` for an index that covers a part of a group.
     """
-    if operation.moved_rows is not None:
-        return with_recorded(indices, operation, new_ids, version)
     rebuilt = {rewritten.old_id: rewritten for rewritten in operation.rewritten_indices}
-    entries = []
-    for index in indices:
-        if index.uuid in rebuilt:
-            entries.append(_rebuilt(_carry(index, operation, new_ids), rebuilt[index.uuid]))
-        elif index.is_system:
-            entries.append(index)
-        elif stable and index.names_rows_by_id:
-            entries.append(_carry(index, operation, new_ids))
-        else:
-            entries.append(_shrunk(index, operation))
-    return entries
+    new = {
+        index.uuid: _rebuilt(_carry(index, operation, new_ids), rebuilt[index.uuid], version)
+        for index in indices
+        if index.uuid in rebuilt
+    }
+    others = [index for index in indices if index.uuid not in new]
+    if operation.moved_rows is not None:
+        left = with_recorded(others, operation, new_ids, version)
+    else:
+        left = [_after_moves(index, operation, new_ids, stable=stable) for index in others]
+    kept = {index.uuid: index for index in left}
+    known = {index.uuid for index in indices}
+    ordered = [new.get(index.uuid) or kept.get(index.uuid) for index in indices]
+    return [*filter(None, ordered), *(index for index in left if index.uuid not in known)]
+
+
+def _after_moves(
+    index: IndexMetadata, operation: Rewrite, new_ids: Sequence[frozenset[int]], *, stable: bool
+) -> IndexMetadata:
+    """An entry whose files stay, without a record of the moves."""
+    if index.is_system:
+        return index
+    if stable and index.names_rows_by_id:
+        return _carry(index, operation, new_ids)
+    return _shrunk(index, operation)
 
 
 def _carry(index: IndexMetadata, operation: Rewrite, new_ids: Sequence[frozenset[int]]) -> IndexMetadata:
@@ -178,8 +190,8 @@ def _carry(index: IndexMetadata, operation: Rewrite, new_ids: Sequence[frozenset
     return replace(index, fragment_ids=covered)
 
 
-def _rebuilt(index: IndexMetadata, rewritten: RewrittenIndex) -> IndexMetadata:
-    """The entry of an index whose files were rewritten."""
+def _rebuilt(index: IndexMetadata, rewritten: RewrittenIndex, version: int) -> IndexMetadata:
+    """The entry of an index whose files were rewritten for the version after `version`."""
     message = table_pb2.IndexMetadata()
     if index.message is not None:
         message.CopyFrom(index.message)
@@ -190,7 +202,7 @@ def _rebuilt(index: IndexMetadata, rewritten: RewrittenIndex) -> IndexMetadata:
             message.index_details.CopyFrom(known.new_index_details)
         message.ClearField("files")
         message.files.extend(known.new_index_files)
-    return replace(index, uuid=rewritten.new_id, message=message)
+    return replace(index, uuid=rewritten.new_id, dataset_version=version + 1, message=message)
 
 
 def _shrunk(index: IndexMetadata, operation: Rewrite) -> IndexMetadata:

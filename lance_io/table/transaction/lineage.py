@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from lance_io.codecs.roaring import U32Array
     from lance_io.proto import table_pb2
-    from lance_io.table.manifest.roaring import U32Array
     from lance_io.table.manifest.row_ids import U64Array
 
 SPILLED: Final = ("spilled_row_ids", "spilled_created_at_versions", "spilled_last_updated_at_versions")

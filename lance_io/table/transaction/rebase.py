@@ -32,9 +32,9 @@ from lance_io.table.transaction.operations import CreateIndex, Delete, Update
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lance_io.codecs.roaring import U32Array
     from lance_io.table.manifest.fragment import DataFile, Fragment
     from lance_io.table.manifest.manifest import Manifest
-    from lance_io.table.manifest.roaring import U32Array
     from lance_io.table.transaction.transaction import Transaction
 
 _SHOWN_MAX = 5  # row addresses in an error

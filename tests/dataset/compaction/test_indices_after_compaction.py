@@ -95,8 +95,7 @@ def test_answers_stay(tmp_path: Path, kind: str, *, stable: bool) -> None:
     assert metrics.fragments_added == 2  # those that the index knows, and the others
     assert answers(path) == before
     live = {fragment.fragment_id for fragment in ds.get_fragments()}
-    keeps = kind in ("BITMAP", "LABEL_LIST", "NGRAM", "IVF_FLAT") or (not stable and kind in ("ZONEMAP", "BLOOMFILTER"))
-    assert known(path) & live == (live - {max(live)} if keeps else set())
+    assert known(path) & live == live - {max(live)}
     lance.dataset(str(path)).optimize.optimize_indices()
     assert answers(path) == before
     lance.dataset(str(path)).delete("a = 40")

@@ -1,0 +1,150 @@
+"""Builds one segment: a scan of the column with row addresses or ids, the builder of its kind, the files of its folder.
+
+Nothing names the files before a commit, and a failed build removes them.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from lance_io.changes.index.build_progress import BuildProgress
+from lance_io.changes.index.segment_files import SegmentFiles
+from lance_io.changes.join.spilled_batches import SpilledBatches
+from lance_io.index.build import index_kinds as kinds
+from lance_io.index.build.bitmap_files import BitmapBuilder, LabelListBuilder, NgramBuilder
+from lance_io.index.build.bloom_files import BloomFilterBuilder
+from lance_io.index.build.btree_files import BTreeBuilder
+from lance_io.index.build.json_values import JsonBuilder
+from lance_io.index.build.zone_files import ZoneMapBuilder
+from lance_io.levels.arrays import values_of
+from lance_io.plans.cpu_requests import Compute
+from lance_io.plans.plan import RollBackOnError
+from lance_io.plans.streams import EachInPlan
+from lance_io.proto import table_pb2
+from lance_io.reads.memory_limit import UNSEEN_ROWS_MAX, scan_bounds
+from lance_io.reads.rows.deletions_and_ids import load_live_counts
+from lance_io.reads.scan.execute import projected_batches
+from lance_io.reads.scan.scan_options import scan_options
+from lance_io.reads.version.column_lists import project
+from lance_io.records import dataclass
+from lance_io.table.manifest.index_section import decode_index, encode_fragment_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from lance_io.changes.index.index_request import IndexRequest
+    from lance_io.index.build.index_file import IndexBuilder
+    from lance_io.plans.plan import Plan
+    from lance_io.reads.version.state import DatasetState
+    from lance_io.table.manifest.index_section import IndexMetadata
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NewSegment:
+    """A built segment: its entry, and its files, which no version names yet."""
+
+    entry: IndexMetadata
+    files: SegmentFiles
+
+
+def build_segment(
+    state: DatasetState,
+    request: IndexRequest,
+    fragment_ids: Sequence[int],
+    uuid: str,
+    limit_bytes: int,
+    progress: BuildProgress | None = None,
+) -> Plan[NewSegment]:
+    """Build a segment over fragments of the open version; none give files without rows.
+
+    progress  gets reports
+    """
+    builder, progress = _builder(request, limit_bytes), progress or BuildProgress()
+    files = SegmentFiles(state.location, uuid)
+
+    def build() -> Plan[None]:
+        try:
+            if fragment_ids:
+                yield from _read(state, request, fragment_ids, builder, limit_bytes, progress)
+            progress.begin("write_files")
+            yield from files.write(builder.files())
+            progress.end()
+        finally:
+            builder.close()
+
+    yield RollBackOnError(build(), files.remove)
+    return NewSegment(_entry(state, request, fragment_ids, uuid, files), files)
+
+
+def _builder(request: IndexRequest, limit_bytes: int) -> IndexBuilder:
+    if request.json_path is not None:
+        return JsonBuilder(request.json_path, lambda dtype: _builder_of(request, dtype, limit_bytes))
+    return _builder_of(request, request.value_type, limit_bytes)
+
+
+def _builder_of(request: IndexRequest, dtype: pa.DataType, limit_bytes: int) -> IndexBuilder:
+    parameters, store = request.parameters, SpilledBatches()
+    match request.kind:
+        case kinds.BTREE:
+            return BTreeBuilder(dtype, store, limit_bytes, parameters["zone_size"])
+        case kinds.BITMAP:
+            return BitmapBuilder(dtype, store, limit_bytes)
+        case kinds.LABEL_LIST:
+            return LabelListBuilder(dtype, store, limit_bytes)
+        case kinds.NGRAM:
+            return NgramBuilder(store, limit_bytes)
+        case kinds.ZONEMAP:
+            return ZoneMapBuilder(dtype, parameters["rows_per_zone"])
+        case _:
+            return BloomFilterBuilder(parameters["number_of_items"], parameters["probability"], store)
+
+
+def _read(
+    state: DatasetState,
+    request: IndexRequest,
+    fragment_ids: Sequence[int],
+    builder: IndexBuilder,
+    limit_bytes: int,
+    progress: BuildProgress,
+) -> Plan[None]:
+    by_id = request.kind.names_ids
+    projection = project(state.schema, request.columns, with_row_id=by_id, with_row_address=not by_id)
+    bounds = scan_bounds(limit_bytes)
+    options = scan_options(fragments=tuple(fragment_ids), batch_size=UNSEEN_ROWS_MAX, scan_in_order=True, **bounds)
+    counts = yield from load_live_counts(state, state.fragment_indexes_of(fragment_ids))
+    progress.begin("load_data", sum(counts))
+
+    def take(batch: pa.RecordBatch) -> Plan[None]:
+        yield Compute(partial(_add, builder, batch), lambda: batch.nbytes)
+        progress.add(batch.num_rows)
+
+    yield EachInPlan(projected_batches(state, options, projection), take)
+    progress.end()
+
+
+def _add(builder: IndexBuilder, batch: pa.RecordBatch) -> None:
+    values = batch.column(0)
+    builder.add(getattr(values, "storage", values), values_of(batch.column(1)))
+
+
+def _entry(
+    state: DatasetState, request: IndexRequest, fragment_ids: Sequence[int], uuid: str, files: SegmentFiles
+) -> IndexMetadata:
+    type_url, value = request.details()
+    message = table_pb2.IndexMetadata(
+        uuid=table_pb2.UUID(uuid=UUID(uuid).bytes),
+        name=request.name,
+        fields=[request.field.id],
+        dataset_version=state.manifest.version,
+        fragment_bitmap=encode_fragment_ids(fragment_ids),
+        index_version=request.index_version(stable=state.has_stable_row_ids),
+        created_at=time.time_ns() // 1_000_000,
+        files=files.written,
+    )
+    message.index_details.type_url, message.index_details.value = type_url, value
+    return decode_index(message)

@@ -1,0 +1,106 @@
+"""Segments of an index that exist, and the request that builds another one like them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lance_io.changes.index.index_request import IndexRequest, check_type, quoted_name
+from lance_io.errors import UnsupportedError
+from lance_io.index.build.bloom_files import ITEMS, PROBABILITY
+from lance_io.index.build.btree_files import PAGE_ROWS
+from lance_io.index.build.index_kinds import BY_KIND
+from lance_io.index.build.zone_files import ZONE_ROWS
+from lance_io.index.details import FILES, Kind, Space
+from lance_io.reads.metadata.index_statistics import details_of, open_index_file
+from lance_io.table.manifest.row_ids import decode_row_versions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+    from lance_io.format.schema import Field
+    from lance_io.index.details import IndexDetails
+    from lance_io.plans.plan import Plan
+    from lance_io.reads.version.state import DatasetState
+    from lance_io.table.manifest.index_section import IndexMetadata
+
+_WITH_PARAMETERS = (Kind.BTREE, Kind.ZONE_MAP, Kind.BLOOM_FILTER)
+
+
+def is_built_here(state: DatasetState, entry: IndexMetadata) -> bool:
+    """Whether this release builds segments like this one."""
+    if entry.is_system or len(entry.fields) != 1 or entry.fields[0] not in state.schema.by_id:
+        return False
+    details = details_of(entry)
+    return details is not None and details.kind in BY_KIND
+
+
+def request_of(state: DatasetState, entries: Sequence[IndexMetadata]) -> Plan[IndexRequest]:
+    """The request for a segment like these, with the parameters of the last one. Reads the metadata of one file.
+
+    Raises `UnsupportedError` for a kind that is not built here.
+    """
+    entry = entries[-1]
+    details = details_of(entry)
+    if details is None or not is_built_here(state, entry):
+        raise UnsupportedError(
+            f"index {entry.name!r} is of a kind or a version that this release does not build; use pylance, on the "
+            "same table",
+            path=state.location.uri,
+        )
+    path, field = path_of(state, entry.fields[0])
+    kind = BY_KIND[details.kind]
+    if details.json_path is None:
+        check_type(kind, path, field)
+    parameters: Mapping[str, Any] = {}
+    if details.kind in _WITH_PARAMETERS:
+        parameters = yield from _parameters(state, entry, details)
+    return IndexRequest(kind, path, field, entry.name, parameters, details.json_path)
+
+
+def _parameters(state: DatasetState, entry: IndexMetadata, details: IndexDetails) -> Plan[dict[str, Any]]:
+    file = yield from open_index_file(state, entry, FILES[details.kind][0])
+    if details.kind is Kind.BTREE:
+        return {"zone_size": file.number("batch_size", PAGE_ROWS)}
+    if details.kind is Kind.ZONE_MAP:
+        return {"rows_per_zone": file.number("rows_per_zone", ZONE_ROWS)}
+    return {
+        "number_of_items": file.number("bloomfilter_item", ITEMS),
+        "probability": file.share("bloomfilter_probability", PROBABILITY),
+    }
+
+
+def names_ids(state: DatasetState, entry: IndexMetadata) -> bool:
+    """Whether a segment names rows by ids that they keep when they move."""
+    details = details_of(entry)
+    return details is not None and details.space(stable_row_ids=state.has_stable_row_ids) is Space.IDS
+
+
+def may_hold_updated_rows(state: DatasetState, fragment_ids: Iterable[int]) -> bool:
+    """Whether fragments may hold rows that an update has moved there under their old ids."""
+    for index in state.fragment_indexes_of(list(fragment_ids)):
+        fragment, num_rows = state.manifest.fragments[index], int(state.physical_rows[index])
+        created, updated = fragment.created_at_versions, fragment.last_updated_at_versions
+        if created is None or updated is None:
+            return True
+        if (decode_row_versions(created, num_rows) != decode_row_versions(updated, num_rows)).any():
+            return True
+    return False
+
+
+def path_of(state: DatasetState, field_id: int) -> tuple[str, Field]:
+    """The dotted path of a field, and the field."""
+
+    def walk(fields: Sequence[Field], above: str) -> tuple[str, Field] | None:
+        for field in fields:
+            path = f"{above}{quoted_name(field.name)}"
+            if field.id == field_id:
+                return path, field
+            inside = walk(field.children, f"{path}.")
+            if inside is not None:
+                return inside
+        return None
+
+    known = walk(state.schema.fields, "")
+    assert known is not None, "the field is in the schema"
+    return known

@@ -1,0 +1,1 @@
+"""`lance-io index`: its arguments (`index_commands.py`) and what they run (`index_work.py`)."""

@@ -1,0 +1,102 @@
+"""Arguments and help texts of `lance-io index`. This module loads fast, as `commands.py` does."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from lance_io.cli.commands import DatasetUri, Json, StorageOptions, Tag, Version, implemented_in
+from lance_io.errors import UsageError
+
+app = typer.Typer(
+    name="index",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Build, list, describe, update and drop scalar indices.",
+)
+IndexName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the index.", show_default=False)]
+MemoryLimit = Annotated[
+    int | None, typer.Option("--memory-limit", min=16, help="Memory for rows in MiB; 256 by default.")
+]
+
+
+@app.command()
+@implemented_in("indices.index_work")
+def create(
+    uri: DatasetUri,
+    column: Annotated[str, typer.Argument(metavar="COLUMN", help="Name or dotted path.", show_default=False)],
+    kind: Annotated[
+        Literal["btree", "bitmap", "label_list", "ngram", "zonemap", "bloomfilter"],
+        typer.Option("--kind", "-k", help="Kind of the index.", case_sensitive=False),
+    ] = "btree",
+    name: Annotated[str | None, typer.Option("--name", help="Name of the index; COLUMN_idx by default.")] = None,
+    json_path: Annotated[
+        str | None, typer.Option("--json-path", help="Index the values of this path in JSON documents (btree, bitmap).")
+    ] = None,
+    zone_rows: Annotated[
+        int | None,
+        typer.Option("--zone-rows", min=1, help="Rows of a page (btree), zone (zonemap) or filter (bloomfilter)."),
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Fail if there is an index of this name.")] = False,
+    memory_limit: MemoryLimit = None,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Build an index over a column, as a new version."""
+    if json_path is not None and kind not in ("btree", "bitmap"):
+        raise UsageError("--json-path goes with the kinds btree and bitmap")
+    if zone_rows is not None and kind not in ("btree", "zonemap", "bloomfilter"):
+        raise UsageError("--zone-rows goes with the kinds btree, zonemap and bloomfilter")
+
+
+@app.command(name="list")
+@implemented_in("indices.index_work")
+def list_all(
+    uri: DatasetUri,
+    version: Version = None,
+    tag: Tag = None,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """List the indices of a version: kind, column, rows, segments, size."""
+
+
+@app.command()
+@implemented_in("indices.index_work")
+def stats(
+    uri: DatasetUri,
+    name: IndexName,
+    version: Version = None,
+    tag: Tag = None,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Describe an index: the rows that it covers, and its segments."""
+
+
+@app.command()
+@implemented_in("indices.index_work")
+def optimize(
+    uri: DatasetUri,
+    name: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Names of indices; all by default.")
+    ] = None,
+    merge: Annotated[
+        int, typer.Option("--merge", min=0, help="Segments to merge with the new rows; 0 adds a segment.")
+    ] = 1,
+    retrain: Annotated[bool, typer.Option("--retrain", help="Build one segment in place of all.")] = False,
+    memory_limit: MemoryLimit = None,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Bring indices up to date with the rows that they do not cover, as a new version."""
+
+
+@app.command()
+@implemented_in("indices.index_work")
+def drop(
+    uri: DatasetUri,
+    name: IndexName,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Remove an index from the table, as a new version; a cleanup deletes its files."""

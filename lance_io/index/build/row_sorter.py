@@ -1,0 +1,175 @@
+"""External merge sort of the pairs (value, row), within a memory limit.
+
+    pairs as they come --a share of the limit--> sorted run --cut in blocks--> local disk
+    one block of each run --all pairs up to the smallest last pair of a block--> the next sorted pairs
+
+Runs that fit into memory together are one run, which never leaves it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io.index.build.sort_keys import Comparable, sorted_order, stable_order, take
+from lance_io.levels.arrays import memory_bytes, numbers, values_of
+from lance_io.limits import KIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lance_io.index.build.index_file import RowArray, RunStore
+
+_RUN_SHARE: Final = 3  # sorting a run takes about three times its bytes: the pairs, their order, the sorted pairs
+_MERGE_SHARE: Final = 4  # so do the blocks of a merge, and the pairs taken from them
+_BLOCK_BYTES_MIN: Final = 64 * KIB
+_RUNS_MAX: Final = 256  # of one merge
+_ROW_BYTES: Final = 8
+_OUTPUT_ROWS: Final = 1 << 16
+
+Pairs = tuple[pa.Array, "RowArray"]
+
+
+class RowSorter:
+    """Sorts pairs of a value and a row, by value and then by row.
+
+    value_type   type of the values
+    store        takes what does not fit into memory
+    limit_bytes  of memory
+    """
+
+    def __init__(self, value_type: pa.DataType, store: RunStore, limit_bytes: int) -> None:
+        self._type = value_type
+        self._store = store
+        self._limit_bytes = limit_bytes
+        self._values: list[pa.Array] = []
+        self._rows: list[RowArray] = []
+        self._held_bytes = 0
+        self._runs: list[list[int]] = []  # of each run, the numbers of its blocks in the store
+
+    def add(self, values: pa.Array, rows: RowArray) -> None:
+        """Add pairs."""
+        if not len(values):
+            return
+        self._values.append(values)
+        self._rows.append(rows)
+        self._held_bytes += memory_bytes(values) + _ROW_BYTES * len(rows)
+        if self._held_bytes * _RUN_SHARE > self._limit_bytes:
+            self._spill(_slices(*self._sorted_run()))
+
+    def sorted(self) -> Iterator[Pairs]:
+        """All pairs in order, in pieces. To be called once."""
+        if not self._runs:
+            yield from _slices(*self._sorted_run())
+            return
+        if self._values:
+            self._spill(_slices(*self._sorted_run()))
+        while len(self._runs) > _RUNS_MAX:
+            first, self._runs = self._runs[:_RUNS_MAX], self._runs[_RUNS_MAX:]
+            self._spill(self._merge(first))
+        yield from self._merge(self._runs)
+
+    def close(self) -> None:
+        """Free memory and local disk."""
+        self._values, self._rows, self._runs = [], [], []
+        self._store.close()
+
+    def _sorted_run(self) -> Pairs:
+        values, rows = self._values, self._rows
+        self._values, self._rows, self._held_bytes = [], [], 0
+        return sort_pairs(values, rows, self._type)
+
+    def _spill(self, pieces: Iterator[Pairs]) -> None:
+        blocks: list[int] = []
+        for values, rows in pieces:
+            for start, end in self._block_bounds(values):
+                blocks.append(len(self._store))
+                columns = [values.slice(start, end - start), numbers(rows[start:end])]
+                self._store.add(pa.RecordBatch.from_arrays(columns, ["value", "row"]))
+        self._runs.append(blocks)
+
+    def _block_bounds(self, values: pa.Array) -> Iterator[tuple[int, int]]:
+        block_bytes = max(_BLOCK_BYTES_MIN, self._limit_bytes // (_MERGE_SHARE * _RUNS_MAX))
+        row_bytes = memory_bytes(values) / len(values) + _ROW_BYTES
+        num_rows = max(1, int(block_bytes / row_bytes))
+        for start in range(0, len(values), num_rows):
+            yield start, min(len(values), start + num_rows)
+
+    def _merge(self, runs: Sequence[list[int]]) -> Iterator[Pairs]:
+        cursors = [_Cursor(self._store, blocks) for blocks in runs]
+        while cursors:
+            ends = [cursor.end for cursor in cursors if not cursor.is_last]
+            pieces = [cursor.take(min(ends) if ends else None) for cursor in cursors]
+            cursors = [cursor for cursor in cursors if cursor.load()]
+            yield sort_pairs([piece[0] for piece in pieces], [piece[1] for piece in pieces], self._type)
+
+
+def _slices(values: pa.Array, rows: RowArray) -> Iterator[Pairs]:
+    for start in range(0, len(values), _OUTPUT_ROWS):
+        yield values.slice(start, _OUTPUT_ROWS), rows[start : start + _OUTPUT_ROWS]
+
+
+def sort_pairs(values: Sequence[pa.Array], rows: Sequence[RowArray], value_type: pa.DataType) -> Pairs:
+    """The pairs by value, those of a value by row."""
+    if not values:
+        return pa.nulls(0, value_type), np.empty(0, np.uint64)
+    joined = values[0] if len(values) == 1 else pa.concat_arrays(values)
+    joined_rows = rows[0] if len(rows) == 1 else np.concatenate(rows)
+    if (joined_rows[1:] < joined_rows[:-1]).any():
+        order = stable_order(joined_rows)
+        joined, joined_rows = take(joined, order), joined_rows[order]
+    by_value = sorted_order(joined)
+    if by_value is None:
+        return joined, joined_rows
+    return take(joined, by_value), joined_rows[by_value]
+
+
+class _Cursor:
+    """The position in one run of a merge; there is always a block with pairs left."""
+
+    def __init__(self, store: RunStore, blocks: list[int]) -> None:
+        self._store = store
+        self._blocks = iter(blocks)
+        self._num_left = len(blocks)
+        self._start = 0
+        self._open()
+
+    def _open(self) -> None:
+        batch = self._store.get(next(self._blocks))
+        self._num_left -= 1
+        self._start = 0
+        self._values = batch.column(0)
+        self._rows: RowArray = values_of(batch.column(1))
+        self._keys = Comparable(self._values)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the run has no block behind this one."""
+        return not self._num_left
+
+    @property
+    def end(self) -> tuple[Any, ...]:
+        """The last pair of the block."""
+        return self._pair(len(self._values) - 1)
+
+    def take(self, limit: tuple[Any, ...] | None) -> Pairs:
+        """The pairs up to a limit, included; all of the block for None."""
+        num_rows = len(self._values)
+        end = num_rows if limit is None else bisect_right(range(num_rows), limit, lo=self._start, key=self._pair)
+        start, self._start = self._start, end
+        return self._values.slice(start, end - start), self._rows[start:end]
+
+    def load(self) -> bool:
+        """Open the next block if this one is used up; False at the end of the run."""
+        if self._start < len(self._values):
+            return True
+        if self.is_last:
+            return False
+        self._open()
+        return True
+
+    def _pair(self, position: int) -> tuple[Any, ...]:
+        return self._keys[position], int(self._rows[position])

@@ -1,0 +1,162 @@
+"""Statistics of an index: the rows that its segments cover, and the size of each in the terms of its kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from lance_io.errors import NotFound
+from lance_io.file.file_requests import ReadFile
+from lance_io.file.open.file_source import FileRef
+from lance_io.file.reader import FileAccess
+from lance_io.index.details import FILES, Kind, decode_details
+from lance_io.plans.plan import Together
+from lance_io.reads.metadata.index_descriptions import describe_indices
+from lance_io.reads.rows.deletions_and_ids import load_live_counts
+from lance_io.reads.version.index_entries import load_indices
+from lance_io.records import dataclass
+from lance_io.table.manifest.paths import INDICES, check_relative
+from lance_io.table.transaction.index_coverage import with_current_coverage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from lance_io.index.details import IndexDetails
+    from lance_io.plans.plan import Plan
+    from lance_io.reads.version.state import DatasetState
+    from lance_io.table.manifest.index_section import IndexMetadata
+
+_ZONE_ROWS: Final = 8192
+_PROBABILITY: Final = 0.00057
+_BATCHED: Final = {Kind.BITMAP: "num_bitmaps", Kind.LABEL_LIST: "num_bitmaps", Kind.NGRAM: "num_ngrams"}
+
+
+class NoSuchIndex(NotFound, KeyError):
+    """The table has no index of this name; pylance raises `KeyError`."""
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IndexFileInfo:
+    """An opened file of a segment.
+
+    num_rows  of the file
+    metadata  of its schema
+    """
+
+    access: FileAccess
+    num_rows: int
+    metadata: Mapping[str, str]
+
+    def number(self, name: str, default: int) -> int:
+        """A whole number in the metadata; the default where it is missing, or no setting that can be given."""
+        text = self.metadata.get(name, "")
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 20 and int(text) else default
+
+    def share(self, name: str, default: float) -> float:
+        """A number between 0 and 1 in the metadata; the default as for `number`."""
+        try:
+            value = float(self.metadata.get(name, default))
+        except ValueError:
+            return default
+        return value if 0.0 < value < 1.0 else default
+
+
+def open_index_file(state: DatasetState, entry: IndexMetadata, name: str) -> Plan[IndexFileInfo]:
+    """Open a file of a segment. Raises `NotFound` and `FormatError`."""
+    folder = state.location
+    if entry.base_id is not None:
+        folder = state.object_keys.base_folder(state.manifest.base_paths[entry.base_id])
+    key = folder.key(INDICES, check_relative(entry.uuid, "index"), name)
+    message = entry.message
+    sizes = {} if message is None else {file.path: file.size_bytes for file in message.files}
+    context = state.context_of(folder.store)
+    ref = FileRef(key, sizes.get(name, 0), (), ())
+    access: FileAccess = yield ReadFile(context, key, FileAccess.open(context, ref, None), ref.size_bytes or None)
+    stored = access.file.descriptor.schema.metadata.items()
+    metadata = {key: bytes(value).decode("utf-8", "replace") for key, value in stored}
+    return IndexFileInfo(access, access.file.num_rows, metadata)
+
+
+def index_stats(state: DatasetState, name: str) -> Plan[dict[str, Any]]:
+    """Statistics of an index, in pylance's form.
+
+    Raises `NoSuchIndex`.
+    """
+    entries = [entry for entry in with_current_coverage((yield from load_indices(state))) if entry.name == name]
+    if not entries:
+        raise NoSuchIndex(f'Index "{name}" not found', path=state.location.uri)
+    described = next(index for index in (yield from describe_indices(state)) if index.name == name)
+    live: list[int] = yield from load_live_counts(state, state.all_fragment_indexes)
+    rows = dict(zip(state.fragment_ids, live, strict=True))
+    covered = [frozenset(entry.fragment_ids or ()) & rows.keys() for entry in entries]
+    indexed = frozenset[int]().union(*covered)
+    segments: list[dict[str, Any]] = yield Together([_segment(state, entry) for entry in entries])
+    created = [entry.message.created_at for entry in entries if entry.message is not None]
+    return {
+        "index_type": described.index_type,
+        "name": name,
+        "num_indices": len(entries),
+        "num_segments": len(entries),
+        "indices": segments,
+        "segments": segments,
+        "num_indexed_fragments": len(indexed),
+        "num_indexed_rows": sum(rows[each] for each in indexed),
+        "num_unindexed_fragments": len(rows) - len(indexed),
+        "num_unindexed_rows": sum(rows.values()) - sum(rows[each] for each in indexed),
+        "num_indexed_rows_per_delta": [sum(rows[each] for each in fragments) for fragments in covered],
+        "updated_at_timestamp_ms": max(created, default=None),
+    }
+
+
+def details_of(entry: IndexMetadata) -> IndexDetails | None:
+    """The details of a segment, None for a kind that is not read."""
+    if entry.message is None:
+        return None
+    details = entry.message.index_details
+    return decode_details(details.type_url, details.value, entry.message.index_version)
+
+
+def _segment(state: DatasetState, entry: IndexMetadata) -> Plan[dict[str, Any]]:
+    """The size of a segment; empty for kinds that are not read."""
+    details = details_of(entry)
+    if details is None:
+        return {}
+    file = yield from open_index_file(state, entry, FILES[details.kind][0])
+    if details.kind in _BATCHED:
+        return {_BATCHED[details.kind]: file.num_rows}
+    if details.kind is Kind.ZONE_MAP:
+        return {"num_zones": file.num_rows, "rows_per_zone": file.number("rows_per_zone", _ZONE_ROWS)}
+    if details.kind is Kind.BLOOM_FILTER:
+        return {
+            "type": "BloomFilter",
+            "num_blocks": file.num_rows,
+            "number_of_items": file.number("bloomfilter_item", _ZONE_ROWS),
+            "probability": file.share("bloomfilter_probability", _PROBABILITY),
+        }
+    low, high = yield from _ends(file)
+    return {"min": low, "max": high, "num_pages": file.num_rows}
+
+
+def _ends(file: IndexFileInfo) -> Plan[tuple[str | None, str | None]]:
+    """The first and the last value of a B-tree, as text."""
+    if not file.num_rows:
+        return None, None
+    rows: Sequence[int] = sorted({0, file.num_rows - 1})
+    taken = yield from file.access.reader.take([(file.access.source, np.array(rows, np.int64))])
+    batch = file.access.to_batch(taken if isinstance(taken, list) else taken.columns, None)
+    return _text(batch.column("min")[0]), _text(batch.column("max")[-1])
+
+
+def _text(value: pa.Scalar) -> str:
+    shown = value.as_py()
+    if shown is None:
+        return "NULL"
+    if isinstance(shown, bool):
+        return str(shown).lower()
+    return shown.hex() if isinstance(shown, bytes) else str(shown)

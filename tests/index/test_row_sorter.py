@@ -1,0 +1,168 @@
+"""The sort of pairs against Python's, in memory and through runs on disk; and bitmaps against pyroaring."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap, BitMap64
+
+from lance_io.changes.join.spilled_batches import SpilledBatches
+from lance_io.index.build.bloom_blocks import filter_bytes, filter_of, value_hashes
+from lance_io.index.build.map_bytes import RowMap, containers_of, encode_maps
+from lance_io.index.build.row_sorter import RowSorter
+from lance_io.index.build.zones import ZoneCutter
+from tests.seeds import seeded
+
+VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
+    "int64": (pa.int64(), st.one_of(st.integers(-3, 3), st.integers(-(1 << 63), (1 << 63) - 1))),
+    "uint8": (pa.uint8(), st.integers(0, 255)),
+    "float64": (pa.float64(), st.floats()),
+    "float32": (pa.float32(), st.floats(width=32)),
+    "string": (pa.string(), st.text("aé\0z", max_size=4)),
+    "binary": (pa.large_binary(), st.binary(max_size=3)),
+    "bool": (pa.bool_(), st.booleans()),
+    "decimal": (pa.decimal128(5, 1), st.decimals(-999, 999, places=1)),
+}
+
+
+def key(value: Any) -> tuple[Any, ...]:
+    """The order of the specification, from Python's own: IEEE's total order for floats."""
+    if value is None:
+        return ()
+    if isinstance(value, float):
+        (bits,) = struct.unpack("<q", struct.pack("<d", value))
+        return (bits ^ ((bits >> 63) & 0x7FFFFFFFFFFFFFFF),)
+    return (value.encode() if isinstance(value, str) else value,)
+
+
+class Held:
+    """A store in memory that counts the batches it takes."""
+
+    def __init__(self) -> None:
+        self.batches: list[pa.RecordBatch] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.batches.append(batch)
+
+    def get(self, number: int) -> pa.RecordBatch:
+        return self.batches[number]
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def close(self) -> None:
+        self.batches = []
+
+
+@seeded
+@settings(max_examples=80)
+@given(st.sampled_from(sorted(VALUES)), st.data())
+def test_pairs_come_in_order(name: str, data: Any) -> None:
+    """However many runs there are, and in whatever order rows come."""
+    dtype, values = VALUES[name]
+    drawn = data.draw(st.lists(st.one_of(st.none(), values), max_size=60))
+    rows = data.draw(st.permutations(range(len(drawn))))
+    pieces = data.draw(st.integers(1, 12))
+    limit = data.draw(st.sampled_from([1, 200, 1 << 20]))
+    store = Held()
+    sorter = RowSorter(dtype, store, limit)
+    for start in range(0, len(drawn), pieces):
+        array = pa.array(drawn[start : start + pieces], dtype)
+        sorter.add(array, np.array(rows[start : start + pieces], np.uint64))
+    result = [pair for values, ids in sorter.sorted() for pair in zip(values.to_pylist(), ids.tolist(), strict=True)]
+    stored = pa.array(drawn, dtype).to_pylist()  # a float32 is rounded
+    expected = sorted(zip(stored, rows, strict=True), key=lambda pair: (key(pair[0]), pair[1]))
+    assert list(map(repr, result)) == list(map(repr, expected))
+    assert (len(store) > 0) == (limit == 1 and bool(drawn)) or limit == 200
+
+
+@pytest.mark.parametrize("dtype", [pa.int64(), pa.string()])
+def test_runs_on_disk_hold_little_memory(dtype: pa.DataType) -> None:
+    """Forty times the limit are sorted by blocks of each run: one block of each is in memory at a time."""
+    rng = np.random.default_rng(1)
+    store = SpilledBatches()
+    limit = 1 << 20
+    sorter = RowSorter(dtype, store, limit)
+    numbers = rng.permutation(1 << 19)
+    for start in range(0, len(numbers), 1 << 14):
+        part = numbers[start : start + (1 << 14)]
+        values = pa.array(part) if dtype == pa.int64() else pa.array([f"{n:08d}" for n in part])
+        sorter.add(values, np.arange(start, start + len(part), dtype=np.uint64))
+    before = pa.total_allocated_bytes()
+    total, last, largest = 0, None, 0
+    for values, rows in sorter.sorted():
+        largest = max(largest, pa.total_allocated_bytes() - before)
+        assert values.to_pylist() == sorted(values.to_pylist())
+        assert last is None or values[0].as_py() > last
+        assert (numbers[rows.astype(np.int64)] == [int(value) for value in values.to_pylist()]).all()
+        last, total = values[-1].as_py(), total + len(values)
+    assert total == len(numbers)
+    assert len(store) > 40
+    assert largest < 12 * limit
+    sorter.close()
+    assert len(store) == 0
+
+
+@seeded
+@settings(max_examples=60)
+@given(st.lists(st.sets(st.integers(0, 1 << 34), min_size=1, max_size=30), min_size=1, max_size=6), st.booleans())
+def test_maps_are_those_of_another_library(groups: list[set[int]], dense: bool) -> None:
+    rows_of = [np.array(sorted(group), np.uint64) for group in groups]
+    if dense:  # containers of bits, next to small ones
+        rows_of[0] = np.unique(np.concatenate([rows_of[0], np.arange(70_000, dtype=np.uint64) * np.uint64(3)]))
+    keys = np.repeat(np.arange(len(rows_of)), [len(rows) for rows in rows_of])
+    containers = containers_of(np.concatenate(rows_of), keys)
+    for rows, data in zip(rows_of, encode_maps(containers, sized=False).to_pylist(), strict=True):
+        assert list(BitMap64.deserialize(data)) == rows.tolist()
+    for rows, data in zip(rows_of, encode_maps(containers).to_pylist(), strict=True):
+        assert decoded(data) == rows.tolist()
+    growing = RowMap()
+    for part in np.array_split(rows_of[0], 5):
+        growing.add(part)
+    assert decoded(growing.encode()) == rows_of[0].tolist()
+    growing.add(rows_of[0][:1])  # out of order
+    assert decoded(growing.encode()) == rows_of[0].tolist()
+
+
+def decoded(data: bytes) -> list[int]:
+    """A RowAddrTreeMap."""
+    count, at, rows = int.from_bytes(data[:4], "little"), 4, []
+    for _ in range(count):
+        upper, size = (int.from_bytes(data[at + n : at + n + 4], "little") for n in (0, 4))
+        rows += [upper << 32 | low for low in BitMap.deserialize(data[at + 8 : at + 8 + size])]
+        at += 8 + size
+    assert at == len(data)
+    return rows
+
+
+def test_hashes_and_sizes_of_filters() -> None:
+    """The check values of the specification, and of the public xxHash."""
+    texts = {"": 0xEF46DB3751D8E999, "abc": 0x44BC2CF5AD770999}
+    assert value_hashes(pa.array(texts)).tolist() == [*texts.values()]
+    assert value_hashes(pa.array([None, *texts]).slice(1)).tolist() == [*texts.values()]
+    (number,) = value_hashes(pa.array([42])).tolist()
+    assert number == 0xB556806FB6D14353
+    words = "00010000 80000000 00000040 00400000 00040000 00800000 00000008 10000000"
+    assert filter_of(value_hashes(pa.array([42])), 32) == bytes.fromhex(words)
+    sizes = {(8192, 0.00057): 32768, (8192, 0.01): 16384, (8192, 0.1): 8192, (1000, 0.01): 2048, (100, 0.1): 128}
+    assert {terms: filter_bytes(*terms) for terms in sizes} == sizes
+
+
+def test_zones_count_live_rows() -> None:
+    """The example of the specification: deleted rows between the live ones count for the length."""
+    gone = {*range(3), *range(10, 15), *range(29, 32), 49}
+    live = np.array([offset for offset in range(50) if offset not in gone], np.uint64)
+    for step in (1, 7, 50):
+        cutter, zones = ZoneCutter(10), []
+        for start in range(0, len(live), step):
+            part = live[start : start + step]
+            zones += cutter.add(pa.array(part), part)
+        zones += cutter.finish()
+        assert [(zone.start, zone.length) for zone in zones] == [(3, 15), (18, 10), (28, 13), (41, 8)]
+        assert [sum(map(len, zone.parts)) for zone in zones] == [10, 10, 10, 8]
