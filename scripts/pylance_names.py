@@ -38,7 +38,7 @@ _GONE: Final = object()  # stands for a name that we do not have
 PRIVATE: Final = re.compile(r"lance\.(lance|conftest|dependencies|_\w+)(\.|$)")
 SHOWN: Final = ("lance._dataset.sharded_batch_iterator",)
 
-_INDEX: Final = "makes and searches indices, which this release does not"
+_INDEX: Final = "makes and searches vector and full text indices, which this release does not"
 _LOG: Final = "the write-ahead log in memory (MemWAL) is not read or written here"
 _TORCH: Final = "for PyTorch: take batches of a sampler and make tensors of them (`torch.from_numpy`, DLPack)"
 _DATAGEN: Final = "makes data for benchmarks of pylance"
@@ -48,7 +48,6 @@ ABSENT: Final = (  # why names are not here: a pattern, from the start of the fu
     (r"lance\.dataset\.(Index\w*|VectorIndexReader|VectorSearchQuery)\b", _INDEX),
     (r"lance\.util\.(HNSW|KMeans|validate_vector_index)", _INDEX),
     (r"lance\.vector\.", _INDEX),
-    (r"lance\.progress\.IndexProgress", _INDEX),
     (r"lance\.(mem_wal)\b", _LOG),
     (r"lance\.torch\b", _TORCH),
     (r"lance\.cuvs\b", _INDEX),

@@ -1,7 +1,8 @@
 """Runs workers over a range of cases, starts them again behind a case that kills one, and sums up.
 
 python -m tests.fuzz.campaign SPECIMENS SEED FIRST LAST [workers]     # by hand; makes the specimens if need be,
-                                                                      # those of old versions in a folder called "old"
+                                                                      # those of old versions in a folder called "old",
+                                                                      # those with indices in one called "indexed"
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from tests.fuzz.indexed import make_indexed_specimens
 from tests.fuzz.specimens import make_old_specimens, make_specimens
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,7 +73,10 @@ def main() -> None:
     folder, seed, first, last = Path(sys.argv[1]), *map(int, sys.argv[2:5])
     workers = int(sys.argv[5]) if len(sys.argv) > 5 else 2
     if not folder.exists():
-        (make_old_specimens if folder.name == "old" else make_specimens)(folder, all_of_them=True)
+        if folder.name == "indexed":
+            make_indexed_specimens(folder)
+        else:
+            (make_old_specimens if folder.name == "old" else make_specimens)(folder, all_of_them=True)
     reports = run_parts(folder, seed, first, last, workers)
     print(report_text(reports, seed))
     kinds = Counter(finding.splitlines()[0][:100] for report in reports for finding in report["findings"])

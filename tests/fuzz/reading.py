@@ -33,9 +33,13 @@ ROWS_MAX = 1 << 24  # a file without columns may declare any number of rows
 
 @dataclass
 class Verdict:
-    """What happened to one damaged file: how many ways gave data, which errors came, and what must not have been."""
+    """What happened to one damaged file: how many ways gave data, which errors came, and what must not have been.
+
+    other_rows  answers of a damaged index that differ from those of a scan
+    """
 
     read: int = 0
+    other_rows: int = 0
     errors: list[Exception] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
 

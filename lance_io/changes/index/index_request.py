@@ -147,15 +147,15 @@ def _json_target(
 
 def find_column(state: DatasetState, column: str) -> tuple[str, Field]:
     """The path as the schema spells it, and the field; names are compared without case where no name is equal."""
-    members, fields, found = split_path(column), state.schema.fields, []
+    members, fields, steps = split_path(column), state.schema.fields, []
     for member in members:
         match = next((field for field in fields if field.name == member), None)
         match = match or next((field for field in fields if field.name.lower() == member.lower()), None)
         if match is None:
             raise ColumnNotFound(f"{column} not found in schema")
-        found.append(match)
+        steps.append(match)
         fields = match.children
-    return ".".join(quoted_name(field.name) for field in found), found[-1]
+    return ".".join(quoted_name(field.name) for field in steps), steps[-1]
 
 
 def quoted_name(name: str) -> str:

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.reads.index import prewarm as prewarming
+    from lance_io.reads.keys import key_lookup
     from lance_io.reads.run_plan import Timeout
-    from lance_io.reads.scan import key_lookup
     from lance_io.reads.version.column_lists import Selection
 else:
-    key_lookup = lazy_plans("lance_io.reads.scan.key_lookup")
+    key_lookup = lazy_plans("lance_io.reads.keys.key_lookup")
     prewarming = lazy_plans("lance_io.reads.index.prewarm")
 
 

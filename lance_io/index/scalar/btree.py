@@ -198,4 +198,19 @@ def open_btree(files: Mapping[str, TableFile], dtype: pa.DataType | None, detail
         raise FormatError(f"{LOOKUP}: its numbers of nulls do not fit its least and greatest values")
     low = SortedKeys(least.slice(first_page), f"min of {LOOKUP}")
     high = SortedKeys(greatest.slice(first_value_page), f"max of {LOOKUP}")
+    _check_order(low, high, first_page, first_value_page, num_pages)
     return BTree(space, page_rows, data.num_rows, null_counts, first_page, low, first_value_page, high)
+
+
+def _check_order(least: SortedKeys, greatest: SortedKeys, first: int, first_value: int, num_pages: int) -> None:
+    """Raise `FormatError` unless the values of each page lie between its bounds, and pages follow each other.
+
+    first        the first page with a least value
+    first_value  the first page with a greatest value, the same or an earlier one
+    """
+    ends = greatest.slice(first - first_value, num_pages - first_value)
+    before = max(first - 1, first_value)
+    previous = greatest.slice(before - first_value, num_pages - 1 - first_value)
+    following = least.slice(before + 1 - first, num_pages - first)
+    if not (least.is_at_most(ends) and previous.is_at_most(following)):
+        raise FormatError(f"{LOOKUP}: the least and greatest values of its pages do not ascend")

@@ -104,6 +104,23 @@ class SortedKeys:
         """The key of a value."""
         return key_of(self._values[position]) if self._numbers is None else self._numbers[position]
 
+    def slice(self, first: int, end: int) -> SortedKeys:
+        """Some of the keys."""
+        part = SortedKeys.__new__(SortedKeys)
+        part._values = self._values.slice(first, max(0, end - first))
+        part._numbers = None if self._numbers is None else self._numbers[first:end]
+        part.nbytes = self.nbytes
+        return part
+
+    def is_at_most(self, other: SortedKeys) -> bool:
+        """Whether each key is at most its counterpart in `other`, which has as many of the same type."""
+        if self._numbers is not None and other._numbers is not None:
+            return bool((self._numbers <= other._numbers).all())
+        left, right = self._values, other._values
+        if pt.is_fixed_size_binary(left.type):
+            left, right = left.cast(pa.binary()), right.cast(pa.binary())
+        return not pc.any(pc.greater(left, right)).as_py()
+
     @property
     def has_repeats(self) -> bool:
         """Whether a value occurs twice."""

@@ -202,7 +202,7 @@ def bind_filter(state: DatasetState, filter: Any) -> Predicate:
     if hasattr(filter, "expression"):  # bound before
         return filter  # type: ignore[no-any-return]
     if hasattr(filter, "mask"):
-        from lance_io.reads.scan.mask_filter import MaskPredicate
+        from lance_io.filters.mask_filter import MaskPredicate
 
         return MaskPredicate(filter, None if filter.within is None else bind_filter(state, filter.within))
     key = ("filter", filter if isinstance(filter, str) else None)
