@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -115,9 +116,16 @@ def read_partition(job: ReadJob, part: ScanPart) -> Generator[pa.RecordBatch, No
     """
     fit_to_task()  # first: it must run before other connections are opened
     tune_worker(job.options)
-    try:
+    with rows_in_errors(job, part):
         yield from _batches(job, part)
         freeze_loaded(job.options)
+
+
+@contextmanager
+def rows_in_errors(job: ReadJob, part: ScanPart) -> Iterator[None]:
+    """Add notes to errors in the block, with the table, its version and the rows."""
+    try:
+        yield
     except (LanceError, pa.ArrowInvalid) as error:
         ranges = ", ".join(
             f"fragment {fragment_id} rows {first} to {first + rows}" for fragment_id, first, rows in part.ranges[:3]
