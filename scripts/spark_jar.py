@@ -3,8 +3,8 @@
     python scripts/spark_jar.py                      against the pyspark of this Python, into its place in the package
     python scripts/spark_jar.py --out x.jar --pyspark .venv-spark-min/lib/python3.11/site-packages/pyspark
 
-The classes are compiled with `javac --release 17` against the JARs of pyspark and nothing else. The same sources give the
-same bytes: the entries of the archive are in order, and all of one time.
+The classes are compiled with `javac --release 17` against the JARs of pyspark and nothing else. The same sources give
+the same bytes: the entries of the archive are in order, and all of one time.
 """
 
 from __future__ import annotations

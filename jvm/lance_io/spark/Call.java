@@ -53,6 +53,8 @@ final class Call implements Closeable {
     }
     String message = answer.get("error").asText();
     switch (answer.path("kind").asText()) {
+      case "missing":
+        throw new MissingTableException(message);
       case "usage":
         throw new IllegalArgumentException(message);
       case "unsupported":

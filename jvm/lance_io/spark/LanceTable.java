@@ -28,12 +28,20 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 final class LanceTable implements SupportsRead, SupportsWrite, SupportsMetadataColumns {
   private final TableOptions options;
   private final StructType given; // by the caller of the read or write; null for the table's own
+  private final Moment moment;
+  private final String shown; // in plans; null for the path
   private JsonNode opened;
   private StructType own;
 
   LanceTable(TableOptions options, StructType given) {
+    this(options, given, Moment.NEWEST, null);
+  }
+
+  LanceTable(TableOptions options, StructType given, Moment moment, String shown) {
     this.options = options;
     this.given = given;
+    this.moment = moment;
+    this.shown = shown;
   }
 
   TableOptions options() {
@@ -42,7 +50,8 @@ final class LanceTable implements SupportsRead, SupportsWrite, SupportsMetadataC
 
   private synchronized JsonNode opened() {
     if (opened == null) {
-      opened = Worker.ask(options.python(), options.request("load"));
+      ObjectNode request = options.request("load").put("ref", moment.version()).put("micros", moment.micros());
+      opened = Worker.ask(options.python(), request);
       own = (StructType) DataType.fromJson(opened.get("schema").asText());
     }
     return opened;
@@ -64,6 +73,9 @@ final class LanceTable implements SupportsRead, SupportsWrite, SupportsMetadataC
 
   @Override
   public String name() {
+    if (shown != null) {
+      return shown;
+    }
     return opened == null ? PythonSource.NAME : opened.get("name").asText();
   }
 
@@ -78,7 +90,11 @@ final class LanceTable implements SupportsRead, SupportsWrite, SupportsMetadataC
 
   @Override
   public Map<String, String> properties() {
-    return Map.of("provider", PythonSource.NAME);
+    if (opened == null) {
+      return Map.of("provider", PythonSource.NAME);
+    }
+    return Map.of(
+        "provider", PythonSource.NAME, "location", opened.get("name").asText(), "version", Long.toString(number()));
   }
 
   @Override

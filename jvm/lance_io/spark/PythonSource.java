@@ -1,5 +1,7 @@
 package lance_io.spark;
 
+import java.util.HashMap;
+import java.util.Map;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.Table;
@@ -9,6 +11,7 @@ import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
  * The source in Python of the same name, which writes, and which streams read from.
@@ -21,12 +24,32 @@ final class PythonSource {
   private PythonSource() {}
 
   static WriteBuilder writeBuilder(LogicalWriteInfo info, TableOptions options) {
-    return ((SupportsWrite) table(info.schema(), options)).newWriteBuilder(info);
+    return ((SupportsWrite) table(info.schema(), options)).newWriteBuilder(new Info(info, options));
   }
 
   static MicroBatchStream stream(StructType schema, TableOptions options, String checkpoint) {
     SupportsRead table = (SupportsRead) table(schema, options);
     return table.newScanBuilder(options.forSpark()).build().toMicroBatchStream(checkpoint);
+  }
+
+  /** Spark gives a table of a catalog no path: it comes from the table's own options. */
+  private record Info(LogicalWriteInfo of, TableOptions table) implements LogicalWriteInfo {
+    @Override
+    public CaseInsensitiveStringMap options() {
+      Map<String, String> all = new HashMap<>(table.forSpark().asCaseSensitiveMap());
+      all.putAll(of.options().asCaseSensitiveMap());
+      return new CaseInsensitiveStringMap(all);
+    }
+
+    @Override
+    public String queryId() {
+      return of.queryId();
+    }
+
+    @Override
+    public StructType schema() {
+      return of.schema();
+    }
   }
 
   private static Table table(StructType schema, TableOptions options) {

@@ -141,14 +141,15 @@ def _batches(job: ReadJob, part: ScanPart) -> Iterator[pa.RecordBatch]:
     options, table = job.options, table_place(job.options)
     warn_of_credentials(options)
 
-    def read(**rows: int) -> Iterator[pa.RecordBatch]:
+    def read(first_rows: int = 0, skip_rows: int = 0) -> Iterator[pa.RecordBatch]:
         batches = job.scan.read(
             table,
             part,
             batch_bytes=options.batch_bytes,
             batch_rows=options.batch_size,
             io_buffer_bytes=io_buffer_bytes(options),
-            **rows,
+            first_rows=first_rows,
+            skip_rows=skip_rows,
         )
         try:
             yield from map(job.cast, batches)

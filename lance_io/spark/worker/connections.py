@@ -1,7 +1,7 @@
 """Connections of the JVM: each has one request, in a thread of its own.
 
-A message is JSON behind its length, four bytes. A request names its operation and carries the token. An answer with `error`
-has the text of an exception, and its `kind`: what the JVM throws follows from it.
+A message is JSON behind its length, four bytes. A request names its operation and carries the token. An answer with
+`error` has the text of an exception, and its `kind`: what the JVM throws follows from it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import socket
 import struct
 import threading
 from contextlib import suppress
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
-from lance_io.errors import LanceError, NotFound, UnsupportedError, UsageError
+from lance_io.errors import BindError, LanceError, NotFound, SchemaError, UnsupportedError, UsageError
 from lance_io.lazy_names import lazy_module
 from lance_io.redaction import hide_secrets
 
@@ -26,6 +26,10 @@ HEADER_SECONDS_MAX: Final = 30.0  # for a request to arrive
 BUFFER_BYTES: Final = 1 << 16
 
 
+class MissingTable(NotFound):
+    """There is no table at a path."""
+
+
 class Connection:
     """One request and its answer.
 
@@ -35,7 +39,7 @@ class Connection:
 
     def __init__(self, connected: socket.socket) -> None:
         self.socket = connected
-        self.out: BinaryIO = connected.makefile("wb", buffering=BUFFER_BYTES)
+        self.out: Any = connected.makefile("wb", buffering=BUFFER_BYTES)
 
     def request(self) -> dict[str, Any]:
         """The request. Raises `EOFError` if it does not arrive whole, `UsageError` if it is none."""
@@ -119,11 +123,12 @@ def answer_request(connection: Connection, token: str) -> None:
 
 
 def error_kind(error: BaseException) -> str:
-    """Which exception the JVM throws: `usage`, `unsupported`, or `error` for all others."""
+    """Which exception the JVM throws: `missing` (the table), `usage`, `unsupported`, or `error` for all others."""
+    if isinstance(error, MissingTable):
+        return "missing"
     if isinstance(error, UnsupportedError):
         return "unsupported"
-    is_usage = isinstance(error, (UsageError, NotFound, ValueError)) and not isinstance(error, OSError)
-    return "usage" if is_usage or isinstance(error, NotFound) else "error"
+    return "usage" if isinstance(error, (UsageError, NotFound, BindError, SchemaError)) else "error"
 
 
 def error_text(error: BaseException) -> str:

@@ -1,12 +1,13 @@
 """The requests of the JVM by name.
 
     load    the schema of a read, and its version, pinned
+    list    the tables of a folder
     filter  which of Spark's predicates are computed exactly, and the filter that stands for them
     plan    the tasks of a scan, its bytes and rows
     count   the rows of the version, from the manifest
     read    the batches of a task
 
-All but `load` carry the version that `load` has pinned.
+All others carry the version that `load` has pinned.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from pyspark.sql.types import StructType
 from lance_io.errors import UsageError
 from lance_io.lazy_names import lazy_module
 from lance_io.redaction import hide_secrets
-from lance_io.spark.engine import named_version, open_version
+from lance_io.spark.engine import named_version, table_place
 from lance_io.spark.options import SYSTEM_COLUMNS, parse_options, parse_schema_options
 from lance_io.spark.read.read_plan import check_declared, plan_read, read_scan, read_schema, shown_schema
 from lance_io.spark.read.reader import ReadJob
+from lance_io.spark.worker.named_versions import open_named
 from lance_io.spark.worker.pushed_filters import PushedFilters
 
 if TYPE_CHECKING:
@@ -73,7 +75,7 @@ def _pinned(request: Request) -> tuple[ReadOptions, TableVersion]:
 def load(request: Request) -> Request:
     """The schema and version of a read."""
     options = parse_schema_options(request["options"])
-    version = open_version(options)
+    version = open_named(options, request.get("ref"), request.get("micros"))
     pinned = version.to_bytes()
     schema = read_schema(version, options)
     return {
@@ -85,6 +87,11 @@ def load(request: Request) -> Request:
         "is_counted": options.filter is None,
         "metadata_columns": [name for name in SYSTEM_COLUMNS if name not in schema.names],
     }
+
+
+def list_tables(request: Request) -> Request:
+    """The names of the tables in a folder."""
+    return {"names": table_place(parse_options(request["options"], "read")).tables_below()}
 
 
 def count(request: Request) -> Request:
@@ -164,6 +171,7 @@ def _with_system_columns(options: ReadOptions, version: TableVersion, declared: 
 
 _ANSWERS: Final[dict[str, Callable[[Request], Request]]] = {
     "load": load,
+    "list": list_tables,
     "count": count,
     "filter": push_filter,
     "plan": plan,

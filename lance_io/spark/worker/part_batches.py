@@ -10,7 +10,7 @@ bounded by the scan's own buffer.
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from lance_io.spark.read.reader import ReadJob
     from lance_io.spark.worker.connections import Connection
 
-COUNTED = pa.schema([pa.field("count(*)", pa.int64(), nullable=False)])
+Batches: TypeAlias = "Generator[pa.RecordBatch, None, None]"
+
+COUNTED: Final = pa.schema([pa.field("count(*)", pa.int64(), nullable=False)])
 
 
 def send_batches(connection: Connection, packed: tuple[bytes, bool], part: ScanPart) -> None:
@@ -36,7 +38,7 @@ def send_batches(connection: Connection, packed: tuple[bytes, bool], part: ScanP
     """
     job, counts = unpack_job(packed[0]), packed[1]
     connection.send({})
-    out: Any = connection.out
+    out = connection.out
     try:
         with closing(_batches(connection, job, part, counts)) as batches:
             schema = COUNTED if counts else carried_schema(job.declared)
@@ -56,9 +58,7 @@ def send_batches(connection: Connection, packed: tuple[bytes, bool], part: ScanP
         connection.send_error(error)
 
 
-def _batches(
-    connection: Connection, job: ReadJob, part: ScanPart, counts: bool
-) -> Generator[pa.RecordBatch, None, None]:
+def _batches(connection: Connection, job: ReadJob, part: ScanPart, counts: bool) -> Batches:
     with closing(_rows(connection, job, part)) as rows:
         if not counts:
             yield from map(job.cast, rows)
@@ -67,7 +67,7 @@ def _batches(
     yield pa.RecordBatch.from_arrays([pa.array([num_rows], pa.int64())], schema=COUNTED)
 
 
-def _rows(connection: Connection, job: ReadJob, part: ScanPart) -> Generator[pa.RecordBatch, None, None]:
+def _rows(connection: Connection, job: ReadJob, part: ScanPart) -> Batches:
     options = job.options
     with rows_in_errors(job, part):
         yield from job.scan.read(

@@ -6,10 +6,10 @@ A predicate is used in one of three ways:
     superset  the filter keeps these rows, and perhaps others, which Spark drops
     left      only Spark applies it
 
-Predicates come as JSON: `{"op": name, "args": [...]}`, `{"col": path}`, `{"lit": text, "type": name}`, null for what has no
-form. Exact are only comparisons whose meaning is the same in both: logic of three values, texts by their bytes, numbers
-and times of equal types. Floats differ: Spark knows one NaN, above all numbers and equal to itself, and one zero; filters
-order floats by their bits. So bounds are chosen that have both zeros on one side, and NaN is named.
+Predicates come as JSON: `{"op": name, "args": [...]}`, `{"col": path}`, `{"lit": text, "type": name}`, null for parts
+that have no form. Exact are only comparisons whose meaning is the same in both: logic of three values, texts by their
+bytes, numbers and times of equal types. Floats differ: Spark knows one NaN, above all numbers and equal to itself, and
+one zero; filters order floats by their bits. So bounds are chosen that have both zeros on one side, and NaN is named.
 """
 
 from __future__ import annotations
