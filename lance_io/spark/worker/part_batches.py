@@ -1,9 +1,9 @@
 """The batches of a task, sent to the JVM as an Arrow stream.
 
-    {}  schema  B batch  B batch  ...  E            all rows
-    {}  schema  B batch  X {"error": ...}           an error after some of them
+    {}  B schema batch  B batch  ...  E            all rows
+    {}  B schema batch  X {"error": ...}           an error after some of them
 
-Each batch is one message of the stream. Sending waits until the JVM takes the bytes, so that reading ahead of Spark is
+Each batch is one message of the stream, the schema another before the first. Sending waits until the JVM takes the bytes, so that reading ahead of Spark is
 bounded by the scan's own buffer.
 """
 
@@ -40,15 +40,14 @@ def send_batches(connection: Connection, packed: tuple[bytes, bool], part: ScanP
     connection.send({})
     out = connection.out
     try:
+        writer = pa.ipc.new_stream(out, COUNTED if counts else carried_schema(job.declared))
         with closing(_batches(connection, job, part, counts)) as batches:
-            schema = COUNTED if counts else carried_schema(job.declared)
-            with pa.ipc.new_stream(out, schema) as writer:
-                for batch in batches:
-                    out.write(b"B")
-                    writer.write_batch(batch)
-                    out.flush()
-                out.write(b"E")
+            for batch in batches:
+                out.write(b"B")
+                writer.write_batch(batch)
                 out.flush()
+        out.write(b"E")  # the writer is never closed: its own end would stand before the sign
+        out.flush()
     except (BrokenPipeError, ConnectionResetError):
         raise
     except Stopped:
@@ -59,22 +58,18 @@ def send_batches(connection: Connection, packed: tuple[bytes, bool], part: ScanP
 
 
 def _batches(connection: Connection, job: ReadJob, part: ScanPart, counts: bool) -> Batches:
-    with closing(_rows(connection, job, part)) as rows:
+    options = job.options
+    rows = job.scan.read(
+        table_place(options),
+        part,
+        batch_bytes=options.batch_bytes,
+        batch_rows=options.batch_size,
+        io_buffer_bytes=io_buffer_bytes(options),
+        offer_stop=connection.watch,
+    )
+    with rows_in_errors(job, part), closing(rows):
         if not counts:
             yield from map(job.cast, rows)
             return
         num_rows = sum(batch.num_rows for batch in rows)
     yield pa.RecordBatch.from_arrays([pa.array([num_rows], pa.int64())], schema=COUNTED)
-
-
-def _rows(connection: Connection, job: ReadJob, part: ScanPart) -> Batches:
-    options = job.options
-    with rows_in_errors(job, part):
-        yield from job.scan.read(
-            table_place(options),
-            part,
-            batch_bytes=options.batch_bytes,
-            batch_rows=options.batch_size,
-            io_buffer_bytes=io_buffer_bytes(options),
-            offer_stop=connection.watch,
-        )
