@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
@@ -34,7 +34,8 @@ _SQL: Final = {"=": "=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _TEXT: Final = {"STARTS_WITH": "starts_with", "ENDS_WITH": "ends_with", "CONTAINS": "contains"}
 _INTEGERS: Final = frozenset({"tinyint", "smallint", "int", "bigint"})
 _FLOATS: Final = {"float": pa.float32(), "double": pa.float64()}
-_EPOCH: Final = datetime(1970, 1, 1)
+_MICROS_MIN: Final = -62_104_060_800_000_000  # of years 2 to 9998: filters are compiled with times that Python has
+_MICROS_END: Final = 253_370_764_800_000_000
 DEPTH_MAX: Final = 100  # of a predicate: deeper ones are left to Spark
 
 
@@ -207,7 +208,9 @@ def _compare_float(name: str, column: _Column, node: Node) -> str | None:
         return f"(NOT {_compare_float('=', column, node)})"
     if math.isnan(value):
         return {"=": f"isnan({sql})", ">=": f"isnan({sql})", "<": f"(NOT isnan({sql}))"}.get(name)
-    lowest, highest = ("-0.0", "0.0") if value == 0 else (node["lit"], node["lit"])
+    if node["type"] == "float":  # the shortest text of a float is that of another double
+        value = float(pa.scalar(value, pa.float32()).as_py())
+    lowest, highest = ("-0.0", "0.0") if value == 0 else (repr(value), repr(value))
     match name:
         case "=":
             return f"({sql} >= {lowest} AND {sql} <= {highest})"
@@ -260,12 +263,11 @@ def _date(text: str, _: pa.Field[Any]) -> str | None:
 
 
 def _time(text: str, field: pa.Field[Any]) -> str | None:
-    """A time by microseconds; one with a zone in UTC, which names the same moment in every zone."""
-    try:
-        moment = _EPOCH + timedelta(microseconds=int(text))
-    except OverflowError:
+    """A time by its microseconds; beside a zone in UTC, which is the same moment in every zone."""
+    if not _MICROS_MIN <= int(text) < _MICROS_END:
         return None
-    return f"timestamp '{moment.isoformat(sep=' ', timespec='microseconds')}{'' if field.type.tz is None else 'Z'}'"
+    zone = "None" if field.type.tz is None else 'Some("UTC")'
+    return f"arrow_cast({int(text)}, 'Timestamp(Microsecond, {zone})')"
 
 
 def _decimal(text: str, field: pa.Field[Any]) -> str:
