@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.EnumSet;
 import java.util.Map;
 import java.util.Set;
+import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.connector.catalog.MetadataColumn;
 import org.apache.spark.sql.connector.catalog.SupportsMetadataColumns;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
@@ -26,6 +27,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  */
 @SuppressWarnings("deprecation") // of schema(), which Spark itself still calls
 final class LanceTable implements SupportsRead, SupportsWrite, SupportsMetadataColumns {
+  private static final String DEFAULT_REDACTION = "(?i)secret|password|token|access[.]?key"; // Spark's
+
   private final TableOptions options;
   private final StructType given; // by the caller of the read or write; null for the table's own
   private final Moment moment;
@@ -51,10 +54,16 @@ final class LanceTable implements SupportsRead, SupportsWrite, SupportsMetadataC
   private synchronized JsonNode opened() {
     if (opened == null) {
       ObjectNode request = options.request("load").put("ref", moment.version()).put("micros", moment.micros());
+      // What Spark hides of options in SQL: Python warns of credentials that it would show.
+      request.putArray("redaction").add(setting("spark.redaction.regex")).add(setting("spark.sql.redaction.options.regex"));
       opened = Worker.ask(options.python(), request);
       own = (StructType) DataType.fromJson(opened.get("schema").asText());
     }
     return opened;
+  }
+
+  private static String setting(String name) {
+    return SparkSession.active().conf().get(name, DEFAULT_REDACTION);
   }
 
   /** A request about the version. */

@@ -133,7 +133,8 @@ def error_kind(error: BaseException) -> str:
 
 def error_text(error: BaseException) -> str:
     """The exception and its notes, without credentials; for errors that are not ours, where they were raised."""
-    lines = [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())]
+    name = NotFound.__name__ if isinstance(error, MissingTable) else type(error).__name__
+    lines = [f"{name}: {error}", *getattr(error, "__notes__", ())]
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

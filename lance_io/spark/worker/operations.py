@@ -28,6 +28,7 @@ from lance_io.spark.engine import named_version, table_place
 from lance_io.spark.options import SYSTEM_COLUMNS, parse_options, parse_schema_options
 from lance_io.spark.read.read_plan import check_declared, plan_read, read_scan, read_schema, shown_schema
 from lance_io.spark.read.reader import ReadJob
+from lance_io.spark.task_context import warn_of_shown
 from lance_io.spark.worker.named_versions import open_named
 from lance_io.spark.worker.pushed_filters import PushedFilters
 
@@ -75,6 +76,7 @@ def _pinned(request: Request) -> tuple[ReadOptions, TableVersion]:
 def load(request: Request) -> Request:
     """The schema and version of a read."""
     options = parse_schema_options(request["options"])
+    warn_of_shown(options, request.get("redaction") or ())
     version = open_named(options, request.get("ref"), request.get("micros"))
     pinned = version.to_bytes()
     schema = read_schema(version, options)
