@@ -38,7 +38,7 @@ def configure(
         builder: `SparkSession.builder`, or what its methods return.
         catalog: The catalog's name in SQL, None for no catalog.
         path: Folder of its tables; the table `t` is the folder `t.lance` in it.
-        **options: Options of all reads of the catalog, see docs/spark.md; `storage` as a dict, `python` for the workers.
+        **options: Options of all reads of the catalog, see docs/spark.md; `storage` as a dict.
 
     Returns:
         The builder.
@@ -59,18 +59,18 @@ def configure(
 def enable(spark: SparkSession, catalog: str | None = None, path: str | None = None, **options: Any) -> None:
     """Bring the JAR of this package into a running session, and set a catalog of the tables in a folder.
 
-    Calling it again does nothing but set the catalog. In a session of Spark Connect the server gets the JAR, which it may
-    refuse.
+    Calling it again does nothing but set the catalog. In a session of Spark Connect the server gets the JAR, which it
+    may refuse.
 
     Args:
         spark: The session.
         catalog: The catalog's name in SQL, None for no catalog.
         path: Folder of its tables; the table `t` is the folder `t.lance` in it.
-        **options: Options of all reads of the catalog, see docs/spark.md; `storage` as a dict, `python` for the workers.
+        **options: Options of all reads of the catalog, see docs/spark.md; `storage` as a dict.
 
     Raises:
-        UsageError: One of `catalog` and `path` is missing, the package was built without its JAR, or the server does not
-            let clients add JARs.
+        UsageError: One of `catalog` and `path` is missing, the package was built without its JAR, or the server lets no
+            client add JARs.
     """
     settings = _settings(catalog, path, options)
     if not _has_jar():
@@ -83,9 +83,7 @@ def enable(spark: SparkSession, catalog: str | None = None, path: str | None = N
         spark.conf.set(name, text)
 
 
-_NO_JAR: Final = (
-    f"this package has no {JAR.name}: it was built without a JDK. Wheels have it; in a checkout, `make spark-jar` builds it"
-)
+_NO_JAR: Final = f"this package has no {JAR.name}: it was built without a JDK. Wheels have it; in a checkout, `make spark-jar` builds it"
 
 
 def _has_jar() -> bool:

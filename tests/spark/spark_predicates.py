@@ -136,6 +136,37 @@ class Draw:
         return {"op": self.random.choice(["=", "<>", "<=>", "<", "<=", ">", ">="]), "args": pair}
 
 
+def sql_text(node: Node) -> str:
+    """A predicate as Spark's SQL."""
+    if "col" in node:
+        return ".".join(f"`{name.replace('`', '``')}`" for name in node["col"])
+    if "lit" in node:
+        return _sql_literal(node["lit"], node["type"])
+    name, arguments = node["op"], [sql_text(part) for part in node["args"]]
+    if name == "NOT":
+        return f"(NOT {arguments[0]})"
+    if name in ("IS_NULL", "IS_NOT_NULL"):
+        return f"({arguments[0]} {name.replace('_', ' ')})"
+    if name == "IN":
+        return f"({arguments[0]} IN ({', '.join(arguments[1:])}))"
+    searches = {"STARTS_WITH": "startswith", "ENDS_WITH": "endswith", "CONTAINS": "contains"}
+    if name in searches:
+        return f"{searches[name]}({', '.join(arguments)})"
+    return f"({f' {name} '.join(arguments)})"
+
+
+def _sql_literal(text: str | None, kind: str) -> str:
+    if text is None:
+        return f"cast(null as {kind})"
+    if kind == "string":
+        return "decode(X'" + text.encode().hex() + "', 'utf-8')"
+    if kind == "date":
+        return f"date_from_unix_date({text})"
+    if kind.startswith("timestamp"):
+        return f"cast(timestamp_micros({text}) as {kind})"
+    return f"cast('{text}' as {kind})"
+
+
 def literal_text(value: Any) -> str | None:
     """A value as Java writes it."""
     if value is None:

@@ -88,6 +88,10 @@ def test_one_column_reads_its_bytes(
     assert 0 < spent.requests <= planned.requests  # a worker that has read a file's metadata keeps it
     assert load(cluster, wide.uri, num_partitions="4", **storage).count() == wide.num_rows
     assert not [line for line in proxy.take().lines if "/data/" in line]  # the manifest has the count
+    register(cluster, "lance_python")
+    plain = cluster.read.format("lance_python").options(num_partitions="4", **storage).load(wide.uri)
+    assert plain.count() == wide.num_rows
+    assert proxy.take().body_bytes >= wide.num_rows * wide.dimension * 4  # Spark tells it nothing of a query
 
 
 def test_a_limit_ends_the_scan(

@@ -198,7 +198,8 @@ def test_metadata_columns(worker: Worker, uri: str) -> None:
     assert rows == [{"_fragid": 0, "id": 9, "_rowaddr": 9}, {"_fragid": 1, "id": 10, "_rowaddr": 1 << 32}]
 
 
-def test_a_limit_without_a_filter_is_of_the_scan_and_with_one_of_each_task(worker: Worker, uri: str) -> None:
+def test_limits_of_a_scan_and_of_each_task(worker: Worker, uri: str) -> None:
+    """With a filter each task has the whole limit, because Spark cuts again; without one it is of the scan."""
     loaded = worker.load(uri, num_partitions="4")
     planned = worker.plan(loaded, schema=schema_of(loaded, "id"), limit=12)
     assert sorted(id for batch in worker.read(planned) for id in batch["id"].to_pylist()) == [*range(12)]

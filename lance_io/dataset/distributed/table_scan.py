@@ -107,8 +107,8 @@ class TableScan:
             first_rows: Read only this many rows from the start of the first fragment, and only the chunks of pages that
                 hold them; 0 for all.
             skip_rows: Skip this many rows. With `first_rows` you can read a part in two steps.
-            offer_stop: Called with a function that ends the read, from any thread: the one that waits for a batch gets an
-                exception.
+            offer_stop: Called with a function that ends the read, from any thread: the one that waits for a batch gets
+                an exception.
 
         Yields:
             Record batches. Closing the generator ends the scan and cancels the reads under way.

@@ -11,11 +11,17 @@ import os
 import signal
 import sys
 import threading
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lance_io import __version__, runtime
+from lance_io.lazy_names import lazy_module
 from lance_io.spark.worker.connections import serve
 from lance_io.spark.worker.listening import Listener, remove_abandoned
+
+if TYPE_CHECKING:
+    from lance_io.spark.worker import operations
+else:
+    operations = lazy_module("lance_io.spark.worker.operations")  # after the answer to the JVM, which waits for it
 
 PROTOCOL: Final = 1
 HELLO_BYTES_MAX: Final = 1 << 16
@@ -36,7 +42,7 @@ def main() -> None:
     threading.Thread(target=_end_with_jvm, args=(listener,), name="lance_io-jvm", daemon=True).start()
     runtime.use_cpus(int(hello["cpus"]))
     _say(answers, {**mine, **listener.address})
-    serve(listener.socket, str(hello["token"]))
+    serve(listener.socket, str(hello["token"]), lambda connection, request: operations.run(connection, request))
 
 
 def _read_hello() -> dict[str, Any]:

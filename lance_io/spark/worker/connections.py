@@ -11,14 +11,12 @@ import json
 import socket
 import struct
 import threading
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from lance_io.errors import BindError, LanceError, NotFound, SchemaError, UnsupportedError, UsageError
-from lance_io.lazy_names import lazy_module
 from lance_io.redaction import hide_secrets
-
-operations: Any = lazy_module("lance_io.spark.worker.operations")  # after the answer to the JVM, which waits for it
 
 REQUESTS_MAX: Final = 512  # at once; more wait to be accepted
 MESSAGE_BYTES_MAX: Final = 1 << 30
@@ -91,8 +89,11 @@ class Connection:
         self.socket.close()
 
 
-def serve(listening: socket.socket, token: str) -> None:
-    """Answer requests for as long as the process lives."""
+Run: TypeAlias = Callable[[Connection, dict[str, Any]], None]
+
+
+def serve(listening: socket.socket, token: str, run: Run) -> None:
+    """Answer requests for as long as the process lives; `run` answers one."""
     room = threading.BoundedSemaphore(REQUESTS_MAX)
     while True:
         room.acquire()
@@ -100,7 +101,7 @@ def serve(listening: socket.socket, token: str) -> None:
 
         def answer(connection: Connection) -> None:
             try:
-                answer_request(connection, token)
+                answer_request(connection, token, run)
             finally:
                 connection.close()
                 room.release()
@@ -108,13 +109,13 @@ def serve(listening: socket.socket, token: str) -> None:
         threading.Thread(target=answer, args=(Connection(connected),), name="lance_io-request", daemon=True).start()
 
 
-def answer_request(connection: Connection, token: str) -> None:
+def answer_request(connection: Connection, token: str, run: Run) -> None:
     """Answer one request, or say why not."""
     try:
         request = connection.request()
         if not hmac.compare_digest(str(request.get("token")), token):
             return  # not our JVM: it learns nothing
-        operations.run(connection, request)
+        run(connection, request)
     except (EOFError, BrokenPipeError, ConnectionResetError, TimeoutError):
         return  # the JVM has closed it
     except Exception as error:

@@ -3,8 +3,8 @@
     {}  B schema batch  B batch  ...  E            all rows
     {}  B schema batch  X {"error": ...}           an error after some of them
 
-Each batch is one message of the stream, the schema another before the first. Sending waits until the JVM takes the bytes, so that reading ahead of Spark is
-bounded by the scan's own buffer.
+Each batch is one message of the stream, the schema another before the first. Sending waits until the JVM takes the
+bytes, so that reading ahead of Spark is bounded by the scan's own buffer.
 """
 
 from __future__ import annotations
