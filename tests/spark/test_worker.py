@@ -302,3 +302,31 @@ def test_many_requests_at_once(worker: Worker, uri: str) -> None:
             read_answer(answers)
             assert sum(batch.num_rows for batch in read_batches(answers)) == 40
         context.__exit__(None, None, None)
+
+
+def test_structs_have_the_members_that_are_asked_for(worker: Worker, tmp_path: Path) -> None:
+    """At any depth, and null where the whole struct is; only their bytes are read."""
+    path = str(tmp_path / "structs.lance")
+    wide = "x" * 2000
+    points = [
+        None
+        if id % 5 == 0
+        else {"x": id, "wide": wide, "z": {"deep": id, "other": [id]}, "w": {"q": id} if id % 3 else None}
+        for id in range(1000)
+    ]
+    lance.write_dataset(pa.table({"point": points}), path)
+    loaded = worker.load(path)
+    assert loaded["narrowable"] == ["point"]
+    deep = {"name": "deep", "type": "long", "nullable": True, "metadata": {}}
+    members = [
+        {"name": "z", "type": {"type": "struct", "fields": [deep]}, "nullable": True, "metadata": {}},
+        {"name": "w", "type": {"type": "struct", "fields": [{**deep, "name": "q"}]}, "nullable": True, "metadata": {}},
+    ]
+    schema = {"type": "struct", "fields": [{"name": "point", "type": {"type": "struct", "fields": members}}]}
+    schema["fields"][0] |= {"nullable": True, "metadata": {}}
+    expected = [point and {"z": {"deep": point["z"]["deep"]}, "w": point["w"]} for point in points]
+    planned = worker.plan(loaded, schema=json.dumps(schema))
+    assert pa.Table.from_batches(worker.read(planned))["point"].to_pylist() == expected
+    assert planned["bytes"] == 1000 * 16 < worker.plan(loaded)["bytes"]
+    filtered = worker.plan(loaded, schema=json.dumps(schema), filter="point.x in (7, 9)")
+    assert pa.Table.from_batches(worker.read(filtered))["point"].to_pylist() == [expected[7], expected[9]]

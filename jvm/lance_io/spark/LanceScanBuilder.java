@@ -66,7 +66,7 @@ final class LanceScanBuilder
 
   @Override
   public void pruneColumns(StructType schema) {
-    required = schema;
+    required = table.narrowed(schema);
   }
 
   /** Spark gives a limit only where all predicates were pushed. It still cuts the rows of all tasks together. */

@@ -2,7 +2,9 @@ package lance_io.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.Arrays;
 import java.util.EnumSet;
+import java.util.HashSet;
 import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.SparkSession;
@@ -16,6 +18,7 @@ import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
@@ -60,6 +63,37 @@ final class LanceTable implements SupportsRead, SupportsWrite, SupportsMetadataC
       own = (StructType) DataType.fromJson(opened.get("schema").asText());
     }
     return opened;
+  }
+
+  /** Columns that a query needs, of structs only those members; structs inside of lists and maps stay whole. */
+  StructType narrowed(StructType needed) {
+    Set<String> narrowable = new HashSet<>();
+    opened().get("narrowable").forEach(name -> narrowable.add(name.asText()));
+    StructType whole = schema();
+    StructField[] fields = needed.fields().clone();
+    for (int i = 0; i < fields.length; i++) {
+      int at = position(whole, fields[i].name());
+      if (at >= 0) { // else a metadata column
+        StructField own = whole.fields()[at];
+        fields[i] = given == null && narrowable.contains(own.name()) ? narrowed(fields[i], own) : own;
+      }
+    }
+    return new StructType(fields);
+  }
+
+  private static StructField narrowed(StructField needed, StructField whole) {
+    if (!(needed.dataType() instanceof StructType some) || !(whole.dataType() instanceof StructType all)) {
+      return whole;
+    }
+    StructField[] members = some.fields().clone();
+    for (int i = 0; i < members.length; i++) {
+      members[i] = narrowed(members[i], all.fields()[position(all, members[i].name())]);
+    }
+    return new StructField(whole.name(), new StructType(members), whole.nullable(), whole.metadata());
+  }
+
+  private static int position(StructType struct, String name) {
+    return Arrays.asList(struct.fieldNames()).indexOf(name);
   }
 
   private static String setting(String name) {

@@ -5,6 +5,7 @@
     connections     one request for each connection; its message, its answer, its errors
     operations      the requests by name
     named_versions  versions by number, tag, branch and time, and what is kept where there is none
+    narrowed_structs  structs of which a query uses some members
     pushed_filters  Spark's predicates in the language of filters
     part_batches    the batches of a task, as an Arrow stream
 

@@ -30,10 +30,13 @@ from lance_io.spark.read.read_plan import check_declared, plan_read, read_scan, 
 from lance_io.spark.read.reader import ReadJob
 from lance_io.spark.task_context import warn_of_shown
 from lance_io.spark.worker.named_versions import open_named
+from lance_io.spark.worker.narrowed_structs import narrowable_columns, narrowed_members
 from lance_io.spark.worker.pushed_filters import PushedFilters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
 
     from lance_io.dataset.distributed import TableScan, TableVersion
     from lance_io.spark.options import ReadOptions
@@ -87,6 +90,7 @@ def load(request: Request) -> Request:
         "pinned": b64encode(pinned).decode(),
         "id": blake2b(pinned, digest_size=16).hexdigest(),
         "is_counted": options.filter is None,
+        "narrowable": [] if options.columns is not None else narrowable_columns(_whole_schema(version, options)),
         "metadata_columns": [name for name in SYSTEM_COLUMNS if name not in schema.names],
     }
 
@@ -115,9 +119,13 @@ def push_filter(request: Request) -> Request:
     return {"uses": pushed.uses, "filter": pushed.text}
 
 
+def _whole_schema(version: TableVersion, options: ReadOptions) -> pa.Schema:
+    """The schema of all columns of a read."""
+    return version.schema_of(version.scan(columns=options.columns, blobs_as_bytes=options.blobs == "binary"))
+
+
 def _filters(version: TableVersion, options: ReadOptions) -> PushedFilters:
-    scan = version.scan(columns=options.columns, blobs_as_bytes=options.blobs == "binary")
-    return PushedFilters(version.schema_of(scan), options.columns)
+    return PushedFilters(_whole_schema(version, options), options.columns)
 
 
 # -- scans -------------------------------------------------------------------------------------------------------------
@@ -132,11 +140,12 @@ def plan(request: Request) -> Request:
     filter = _all_of(request["filter"], _filters(version, options).push(request["runtime"]).text)
     limit = request["limit"] if request["limit"] >= 0 else None
     names = [] if counts else declared.names
-    scan = _scan(version, options, names, filter, None if filter else limit)
+    members = [] if counts else narrowed_members(declared, _whole_schema(version, options))
+    scan = _scan(version, options, names, members, filter, None if filter else limit)
     check_declared(StructType() if counts else declared, shown_schema(version, scan, options))
     parts = plan_read(version, options, scan).parts
     if filter and limit is not None:  # of each task: Spark cuts the rows of all
-        scan = _scan(version, options, names, filter, limit)
+        scan = _scan(version, options, names, members, filter, limit)
     num_rows = None if scan.request.filter else version.count(scan)
     return {
         "job": _pack((ReadJob(options, declared, scan).packed(), counts)),
@@ -147,11 +156,16 @@ def plan(request: Request) -> Request:
 
 
 def _scan(
-    version: TableVersion, options: ReadOptions, names: Sequence[str], filter: str | None, limit: int | None
+    version: TableVersion,
+    options: ReadOptions,
+    names: Sequence[str],
+    members: Sequence[tuple[str, ...]],
+    filter: str | None,
+    limit: int | None,
 ) -> TableScan:
     given = [number for number in (options.limit, limit) if number is not None]
     narrowed = replace(options, filter=_all_of(options.filter, filter), limit=min(given, default=None))
-    return read_scan(version, narrowed, names)
+    return read_scan(version, narrowed, names, members)
 
 
 def _all_of(*filters: str | None) -> str | None:
