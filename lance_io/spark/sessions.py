@@ -83,7 +83,9 @@ def enable(spark: SparkSession, catalog: str | None = None, path: str | None = N
         spark.conf.set(name, text)
 
 
-_NO_JAR: Final = f"this package has no {JAR.name}: it was built without a JDK. Wheels have it; in a checkout, `make spark-jar` builds it"
+_NO_JAR: Final = (
+    f"{JAR.name} is missing: the package was built without a JDK; in a checkout, `make spark-jar` builds it"
+)
 
 
 def _has_jar() -> bool:
