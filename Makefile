@@ -3,6 +3,7 @@
 # The environment is .venv/ in the checkout. Two files say how far the set-up is, so that a second run does nothing:
 #   .venv/.packages                  written after the Python packages, older than pyproject.toml when they must move
 #   lance_io/_kernels.abi3.so        the compiled kernels, older than kernels/src when they must be built again
+# A third is made where there is a JDK: lance_io/spark/lance_io.jar, from jvm/.
 # The proxy of the benchmark under latency is a program of its own, built where Cargo puts it.
 
 SHELL := /bin/bash
@@ -16,6 +17,8 @@ BIN := .venv/bin
 PY := $(BIN)/python
 SPARK_MIN := .venv-spark-min
 KERNELS := lance_io/_kernels.abi3.so
+SPARK_JAR := lance_io/spark/lance_io.jar
+SPARK_JAR_SOURCES := $(shell find jvm -name '*.java') scripts/spark_jar.py
 KERNEL_SOURCES := $(shell find kernels/src -name '*.rs') kernels/Cargo.toml kernels/Cargo.lock
 PROXY_FOLDER := benchmarks/latency/proxy
 PROXY := $(PROXY_FOLDER)/target/release/latency-proxy
@@ -53,14 +56,19 @@ bench-latency: need-servers setup servers $(PROXY) ## compare with pylance on a 
 	@$(PY) -m benchmarks.latency $(ARGS)
 
 .PHONY: wheel
-wheel: setup ## build the wheel into dist/
+wheel: need-jdk setup $(SPARK_JAR) ## build the wheel into dist/
 	@maturin build --release --locked --out dist
 	@ls -lh dist/*.whl
 
 ##@ Work on it
 
 .PHONY: setup
-setup: need-build .venv/.packages $(KERNELS) ## .venv/ with all that a developer needs, kernels compiled
+setup: need-build .venv/.packages $(KERNELS) ## .venv/ with all that a developer needs, kernels compiled, Spark's JAR
+	@if scripts/require jdk 2>/dev/null; then $(MAKE) --no-print-directory $(SPARK_JAR); \
+	else echo "without a JDK (javac) there is no $(SPARK_JAR): Spark reads by the source in Python only"; fi
+
+.PHONY: spark-jar
+spark-jar: need-jdk $(SPARK_JAR) ## compile the JAR that Spark loads
 
 .PHONY: test
 test: need-tests setup ## every test, with real servers that it starts itself; ARGS="tests/X" needs the tools of X only
@@ -167,7 +175,7 @@ latency-proxy: need-build $(PROXY) ## build the proxy of the benchmark under lat
 
 .PHONY: clean
 clean: ## remove what was built; the servers in the user's cache stay
-	@rm -rf .venv dist build kernels/target $(PROXY_FOLDER)/target lance_io/_kernels*.so
+	@rm -rf .venv dist build kernels/target $(PROXY_FOLDER)/target lance_io/_kernels*.so $(SPARK_JAR)
 	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find lance_io tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -181,9 +189,11 @@ help: ## this list
 # What the tests of ARGS need; asked for once, when a recipe first uses it.
 TEST_NEEDS = $(eval TEST_NEEDS := $(shell python=$$(scripts/find-python) && "$$python" scripts/find_tests.py needs $(ARGS)))$(TEST_NEEDS)
 
-.PHONY: need-build need-rust-tools need-minio need-servers need-java need-all-servers need-all need-tests
+.PHONY: need-build need-jdk need-rust-tools need-minio need-servers need-java need-all-servers need-all need-tests
 need-build:
 	@scripts/require python cargo cc
+need-jdk:
+	@scripts/require jdk
 need-rust-tools:
 	@scripts/require rust-tools
 need-minio:
@@ -191,11 +201,11 @@ need-minio:
 need-servers:
 	@scripts/require python cargo cc servers
 need-java:
-	@scripts/require java
+	@scripts/require java jdk
 need-all-servers:
 	@scripts/require python cargo cc servers dynamodb
 need-all:
-	@scripts/require python cargo cc servers dynamodb java strace disk
+	@scripts/require python cargo cc servers dynamodb java jdk strace disk
 need-tests:
 	@scripts/require python
 	@test -n "$(TEST_NEEDS)" # else the reason stands above
@@ -220,6 +230,9 @@ $(SPARK_MIN)/.packages: pyproject.toml .venv/.packages
 $(KERNELS): $(KERNEL_SOURCES) .venv/.packages
 	@maturin develop --release --locked --uv
 	@touch $@
+
+$(SPARK_JAR): $(SPARK_JAR_SOURCES) pyproject.toml .venv/.packages
+	@$(PY) scripts/spark_jar.py
 
 $(PROXY): $(PROXY_SOURCES)
 	@cargo build --quiet --release --locked --manifest-path $(PROXY_FOLDER)/Cargo.toml

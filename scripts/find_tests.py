@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 ALWAYS: Final = ("python", "cargo", "cc")  # to build the kernels
-EVERYTHING: Final = (*ALWAYS, "servers", "dynamodb", "java", "strace", "disk")
+EVERYTHING: Final = (*ALWAYS, "servers", "dynamodb", "java", "jdk", "strace", "disk")
 SERVERS: Final = frozenset({"minio", "versity", "gcs", "azure", "dynamodb", "servers"})
 FIXTURES: Final = {"s3": "minio", "versity": "versity", "gcs": "gcs", "azure": "azure"}  # of tests/conftest.py
 IMPORTS: Final = {
@@ -36,6 +36,7 @@ IMPORTS: Final = {
     "benchmarks.latency": "proxy",
     "benchmarks.latency.worlds": "servers",
     "pyspark": "java",
+    "tests.wheels": "jdk",
 }
 FOLDERS: Final = {"tests/spark": "java", "tests/s3": "minio"}
 BY_NAME: Final = "getfixturevalue"  # pytest's way to a fixture whose name is a string
@@ -183,7 +184,8 @@ def tools_for(words: list[str]) -> list[str]:
     files = [*test_files(word for word in words if not word.startswith("-"))]
     if not files or ROOT / "tests" in {(ROOT / word).resolve() for word in words}:
         return [*EVERYTHING, "proxy"]
-    return [*ALWAYS, *sorted(set().union(*(needs_of(file) for file in files)))]
+    needs: set[str] = set().union(*(needs_of(file) for file in files))
+    return [*ALWAYS, *sorted(needs | ({"jdk"} if "java" in needs else set()))]  # sessions of Spark load our JAR
 
 
 # -- the tests of a module ---------------------------------------------------------------------------------------------

@@ -35,7 +35,8 @@ BUILD = ["python", "cargo", "cc"]
         ("tests/store/test_conformance.py", {"minio", "versity", "gcs", "azure"}),  # by names
         ("tests/commit/test_dynamodb.py", {"minio", "dynamodb"}),
         ("tests/simulate/test_power.py", {"strace"}),  # by an import
-        ("tests/spark/test_planning.py", {"java"}),
+        ("tests/spark/test_planning.py", {"java", "jdk"}),
+        ("tests/test_wheel.py", {"jdk"}),  # which builds one
         ("tests/s3/test_crowd.py", {"minio"}),  # by its folder
         ("tests/test_latency_benchmark.py", {"minio", "proxy", "servers"}),
     ],
@@ -46,7 +47,7 @@ def test_only_the_tools_of_these_tests_are_needed(arguments: str, needed: set[st
 
 @pytest.mark.parametrize("arguments", ["", "-k range", "tests", "tests/ -x"])
 def test_all_tests_need_all_tools(arguments: str) -> None:
-    everything = {*BUILD, "servers", "dynamodb", "java", "strace", "disk", "proxy"}
+    everything = {*BUILD, "servers", "dynamodb", "java", "jdk", "strace", "disk", "proxy"}
     assert set(find_tests.tools_for(arguments.split())) == everything
 
 

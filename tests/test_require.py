@@ -39,7 +39,7 @@ def provide(environment: dict[str, str], name: str, answer: str) -> None:
 
 
 def test_names_every_missing_tool_and_where_it_comes_from(bare: dict[str, str]) -> None:
-    done = require(bare, "python", "cargo", "cc", "rust-tools", "servers", "java", "strace")
+    done = require(bare, "python", "cargo", "cc", "rust-tools", "servers", "java", "jdk", "strace")
     assert done.returncode == 1
     for word in (
         "Python 3.11",
@@ -55,6 +55,7 @@ def test_names_every_missing_tool_and_where_it_comes_from(bare: dict[str, str]) 
         "go.dev",
         "docker",
         "Java 17",
+        "openjdk-17-jdk-headless",
         "apt install strace",
     ):
         assert word in done.stderr
@@ -80,6 +81,12 @@ def test_java_is_old_or_not(bare: dict[str, str], version: str, is_enough: bool)
     done = require(bare, "java")
     assert (done.returncode == 0) == is_enough
     assert is_enough or "java is 1" in done.stderr
+
+
+@pytest.mark.parametrize(("version", "is_enough"), [("11.0.2", False), ("17.0.15", True), ("25.0.1", True)])
+def test_a_jdk_is_old_or_not(bare: dict[str, str], version: str, is_enough: bool) -> None:
+    provide(bare, "javac", f"javac {version}")
+    assert (require(bare, "jdk").returncode == 0) == is_enough
 
 
 BUILDS = {"azure": "npm", "dynamodb": "npm"}  # who makes a server; the others are made by Go

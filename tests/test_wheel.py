@@ -17,6 +17,7 @@ import lance
 import pyarrow as pa
 import pytest
 
+from lance_io.spark.sessions import JAR
 from tests.wheels import CHECKOUT, TOOLS, build_wheel, run
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def test_wheel_is_one_for_all_pythons(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "-cp311-abi3-" in wheel.name
     assert {"lance_io/py.typed", "lance_io/_kernels.pyi", "lance_io/_kernels.abi3.so"} <= set(names)
+    assert zipfile.ZipFile(wheel).read("lance_io/spark/lance_io.jar") == JAR.read_bytes()  # Spark's, built with a JDK
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert all(name.startswith(("lance_io", "pyspark_lance_io")) and "__pycache__" not in name for name in names)
 

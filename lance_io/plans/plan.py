@@ -116,6 +116,21 @@ def check_stopped() -> None:
         yield_gil()
 
 
+@contextmanager
+def stoppable(offer: Callable[[Callable[[], None]], object]) -> Iterator[None]:
+    """Let the plans that this thread drives in the block be stopped, from any thread.
+
+    offer  called with a function that stops them at their next request, which raises `Stopped`
+    """
+    before, stop = this_thread.stop, _Stop()
+    this_thread.stop = stop
+    offer(stop.ask)
+    try:
+        yield
+    finally:
+        this_thread.stop = before
+
+
 async def drive_in_thread(work: Callable[[], T]) -> T:
     """Run `work`, which drives plans over synchronous stores, in a thread beside the running loop.
 

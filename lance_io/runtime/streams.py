@@ -184,6 +184,13 @@ class EngineIterator(Generic[T]):
         result: T = item
         return result
 
+    def stop(self) -> None:
+        """End the iteration, from any thread: a caller that waits for an item gets a `RuntimeError`."""
+        pump = self._pump
+        if pump is not None:
+            pump.stop()
+            self._items.put(_End(RuntimeError("this stream was stopped")))
+
     def close(self) -> None:
         """Close the source and wait until it has closed. Idempotent."""
         pump = self._pump

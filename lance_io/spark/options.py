@@ -255,7 +255,7 @@ _LATER: Final = {
     "overwrite_where": "delete the rows with the Python API and append, in two versions",
     "pushdown": "use the options `columns` and `filter`, which the read applies",
 }
-_FROM_SPARK: Final = frozenset({"owner", "provider", "location", "checkpointlocation", "queryname"})
+_FROM_SPARK: Final = frozenset({"owner", "provider", "location", "checkpointlocation", "queryname", "python"})
 _VERSION_FIELDS: Final = frozenset({"version", "timestamp_as_of", "tag"})
 _CLASSES: Final[Mapping[str, type[TargetOptions]]] = {
     "read": ReadOptions,

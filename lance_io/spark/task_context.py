@@ -86,11 +86,16 @@ def warn_of_credentials(options: TargetOptions) -> None:
     Spark shows the options of `CREATE TEMP VIEW` in plans and event logs, except those that its settings declare
     secret. Only tasks can read these settings.
     """
+    if options.storage and this_task() is not None:
+        warn_of_shown(options, [property_of_task(name) or default for name, default in _REDACTED.items()])
+
+
+def warn_of_shown(options: TargetOptions, patterns: Iterable[str]) -> None:
+    """Warn once per process if Spark shows credentials of the options; `patterns` as for `shown_credentials`."""
     global _warned_pid
-    if not options.storage or _warned_pid == os.getpid() or this_task() is None:
+    if not options.storage or _warned_pid == os.getpid():
         return
     _warned_pid = os.getpid()
-    patterns = [property_of_task(name) or default for name, default in _REDACTED.items()]
     shown = ", ".join(name for name in shown_credentials(options.storage, patterns))
     if shown:
         _logger.warning(

@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
 
 import pyspark
 import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from lance_io.spark.sessions import JAR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,6 +32,8 @@ KINDS: Final[dict[Kind, tuple[str, dict[str, str]]]] = {
     "cluster": ("local-cluster[2,1,768]", {"spark__executor__memory": "768m", "spark__redaction__regex": HIDDEN}),
 }
 JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # short lives: half of the time of a JVM is compiling
+# What a failed task leads to: PySpark translates exceptions of planning, and in tasks those of Python.
+TASK_ERRORS: Final = (PySparkException, Py4JJavaError)
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
@@ -151,6 +157,7 @@ class Sessions:
             "spark__eventLog__enabled": "true",
             "spark__eventLog__dir": f"file://{self.folder}/events",
             "spark__eventLog__compress": "false",  # tests search it
+            "spark__jars": str(JAR),  # also what the virtual machine starts with, where it keeps it
         }
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(self.folder)  # where the virtual machine makes folders

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +13,7 @@ import pyarrow as pa
 from lance_io import compute as pc
 from lance_io import runtime
 from lance_io.dataset.distributed.scan_request import FRAGMENT_ID, scan_projection
+from lance_io.plans.plan import stoppable
 from lance_io.plans.streams import iterate_async, iterate_sync
 from lance_io.reads.blobs.blob_values import wanted_binaries
 from lance_io.reads.rows.deletions_and_ids import load_live
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
 
 FILTERED_ROWS_MIN: Final = 1024
+Offer: TypeAlias = Callable[[Callable[[], None]], object]
+
 BLOB_ROWS: Final = 64  # few at a time, because each blob is read whole
 
 
@@ -48,6 +53,7 @@ def read_part(
     io_buffer_bytes: int | None,
     first_rows: int,
     skip_rows: int,
+    offer_stop: Offer | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
     """The rows of a part; see `TableScan.read`. `state` covers the fragments of the part."""
     request = scan.request
@@ -59,7 +65,7 @@ def read_part(
     )
     columns = _plan_columns(scan, state, options)
     rows_at_once = _rows_at_once(scan, state, columns.projection, batch_bytes)
-    batches = _PartRead(state, part, columns, options, rows_at_once, first_rows, skip_rows).batches()
+    batches = _PartRead(state, part, columns, options, rows_at_once, first_rows, skip_rows, offer_stop).batches()
     try:
         for batch in rebatch_by_bytes(batches, batch_bytes, batch_rows):
             yield _with_fragment_ids(scan, batch)
@@ -100,6 +106,7 @@ class _PartRead:
 
     columns       the plan before it has rows
     rows_at_once  rows that are filtered together, or whose blobs are read together
+    offer_stop    see `TableScan.read`
     """
 
     state: DatasetState
@@ -109,13 +116,17 @@ class _PartRead:
     rows_at_once: int | None
     first_rows: int
     skip_rows: int
+    offer_stop: Offer | None
 
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
         """The batches as they are decoded; closing the generator ends the scan."""
         if self.state.answers_sync:
-            yield from (batch for _, batch in iterate_sync(self._stream()))
+            with nullcontext() if self.offer_stop is None else stoppable(self.offer_stop):
+                yield from (batch for _, batch in iterate_sync(self._stream()))
             return
         with runtime.iterate(lambda: iterate_async(self._stream())) as items:
+            if self.offer_stop is not None:
+                self.offer_stop(items.stop)
             yield from (batch for _, batch in items)
 
     def _stream(self) -> Stream:

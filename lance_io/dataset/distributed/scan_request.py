@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from lance_io.errors import BindError, UnsupportedError
-from lance_io.reads.version.column_lists import OutputColumn, Projection, project
+from lance_io.reads.version.column_lists import OutputColumn, Projection, project, project_taken
 from lance_io.reads.version.system_columns import ROW_ADDRESS, ROW_ID, ROW_OFFSET, SYSTEM_COLUMNS, system_field
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class ScanRequest:
 
     columns: tuple[tuple[str, ...], ...] | None = None
     names: tuple[str, ...] | None = None
+    members: tuple[tuple[str, ...], ...] = ()
     filter: str | None = None
     limit: int | None = None
     with_row_id: bool = False
@@ -67,7 +68,12 @@ class ScanRequest:
         """The columns as a list of quoted paths."""
         if self.columns is None:
             return None
-        return [".".join(f"`{name.replace('`', '``')}`" for name in path) for path in self.columns]
+        return [quoted(path) for path in self.columns]
+
+
+def quoted(path: Sequence[str]) -> str:
+    """A path as a column list names it."""
+    return ".".join(f"`{name.replace('`', '``')}`" for name in path)
 
 
 def scan_projection(state: DatasetState, request: ScanRequest) -> Projection:
@@ -76,7 +82,10 @@ def scan_projection(state: DatasetState, request: ScanRequest) -> Projection:
     Raises `BindError` for columns that the table lacks, or that occur twice, and `UnsupportedError` for `_rowoffset`,
     which a task cannot compute.
     """
-    plain = project(state.schema, None) if request.columns is None else _name_columns(state, request)
+    if request.columns is not None:
+        plain = _name_columns(state, request)
+    else:
+        plain = _with_members(state, request) if request.members else project(state.schema, None)
     outputs = [*state.shown(plain, "all_binary" if request.blobs_as_bytes else None).outputs]
     wanted = (
         (ROW_ID, ROW_ID, request.with_row_id),
@@ -94,6 +103,13 @@ def scan_projection(state: DatasetState, request: ScanRequest) -> Projection:
         raise BindError(f"the schema names {', '.join(missing)}; the columns of this read are {', '.join(by_name)}")
     names = request.names
     return replace(plain, outputs=tuple(outputs if names is None else [by_name[name] for name in names]))
+
+
+def _with_members(state: DatasetState, request: ScanRequest) -> Projection:
+    """All columns, structs that `request.members` names with these members only."""
+    narrowed = {path[0] for path in request.members}
+    whole = [(name,) for name in state.schema.names if name not in narrowed]
+    return project_taken(state.schema, [quoted(path) for path in (*whole, *request.members)])
 
 
 def _name_columns(state: DatasetState, request: ScanRequest) -> Projection:

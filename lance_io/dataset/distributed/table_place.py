@@ -5,21 +5,28 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import LanceError, NotFound
 from lance_io.lazy_names import lazy_module
 from lance_io.limits import METADATA_CACHE_BYTES
+from lance_io.plans.store_requests import List
 from lance_io.reads.run_plan import run_on
 from lance_io.reads.version.session import Session
+from lance_io.store.api import NAMES_DIRECTLY_BELOW
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from datetime import datetime
 
+    from lance_io.plans.plan import Plan
     from lance_io.reads.version import versions
+    from lance_io.store.api import ObjectMeta
     from lance_io.store.url import Location
 else:
     versions = lazy_module("lance_io.reads.version.versions")  # needed after errors only
+
+TABLE_SUFFIX: Final = ".lance"
 
 _session: Session | None = None
 _session_pid = 0
@@ -70,6 +77,23 @@ class TablePlace:
     def location(self) -> Location:
         """The table's folder."""
         return self.session.locate(self.uri, self.storage_options)
+
+    def tables_below(self) -> list[str]:
+        """Names of the tables in the folder at this place: those of its folders that end in `.lance`, without that."""
+        location = self.location
+        listed = run_on(location.store, _list_folders(location))
+        return sorted(name.removesuffix(TABLE_SUFFIX) for name in listed if len(name) > len(TABLE_SUFFIX))
+
+    def version_times(self) -> dict[int, datetime]:
+        """Commit times of all versions by number, oldest first; empty without a table."""
+        location = self.location
+        return run_on(location.store, versions.manifest_times(location, self.session))
+
+
+def _list_folders(location: Location) -> Plan[list[str]]:
+    """Names of the folders of tables."""
+    entries: list[ObjectMeta] = yield List(location.store, location.key(""), NAMES_DIRECTLY_BELOW)
+    return [entry.name for entry in entries if entry.is_folder and entry.name.endswith(TABLE_SUFFIX)]
 
 
 @contextmanager

@@ -94,6 +94,7 @@ class TableScan:
         io_buffer_bytes: int | None = None,
         first_rows: int = 0,
         skip_rows: int = 0,
+        offer_stop: Callable[[Callable[[], None]], object] | None = None,
     ) -> Generator[pa.RecordBatch, None, None]:
         """Read the rows of a part. Pages are prefetched and decoded ahead.
 
@@ -106,6 +107,8 @@ class TableScan:
             first_rows: Read only this many rows from the start of the first fragment, and only the chunks of pages that
                 hold them; 0 for all.
             skip_rows: Skip this many rows. With `first_rows` you can read a part in two steps.
+            offer_stop: Called with a function that ends the read, from any thread: the one that waits for a batch gets
+                an exception.
 
         Yields:
             Record batches. Closing the generator ends the scan and cancels the reads under way.
@@ -126,6 +129,7 @@ class TableScan:
                     io_buffer_bytes=io_buffer_bytes,
                     first_rows=first_rows,
                     skip_rows=skip_rows,
+                    offer_stop=offer_stop,
                 )
 
     def __getstate__(self) -> dict[str, Any]:

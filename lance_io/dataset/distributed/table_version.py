@@ -199,6 +199,7 @@ class TableVersion:
         *,
         columns: Sequence[tuple[str, ...]] | None = None,
         names: Sequence[str] | None = None,
+        members: Sequence[tuple[str, ...]] = (),
         filter: str | None = None,
         limit: int | None = None,
         with_row_id: bool = False,
@@ -212,6 +213,7 @@ class TableVersion:
             columns: Paths as tuples of names, from the top-level column down; a member of a struct is named by its
                 path. None for all columns.
             names: Names of the columns to keep, in this order; None for all.
+            members: Paths of the members of structs to keep; a struct that none names is whole. With `columns` of None.
             filter: SQL predicate, checked when the parts are made.
             limit: Maximum number of rows of the whole scan.
             with_row_id: True appends `_rowid`.
@@ -229,6 +231,7 @@ class TableVersion:
         request = ScanRequest(
             columns=None if columns is None else tuple(columns),
             names=None if names is None else tuple(names),
+            members=tuple(members),
             filter=filter,
             limit=limit,
             with_row_id=with_row_id,

@@ -26,15 +26,22 @@ if TYPE_CHECKING:
 # -- columns -----------------------------------------------------------------------------------------------------------
 
 
-def read_scan(version: TableVersion, options: ReadOptions, names: Sequence[str] | None = None) -> TableScan:
+def read_scan(
+    version: TableVersion,
+    options: ReadOptions,
+    names: Sequence[str] | None = None,
+    members: Sequence[tuple[str, ...]] = (),
+) -> TableScan:
     """The scan of a read.
 
-    names  some of its columns, in this order; None for all
+    names    some of its columns, in this order; None for all
+    members  paths of members of structs that are narrowed to these
     Raises like `TableVersion.scan`.
     """
     return version.scan(
         columns=options.columns,
         names=names,
+        members=members,
         filter=options.filter,
         limit=options.limit,
         with_row_id=options.with_row_id,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -115,9 +116,16 @@ def read_partition(job: ReadJob, part: ScanPart) -> Generator[pa.RecordBatch, No
     """
     fit_to_task()  # first: it must run before other connections are opened
     tune_worker(job.options)
-    try:
+    with rows_in_errors(job, part):
         yield from _batches(job, part)
         freeze_loaded(job.options)
+
+
+@contextmanager
+def rows_in_errors(job: ReadJob, part: ScanPart) -> Iterator[None]:
+    """Add notes to errors in the block, with the table, its version and the rows."""
+    try:
+        yield
     except (LanceError, pa.ArrowInvalid) as error:
         ranges = ", ".join(
             f"fragment {fragment_id} rows {first} to {first + rows}" for fragment_id, first, rows in part.ranges[:3]
@@ -133,14 +141,15 @@ def _batches(job: ReadJob, part: ScanPart) -> Iterator[pa.RecordBatch]:
     options, table = job.options, table_place(job.options)
     warn_of_credentials(options)
 
-    def read(**rows: int) -> Iterator[pa.RecordBatch]:
+    def read(first_rows: int = 0, skip_rows: int = 0) -> Iterator[pa.RecordBatch]:
         batches = job.scan.read(
             table,
             part,
             batch_bytes=options.batch_bytes,
             batch_rows=options.batch_size,
             io_buffer_bytes=io_buffer_bytes(options),
-            **rows,
+            first_rows=first_rows,
+            skip_rows=skip_rows,
         )
         try:
             yield from map(job.cast, batches)

@@ -1,0 +1,159 @@
+package lance_io.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.List;
+import java.util.Objects;
+import java.util.OptionalLong;
+import org.apache.spark.sql.connector.expressions.Expressions;
+import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.Statistics;
+import org.apache.spark.sql.connector.read.SupportsReportStatistics;
+import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+
+/** A read of some columns and rows of a version, or of the number of these rows, in tasks. */
+final class LanceScan implements Scan, Batch, SupportsReportStatistics, SupportsRuntimeV2Filtering {
+  static final StructType COUNT = new StructType().add("count(*)", DataTypes.LongType, false);
+
+  private final LanceTable table;
+  private final StructType required; // null for all columns, and for a count
+  private final boolean counts;
+  private final String filter;
+  private final int limit;
+  private final String shown;
+  private List<Predicate> runtime = List.of(); // of joins, known only when the other side has been read
+  private JsonNode plan; // of the scan as it is now
+
+  LanceScan(LanceTable table, StructType required, boolean counts, String filter, int limit, String shown) {
+    this.table = table;
+    this.required = required;
+    this.counts = counts;
+    this.filter = filter;
+    this.limit = limit;
+    this.shown = shown;
+  }
+
+  private StructType columns() {
+    return required == null ? table.schema() : required;
+  }
+
+  @Override
+  public StructType readSchema() {
+    return counts ? COUNT : columns();
+  }
+
+  @Override
+  public String description() {
+    String what = counts ? "count" : "columns [" + String.join(", ", columns().fieldNames()) + "]";
+    return "lance_io " + table.name() + " version " + table.number() + ", " + what + ", " + shown;
+  }
+
+  @Override
+  public Batch toBatch() {
+    return this;
+  }
+
+  @Override
+  public MicroBatchStream toMicroBatchStream(String checkpoint) {
+    return PythonSource.stream(table.schema(), table.options(), checkpoint);
+  }
+
+  @Override
+  public ColumnarSupportMode columnarSupportMode() {
+    return ColumnarSupportMode.SUPPORTED;
+  }
+
+  // -- planning -------------------------------------------------------------------------------------------------------
+
+  private synchronized JsonNode plan() {
+    if (plan == null) {
+      ObjectNode request = table.request("plan").put("schema", columns().json()).put("counts", counts);
+      request.put("filter", filter).put("limit", limit);
+      request.set("runtime", Predicates.json(runtime.toArray(new Predicate[0])));
+      plan = Worker.ask(table.options().python(), request);
+    }
+    return plan;
+  }
+
+  @Override
+  public InputPartition[] planInputPartitions() {
+    JsonNode parts = plan().get("parts");
+    InputPartition[] partitions = new InputPartition[parts.size()];
+    for (int i = 0; i < partitions.length; i++) {
+      partitions[i] = new TaskPart(table.options().python(), plan().get("job").asText(), parts.get(i).asText());
+    }
+    return partitions;
+  }
+
+  @Override
+  public PartitionReaderFactory createReaderFactory() {
+    return new TaskReaderFactory();
+  }
+
+  /** Bytes of the columns that are read, decoded. Rows are those before any filter, and so unknown where there is one. */
+  @Override
+  public Statistics estimateStatistics() {
+    long bytes = plan().get("bytes").asLong();
+    JsonNode rows = plan().get("rows");
+    return new Statistics() {
+      @Override
+      public OptionalLong sizeInBytes() {
+        return OptionalLong.of(bytes);
+      }
+
+      @Override
+      public OptionalLong numRows() {
+        return rows.isNull() ? OptionalLong.empty() : OptionalLong.of(rows.asLong());
+      }
+    };
+  }
+
+  // -- filters of joins -----------------------------------------------------------------------------------------------
+
+  @Override
+  public NamedReference[] filterAttributes() {
+    if (counts || limit >= 0) {
+      return new NamedReference[0];
+    }
+    StructField[] fields = columns().fields();
+    NamedReference[] names = new NamedReference[fields.length];
+    for (int i = 0; i < names.length; i++) {
+      names[i] = Expressions.column("`" + fields[i].name().replace("`", "``") + "`");
+    }
+    return names;
+  }
+
+  /** The rows that a join needs. Spark calls this again, with all predicates, where it plans again. */
+  @Override
+  public synchronized void filter(Predicate[] predicates) {
+    runtime = List.of(predicates);
+    plan = null;
+  }
+
+  // -- by value: Spark shares the exchanges of equal scans --------------------------------------------------------------
+
+  @Override
+  public boolean equals(Object other) {
+    return other instanceof LanceScan that
+        && that.table.equals(table)
+        && that.readSchema().equals(readSchema())
+        && that.counts == counts
+        && Objects.equals(that.filter, filter)
+        && that.limit == limit
+        && that.runtime.equals(runtime);
+  }
+
+  @Override
+  public int hashCode() {
+    return Objects.hash(table, readSchema(), filter, limit);
+  }
+}

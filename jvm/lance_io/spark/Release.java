@@ -1,0 +1,64 @@
+package lance_io.spark;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.util.Properties;
+import java.util.Set;
+import org.apache.spark.sql.SparkSession;
+
+/** The version of this JAR, and whether it works with the running Spark. */
+final class Release {
+  private static final Set<String> TESTED = Set.of("4.1", "4.2", "4.3");
+
+  private static String checked; // the Spark that has passed
+
+  private Release() {}
+
+  /** The version of the package that this JAR belongs to. */
+  static String version() {
+    Properties properties = new Properties();
+    try (InputStream file = Release.class.getResourceAsStream("version.properties")) {
+      properties.load(file);
+    } catch (IOException e) {
+      throw new IllegalStateException("the JAR of lance_io is damaged: it has no version", e);
+    }
+    return properties.getProperty("version");
+  }
+
+  /**
+   * Refuses a Spark that this JAR does not work with, at first use. A release that it was not tested with is served if
+   * the internal classes that it uses are as they were.
+   */
+  static synchronized void check() {
+    String spark = SparkSession.active().version();
+    if (spark.equals(checked)) {
+      return;
+    }
+    String[] parts = spark.split("\\.");
+    if (parts.length < 2 || Integer.parseInt(parts[0]) < 4 || spark.startsWith("4.0")) {
+      throw new UnsupportedOperationException("lance_io needs Spark 4.1 or later; this is " + spark);
+    }
+    if (!TESTED.contains(parts[0] + "." + parts[1])) {
+      String missing = missing();
+      if (missing != null) {
+        throw new UnsupportedOperationException(
+            "the JAR of lance_io " + version() + " does not work with Spark " + spark + ", which has no " + missing
+                + "; without the JAR, format(\"lance_io\") is served by the source in Python");
+      }
+    }
+    checked = spark;
+  }
+
+  /** The first internal class or method that this Spark lacks; null if it has all. */
+  static String missing() {
+    try {
+      Class<?> source = Class.forName("org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2");
+      source.getConstructor();
+      source.getMethod("setShortName", String.class);
+      Class.forName("org.apache.spark.sql.catalyst.expressions.GenericInternalRow").getConstructor(Object[].class);
+      return null;
+    } catch (ReflectiveOperationException e) {
+      return e.getMessage();
+    }
+  }
+}

@@ -1,0 +1,122 @@
+"""Brings the JAR of this package into a Spark session, and sets a catalog of tables."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from lance_io.errors import UsageError
+from lance_io.lazy_names import lazy_module
+from lance_io.redaction import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+    from lance_io.spark import helpers
+else:
+    helpers = lazy_module("lance_io.spark.helpers")
+
+_logger = get_logger(__name__)
+
+JAR: Final = Path(__file__).with_name("lance_io.jar")
+CATALOG_CLASS: Final = "lance_io.spark.Catalog"
+OF_PROGRAM: Final = "spark.lance_io.python.ofProgram"  # which Python this program runs, for workers in local mode
+_JARS: Final = "spark.jars"
+
+
+def configure(
+    builder: SparkSession.Builder, catalog: str | None = None, path: str | None = None, **options: Any
+) -> SparkSession.Builder:
+    """Configure sessions that a builder creates: the JAR of this package, and a catalog of the tables in a folder.
+
+    The JAR is loaded when the Java virtual machine starts: in a program that has had a session before, use `enable`.
+
+    Args:
+        builder: `SparkSession.builder`, or what its methods return.
+        catalog: The catalog's name in SQL, None for no catalog.
+        path: Folder of its tables; the table `t` is the folder `t.lance` in it.
+        **options: Options of all reads of the catalog, see docs/spark.md; `storage` as a dict.
+
+    Returns:
+        The builder.
+
+    Raises:
+        UsageError: One of `catalog` and `path` is missing, or the package was built without its JAR.
+    """
+    if not _has_jar():
+        raise UsageError(_NO_JAR)
+    given = [jar for jar in str(builder._options.get(_JARS, "")).split(",") if jar]
+    if str(JAR) not in given:
+        builder = builder.config(_JARS, ",".join([*given, str(JAR)]))
+    for name, text in _settings(catalog, path, options).items():
+        builder = builder.config(name, text)
+    return builder
+
+
+def enable(spark: SparkSession, catalog: str | None = None, path: str | None = None, **options: Any) -> None:
+    """Bring the JAR of this package into a running session, and set a catalog of the tables in a folder.
+
+    Calling it again does nothing but set the catalog. In a session of Spark Connect the server gets the JAR, which it
+    may refuse.
+
+    Args:
+        spark: The session.
+        catalog: The catalog's name in SQL, None for no catalog.
+        path: Folder of its tables; the table `t` is the folder `t.lance` in it.
+        **options: Options of all reads of the catalog, see docs/spark.md; `storage` as a dict.
+
+    Raises:
+        UsageError: One of `catalog` and `path` is missing, the package was built without its JAR, or the server lets no
+            client add JARs.
+    """
+    settings = _settings(catalog, path, options)
+    if not _has_jar():
+        raise UsageError(_NO_JAR)
+    if _is_connect(spark):
+        _add_artifact(spark)
+    elif not any(row[0].endswith(f"/{JAR.name}") for row in spark.sql("LIST JARS").collect()):
+        spark.sql(f"ADD JAR '{JAR}'")
+    for name, text in settings.items():
+        spark.conf.set(name, text)
+
+
+_NO_JAR: Final = (
+    f"{JAR.name} is missing: the package was built without a JDK; in a checkout, `make spark-jar` builds it"
+)
+
+
+def _has_jar() -> bool:
+    return JAR.exists()
+
+
+def _settings(catalog: str | None, path: str | None, options: Mapping[str, Any]) -> dict[str, str]:
+    """Settings of a session. Raises `UsageError` for a catalog without a folder, and the reverse."""
+    settings = {OF_PROGRAM: sys.executable}
+    if (catalog is None) != (path is None) or (catalog is None and options):
+        raise UsageError("a catalog needs a name and a folder: give both, catalog and path, or neither")
+    if catalog is not None:
+        prefix = f"spark.sql.catalog.{catalog}"
+        settings[prefix] = CATALOG_CLASS
+        texts = helpers.option_texts({"path": path, **options})
+        settings |= {f"{prefix}.{name}": text for name, text in texts.items()}
+    return settings
+
+
+def _is_connect(spark: SparkSession) -> bool:
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def _add_artifact(spark: SparkSession) -> None:
+    """Give the JAR to a server. Raises `UsageError` if it refuses."""
+    try:
+        spark.addArtifacts(str(JAR))
+    except Exception as error:
+        if "ARTIFACT_ALREADY_EXISTS" in str(error):
+            return
+        raise UsageError(
+            f"the server refuses JARs of clients: its administrator adds {JAR.name} to spark.jars, and sets "
+            f"spark.sql.catalog.NAME={CATALOG_CLASS} and spark.sql.catalog.NAME.path ({error})"
+        ) from error

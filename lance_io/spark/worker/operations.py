@@ -1,0 +1,194 @@
+"""The requests of the JVM by name.
+
+    load    the schema of a read, and its version, pinned
+    list    the tables of a folder
+    filter  which of Spark's predicates are computed exactly, and the filter that stands for them
+    plan    the tasks of a scan, its bytes and rows
+    count   the rows of the version, from the manifest
+    read    the batches of a task
+
+All others carry the version that `load` has pinned.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from base64 import b64decode, b64encode
+from dataclasses import replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.types import StructType
+
+from lance_io.errors import UsageError
+from lance_io.lazy_names import lazy_module
+from lance_io.redaction import hide_secrets
+from lance_io.spark.engine import named_version, table_place
+from lance_io.spark.options import SYSTEM_COLUMNS, parse_options, parse_schema_options
+from lance_io.spark.read.read_plan import check_declared, plan_read, read_scan, read_schema, shown_schema
+from lance_io.spark.read.reader import ReadJob
+from lance_io.spark.task_context import warn_of_shown
+from lance_io.spark.worker.named_versions import open_named
+from lance_io.spark.worker.narrowed_structs import narrowable_columns, narrowed_members
+from lance_io.spark.worker.pushed_filters import PushedFilters
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
+
+    from lance_io.dataset.distributed import TableScan, TableVersion
+    from lance_io.spark.options import ReadOptions
+    from lance_io.spark.worker import part_batches
+    from lance_io.spark.worker.connections import Connection
+else:
+    part_batches = lazy_module("lance_io.spark.worker.part_batches")
+
+Request = dict[str, Any]
+
+
+def run(connection: Connection, request: Request) -> None:
+    """Run a request and send its answer. Raises `UsageError` for an unknown operation."""
+    name = request.get("op")
+    if name == "read":
+        part_batches.send_batches(connection, pickle.loads(b64decode(request["job"])), _unpack(request["part"]))
+        return
+    operation = _ANSWERS.get(str(name))
+    if operation is None:
+        raise UsageError(f"the worker knows no request {name!r}")
+    connection.send(operation(request))
+
+
+def _pack(value: Any) -> str:
+    return b64encode(pickle.dumps(value)).decode()
+
+
+def _unpack(text: str) -> Any:
+    return pickle.loads(b64decode(text))
+
+
+def _pinned(request: Request) -> tuple[ReadOptions, TableVersion]:
+    options = parse_options(request["options"], "read")
+    return options, named_version(options, b64decode(request["pinned"]))
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def load(request: Request) -> Request:
+    """The schema and version of a read."""
+    options = parse_schema_options(request["options"])
+    warn_of_shown(options, request.get("redaction") or ())
+    version = open_named(options, request.get("ref"), request.get("micros"))
+    pinned = version.to_bytes()
+    schema = read_schema(version, options)
+    return {
+        "name": hide_secrets(options.path),
+        "schema": schema.json(),
+        "version": version.version,
+        "pinned": b64encode(pinned).decode(),
+        "id": blake2b(pinned, digest_size=16).hexdigest(),
+        "is_counted": options.filter is None,
+        "narrowable": [] if options.columns is not None else narrowable_columns(_whole_schema(version, options)),
+        "metadata_columns": [name for name in SYSTEM_COLUMNS if name not in schema.names],
+    }
+
+
+def list_tables(request: Request) -> Request:
+    """The names of the tables in a folder."""
+    return {"names": table_place(parse_options(request["options"], "read")).tables_below()}
+
+
+def count(request: Request) -> Request:
+    """The rows of a read."""
+    options, version = _pinned(request)
+    return {"rows": version.count(read_scan(version, options))}
+
+
+def push_filter(request: Request) -> Request:
+    """What becomes of Spark's predicates.
+
+    Beside an option `filter` or `limit` they are left to Spark: a limit counts rows before them.
+    """
+    options, version = _pinned(request)
+    predicates: Sequence[Any] = request["predicates"]
+    if options.filter is not None or options.limit is not None:
+        return {"uses": ["left"] * len(predicates), "filter": None}
+    pushed = _filters(version, options).push(predicates)
+    return {"uses": pushed.uses, "filter": pushed.text}
+
+
+def _whole_schema(version: TableVersion, options: ReadOptions) -> pa.Schema:
+    """The schema of all columns of a read."""
+    return version.schema_of(version.scan(columns=options.columns, blobs_as_bytes=options.blobs == "binary"))
+
+
+def _filters(version: TableVersion, options: ReadOptions) -> PushedFilters:
+    return PushedFilters(_whole_schema(version, options), options.columns)
+
+
+# -- scans -------------------------------------------------------------------------------------------------------------
+
+
+def plan(request: Request) -> Request:
+    """The tasks of a scan, each serialized; what they share; estimates."""
+    options, version = _pinned(request)
+    declared = StructType.fromJson(json.loads(request["schema"]))
+    counts = bool(request["counts"])
+    options = _with_system_columns(options, version, declared)
+    filter = _all_of(request["filter"], _filters(version, options).push(request["runtime"]).text)
+    limit = request["limit"] if request["limit"] >= 0 else None
+    names = [] if counts else declared.names
+    members = [] if counts else narrowed_members(declared, _whole_schema(version, options))
+    scan = _scan(version, options, names, members, filter, None if filter else limit)
+    check_declared(StructType() if counts else declared, shown_schema(version, scan, options))
+    parts = plan_read(version, options, scan).parts
+    if filter and limit is not None:  # of each task: Spark cuts the rows of all
+        scan = _scan(version, options, names, members, filter, limit)
+    num_rows = None if scan.request.filter else version.count(scan)
+    return {
+        "job": _pack((ReadJob(options, declared, scan).packed(), counts)),
+        "parts": [_pack(part) for part in parts],
+        "bytes": max(1, sum(part.num_bytes for part in parts)),
+        "rows": num_rows,
+    }
+
+
+def _scan(
+    version: TableVersion,
+    options: ReadOptions,
+    names: Sequence[str],
+    members: Sequence[tuple[str, ...]],
+    filter: str | None,
+    limit: int | None,
+) -> TableScan:
+    given = [number for number in (options.limit, limit) if number is not None]
+    narrowed = replace(options, filter=_all_of(options.filter, filter), limit=min(given, default=None))
+    return read_scan(version, narrowed, names, members)
+
+
+def _all_of(*filters: str | None) -> str | None:
+    """Filters of which at most one is the user's: that one stands alone, because it may end in a comment."""
+    given = [text for text in filters if text]
+    return " AND ".join(f"({text})" for text in given) if len(given) > 1 else "".join(given) or None
+
+
+def _with_system_columns(options: ReadOptions, version: TableVersion, declared: StructType) -> ReadOptions:
+    """The options with the metadata columns that the query names."""
+    wanted = {name for name in declared.names if name in SYSTEM_COLUMNS and name not in version.column_names}
+    return replace(
+        options,
+        with_row_id=options.with_row_id or "_rowid" in wanted,
+        with_row_address=options.with_row_address or "_rowaddr" in wanted,
+        with_fragment_id=options.with_fragment_id or "_fragid" in wanted,
+    )
+
+
+_ANSWERS: Final[dict[str, Callable[[Request], Request]]] = {
+    "load": load,
+    "list": list_tables,
+    "count": count,
+    "filter": push_filter,
+    "plan": plan,
+}

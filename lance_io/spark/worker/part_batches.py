@@ -1,0 +1,75 @@
+"""The batches of a task, sent to the JVM as an Arrow stream.
+
+    {}  B schema batch  B batch  ...  E            all rows
+    {}  B schema batch  X {"error": ...}           an error after some of them
+
+Each batch is one message of the stream, the schema another before the first. Sending waits until the JVM takes the
+bytes, so that reading ahead of Spark is bounded by the scan's own buffer.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import pyarrow as pa
+
+from lance_io.plans.plan import Stopped
+from lance_io.spark.engine import io_buffer_bytes, table_place
+from lance_io.spark.read.reader import rows_in_errors, unpack_job
+from lance_io.spark.types import carried_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from lance_io.dataset.distributed import ScanPart
+    from lance_io.spark.read.reader import ReadJob
+    from lance_io.spark.worker.connections import Connection
+
+Batches: TypeAlias = "Generator[pa.RecordBatch, None, None]"
+
+COUNTED: Final = pa.schema([pa.field("count(*)", pa.int64(), nullable=False)])
+
+
+def send_batches(connection: Connection, packed: tuple[bytes, bool], part: ScanPart) -> None:
+    """Send the rows of a part, or their number.
+
+    packed  the job, serialized, and whether only the rows are counted
+    """
+    job, counts = unpack_job(packed[0]), packed[1]
+    connection.send({})
+    out = connection.out
+    try:
+        writer = pa.ipc.new_stream(out, COUNTED if counts else carried_schema(job.declared))
+        with closing(_batches(connection, job, part, counts)) as batches:
+            for batch in batches:
+                out.write(b"B")
+                writer.write_batch(batch)
+                out.flush()
+        out.write(b"E")  # the writer is never closed: its own end would stand before the sign
+        out.flush()
+    except (BrokenPipeError, ConnectionResetError):
+        raise
+    except Stopped:
+        return  # the JVM has closed the connection
+    except Exception as error:
+        out.write(b"X")
+        connection.send_error(error)
+
+
+def _batches(connection: Connection, job: ReadJob, part: ScanPart, counts: bool) -> Batches:
+    options = job.options
+    rows = job.scan.read(
+        table_place(options),
+        part,
+        batch_bytes=options.batch_bytes,
+        batch_rows=options.batch_size,
+        io_buffer_bytes=io_buffer_bytes(options),
+        offer_stop=connection.watch,
+    )
+    with rows_in_errors(job, part), closing(rows):
+        if not counts:
+            yield from map(job.cast, rows)
+            return
+        num_rows = sum(batch.num_rows for batch in rows)
+    yield pa.RecordBatch.from_arrays([pa.array([num_rows], pa.int64())], schema=COUNTED)

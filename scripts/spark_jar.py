@@ -1,0 +1,110 @@
+"""Build the JAR that Spark loads, `lance_io/spark/lance_io.jar`, from the Java sources in `jvm/`.
+
+    python scripts/spark_jar.py                      against the pyspark of this Python, into its place in the package
+    python scripts/spark_jar.py --out x.jar --pyspark .venv-spark-min/lib/python3.11/site-packages/pyspark
+
+The classes are compiled with `javac --release 17` against the JARs of pyspark and nothing else. The same sources give
+the same bytes: the entries of the archive are in order, and all of one time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+SOURCES: Final = ROOT / "jvm"
+JAR: Final = ROOT / "lance_io" / "spark" / "lance_io.jar"
+PACKAGE: Final = "lance_io/spark"
+SERVICE: Final = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
+TIME: Final = (1980, 1, 1, 0, 0, 0)  # the first that an archive can hold
+
+
+def find_javac() -> str | None:
+    """The compiler of JAVA_HOME, else of PATH; None if there is none."""
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / "javac").exists():
+        return str(Path(home) / "bin" / "javac")
+    return shutil.which("javac")
+
+
+def find_pyspark() -> Path:
+    """The folder of this Python's pyspark. Raises `SystemExit` if there is none."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise SystemExit("pyspark is not installed: its JARs are what the classes are compiled against")
+    return Path(spec.origin).parent
+
+
+def package_version() -> str:
+    """The version of the package, which is that of the JAR."""
+    return str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
+
+
+def compile_classes(javac: str, pyspark: Path, folder: Path) -> None:
+    """Compile all sources into a folder. Raises `SystemExit` with the compiler's messages."""
+    sources = sorted(str(path) for path in SOURCES.rglob("*.java"))
+    options = ["--release", "17", "-g:source,lines", "-Xlint:all,-classfile,-path,-processing", "-Werror", "-proc:none"]
+    command = [javac, *options, "-encoding", "UTF-8", "-cp", f"{pyspark}/jars/*", "-d", str(folder), *sources]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{done.stdout}{done.stderr}")
+
+
+def jar_entries(classes: Path, version: str) -> dict[str, bytes]:
+    """The files of the archive by name, in its order."""
+    entries = {
+        "META-INF/MANIFEST.MF": f"Manifest-Version: 1.0\nImplementation-Version: {version}\n\n".encode(),
+        SERVICE: b"lance_io.spark.Provider\n",
+        f"{PACKAGE}/version.properties": f"version={version}\n".encode(),
+    }
+    for path in sorted(classes.rglob("*.class")):
+        entries[path.relative_to(classes).as_posix()] = path.read_bytes()
+    return entries
+
+
+def write_jar(entries: dict[str, bytes], target: Path) -> None:
+    """Write an archive whose bytes depend on the entries only."""
+    with tempfile.NamedTemporaryFile(dir=target.parent, suffix=".jar", delete=False) as unfinished:
+        with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+            for name, content in entries.items():
+                info = zipfile.ZipInfo(name, TIME)
+                info.compress_type = zipfile.ZIP_DEFLATED
+                info.create_system = 3  # as on Unix, on all systems
+                info.external_attr = 0o644 << 16
+                archive.writestr(info, content)
+    os.chmod(unfinished.name, 0o644)
+    os.replace(unfinished.name, target)
+
+
+def build(pyspark: Path, target: Path) -> None:
+    """Compile and pack. Raises `SystemExit` if that is not possible."""
+    javac = find_javac()
+    if javac is None:
+        raise SystemExit("there is no javac: scripts/require jdk says how to get a JDK")
+    with tempfile.TemporaryDirectory() as folder:
+        compile_classes(javac, pyspark, Path(folder))
+        write_jar(jar_entries(Path(folder), package_version()), target)
+
+
+def main() -> None:
+    """Read the command line and build."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=JAR)
+    parser.add_argument("--pyspark", type=Path, default=None, help="folder of the pyspark to compile against")
+    given = parser.parse_args()
+    build(given.pyspark or find_pyspark(), given.out)
+    print(f"{given.out} {given.out.stat().st_size} bytes", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""The JAR itself: what its classes refer to, its version, and that the same sources give the same bytes."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+import lance_io
+from lance_io.spark.sessions import CATALOG_CLASS, JAR
+from scripts import spark_jar
+from tests.spark.class_files import class_version, classes_named_by, classes_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PUBLIC: Final = (
+    r"java\..*",
+    r"lance_io\.spark\..*",
+    r"org\.apache\.spark\.sql\.connector\..*",
+    r"org\.apache\.spark\.sql\.(types|vectorized|util|sources)\..*",
+    r"org\.apache\.spark\.sql\.catalyst\.analysis\..*",
+    r"org\.apache\.spark\.sql\.catalyst\.InternalRow",
+    r"org\.apache\.spark\.(TaskContext|SparkEnv|SparkFiles)",
+    r"org\.apache\.spark\.sql\.SparkSession",
+    r"org\.apache\.spark\.(SparkConf|sql\.RuntimeConfig)",  # the types of the settings of the two above
+    r"org\.apache\.arrow\..*",
+    r"com\.fasterxml\.jackson\..*",
+)
+INTERNAL: Final = {
+    "org.apache.spark.sql.catalyst.expressions.GenericInternalRow": "the one row of a count from the manifest: "
+    "`LocalScan` wants rows, and no public class is one",
+    "org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2": "the source in Python, to which writes "
+    "and streams go on: Spark looks for it by name only where no JAR has the name",
+}
+
+
+@pytest.fixture(scope="module")
+def referred() -> dict[str, set[str]]:
+    return {name: classes_named_by(content) for name, content in classes_of(JAR).items()}
+
+
+def test_classes_refer_to_public_ones_and_a_written_list(referred: dict[str, set[str]]) -> None:
+    allowed = re.compile("|".join(PUBLIC))
+    others = {name for names in referred.values() for name in names if not allowed.fullmatch(name)}
+    assert others == set(INTERNAL)
+
+
+def test_the_self_test_knows_all_internal_classes(referred: dict[str, set[str]]) -> None:
+    """It looks them up by their names, which are texts in the class."""
+    release = classes_of(JAR)["lance_io/spark/Release.class"]
+    assert all(name.encode() in release for name in INTERNAL)
+    assert not set(INTERNAL) & referred["lance_io/spark/Release.class"]  # else it could not load where they lack
+
+
+def test_references_are_seen(referred: dict[str, set[str]]) -> None:
+    """In code, in signatures, and as a parent."""
+    assert "org.apache.spark.sql.vectorized.ArrowColumnVector" in referred["lance_io/spark/TaskReader.class"]
+    assert "org.apache.spark.sql.connector.write.WriteBuilder" in referred["lance_io/spark/LanceTable.class"]
+    assert "org.apache.spark.sql.connector.catalog.TableCatalog" in referred["lance_io/spark/Catalog.class"]
+
+
+def test_classes_are_for_java_17() -> None:
+    assert {class_version(content) for content in classes_of(JAR).values()} == {17}
+
+
+def test_the_archive_names_the_package_version_and_the_format() -> None:
+    with zipfile.ZipFile(JAR) as archive:
+        assert archive.read("lance_io/spark/version.properties") == f"version={lance_io.__version__}\n".encode()
+        assert archive.read(spark_jar.SERVICE) == b"lance_io.spark.Provider\n"
+        assert f"{CATALOG_CLASS.replace('.', '/')}.class" in archive.namelist()
+
+
+def test_a_second_build_gives_the_same_bytes(tmp_path: Path) -> None:
+    """Also that the one in the package is of these sources."""
+    spark_jar.build(spark_jar.find_pyspark(), tmp_path / "again.jar")
+    assert (tmp_path / "again.jar").read_bytes() == JAR.read_bytes()
+
+
+def test_without_a_compiler_the_build_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(SystemExit, match="scripts/require jdk"):
+        spark_jar.build(spark_jar.find_pyspark(), tmp_path / "x.jar")
+
+
+def test_an_error_of_the_compiler_is_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "Wrong.java").write_text("class Wrong { int x = nothing; }")
+    monkeypatch.setattr(spark_jar, "SOURCES", tmp_path)
+    with pytest.raises(SystemExit, match="cannot find symbol"):
+        spark_jar.build(spark_jar.find_pyspark(), tmp_path / "x.jar")
+    assert not (tmp_path / "x.jar").exists()

@@ -1,0 +1,128 @@
+"""The JAR on real executors and MinIO: SQL, what a query reads, and queries that end early."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lance_io.spark
+from tests.spark.sessions import TASK_ERRORS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.s3.proxy import CountingProxy
+    from tests.servers import S3Server
+
+pytestmark = pytest.mark.timeout(900)
+
+NUM_ROWS = 40_000
+DIMENSION = 128
+TEXT_MODULUS = 977
+
+
+@pytest.fixture(scope="module")
+def catalog(cluster: SparkSession, s3: S3Server, proxy: CountingProxy) -> str:
+    """A catalog `lance` with the table `facts`: an id, a score, a text and a vector in four fragments, 22 MB."""
+    ids = np.arange(NUM_ROWS)
+    random = np.random.default_rng(3)
+    vectors = random.random(NUM_ROWS * DIMENSION, dtype=np.float32)
+    table = pa.table(
+        {
+            "id": ids,
+            "score": random.random(NUM_ROWS),
+            "text": [f"text {id % TEXT_MODULUS}" for id in ids],
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors), DIMENSION),
+        }
+    )
+    root = f"s3://{s3.bucket}/test-spark-jar"
+    lance.write_dataset(
+        table, f"{root}/facts.lance", storage_options=s3.options(), mode="overwrite", max_rows_per_file=NUM_ROWS // 4
+    )
+    options = s3.options(aws_endpoint=proxy.endpoint)
+    lance_io.spark.enable(cluster, catalog="lance", path=root, storage=options, num_partitions=4)
+    return root
+
+
+def test_sql_on_executors(cluster: SparkSession, catalog: str) -> None:
+    rows = cluster.sql("select text, count(*) n from lance.facts where id < 3000 group by text order by n desc, text")
+    assert [tuple(row) for row in rows.limit(2).collect()] == [("text 0", 4), ("text 1", 4)]
+    assert [row.tableName for row in cluster.sql("show tables in lance").collect()] == ["facts"]
+
+
+ID_BYTES = NUM_ROWS * 8
+OTHER_BYTES = 64 << 10  # page indexes, and the first rows of a page
+
+
+@pytest.mark.parametrize(
+    ("query", "bytes_max"),
+    [
+        ("select sum(id) from lance.facts", 1.05 * ID_BYTES + OTHER_BYTES),
+        ("select count(*) from lance.facts", 0),
+        ("select count(*) from lance.facts where id % 2 = 0 and id < 100", 1.05 * ID_BYTES + OTHER_BYTES),
+        ("select * from lance.facts limit 5", 1 << 20),
+        ("select * from lance.facts where id = 12345", ID_BYTES + (2 << 20)),
+        ("select sum(f.id) from lance.facts f join range(100) r on f.id = r.id", 1.05 * ID_BYTES + OTHER_BYTES),
+    ],
+)
+def test_queries_read_what_they_use(
+    cluster: SparkSession, catalog: str, proxy: CountingProxy, query: str, bytes_max: float
+) -> None:
+    """Warm: metadata of the files is in the caches of both executors. Bytes of data files, counted at MinIO."""
+    for _ in range(3):
+        assert cluster.sql(query).collect()
+    proxy.take()
+    assert cluster.sql(query).collect()
+    spent = proxy.take()
+    data = [line for line in spent.lines if "/data/" in line]
+    assert spent.body_bytes <= bytes_max + OTHER_BYTES
+    assert len(data) <= 40
+    assert data or not bytes_max
+
+
+def test_show_reads_little(
+    cluster: SparkSession, catalog: str, proxy: CountingProxy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    df = cluster.table("lance.facts")
+    df.show()
+    proxy.take()
+    df.show()
+    spent = proxy.take()
+    assert "only showing top 20 rows" in capsys.readouterr().out
+    assert spent.body_bytes < 1 << 20
+    assert spent.requests < 40
+
+
+@pytest.mark.parametrize("interrupts", ["true", "false"])
+def test_a_cancelled_query_ends(cluster: SparkSession, catalog: str, interrupts: str) -> None:
+    """Also where Spark does not interrupt the threads of its tasks."""
+    sc = cluster.sparkContext
+    group = f"killed {interrupts}"
+    before = cluster.conf.get("spark.sql.execution.interruptOnCancel")
+    cluster.conf.set("spark.sql.execution.interruptOnCancel", interrupts)
+    failed: list[BaseException] = []
+
+    def slow() -> None:
+        sc.setJobGroup(group, group, interruptOnCancel=interrupts == "true")
+        endless = "select sum(hash(f.vector, r.id)) from lance.facts f cross join range(1000000) r"
+        try:
+            cluster.sql(endless).collect()
+        except TASK_ERRORS as error:
+            failed.append(error)
+
+    try:
+        thread = threading.Thread(target=slow)
+        thread.start()
+        while not sc.statusTracker().getJobIdsForGroup(group):
+            thread.join(0.05)
+        sc.cancelJobGroup(group)
+        thread.join(60)
+        assert failed
+    finally:
+        cluster.conf.set("spark.sql.execution.interruptOnCancel", before)
+    assert cluster.sql("select count(*) from lance.facts where id >= 0").collect() == [(NUM_ROWS,)]
