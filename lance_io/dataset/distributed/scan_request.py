@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -45,17 +45,27 @@ class ScanPart:
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """Parameters of a scan; see `TableVersion.scan`."""
+    """Parameters of a scan; see `TableVersion.scan`.
+
+    Pickles hold the values in this order; new parameters come last.
+    """
 
     columns: tuple[tuple[str, ...], ...] | None = None
     names: tuple[str, ...] | None = None
-    members: tuple[tuple[str, ...], ...] = ()
     filter: str | None = None
     limit: int | None = None
     with_row_id: bool = False
     with_row_address: bool = False
     with_fragment_id: bool = False
     blobs_as_bytes: bool = True
+    members: tuple[tuple[str, ...], ...] = ()
+
+    def __setstate__(self, values: Sequence[Any]) -> None:
+        """Take the values of a pickle; one of an older release lacks the last ones."""
+        parameters = fields(self)
+        defaults = [parameter.default for parameter in parameters[len(values) :]]
+        for parameter, value in zip(parameters, [*values, *defaults], strict=True):
+            object.__setattr__(self, parameter.name, value)
 
     @property
     def needs_row_ids(self) -> bool:
