@@ -92,8 +92,17 @@ CAMPAIGNS: Final = (
         "damage",
         "Data files, manifests and deletion files, ours and pylance's, with bytes changed at random offsets or where "
         "the format has lengths, offsets and counts. Each must be read as data or refused with an error of ours, in "
-        "bounded time and memory.",
+        "bounded time and memory. And files of indices of every kind, by both builders: each answer is rows of the "
+        "table or an error that names index and file; a file that was cut or has another length gives no other rows "
+        "than a scan; a key look-up never gives a row of another key.",
         (
+            Part(
+                ("tests/fuzz/test_index_damage.py",),
+                "LANCE_IO_FUZZ_CASES",
+                10_000,
+                "{size} files of indices, and every cut of {tests} more",
+                1,
+            ),
             Part(
                 ("tests/fuzz/test_campaign.py", "-k", "random"),
                 "LANCE_IO_FUZZ_CASES",
@@ -261,6 +270,20 @@ CAMPAIGNS: Final = (
                 "LANCE_IO_STATEFUL_STEPS",
                 300,
                 "examples of 60 steps for {size} steps of the short ones",
+            ),
+        ),
+    ),
+    Campaign(
+        "indices",
+        "Random filters over seven indexed columns, on tables that both libraries changed in random steps: appends, "
+        "deletes, updates, merges, compactions at once and deferred, new, replaced and dropped indices, optimizations; "
+        "with and without stable row ids. Every answer of an index is that of a scan.",
+        (
+            Part(
+                ("tests/index/test_index_property.py", "tests/index/test_index_histories.py"),
+                "LANCE_IO_INDEX_FILTERS",
+                20_000,
+                "{tests} tests, {size} filters each",
             ),
         ),
     ),

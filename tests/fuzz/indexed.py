@@ -125,6 +125,9 @@ def read_indexed(uri: str, name: str, what: str, dice: random.Random) -> Verdict
         num_errors = len(verdict.errors)
         verdict.attempt("keys", lambda: _look_up(table, column, KEYS[kind]))
         _check_names(verdict, num_errors, "keys")
+    num_errors = len(verdict.errors)
+    verdict.attempt("statistics", lambda: table.stats.index_stats(INDEX_NAME))
+    _check_names(verdict, num_errors, "statistics")
     if dice.random() < 0.2:
         num_errors = len(verdict.errors)
         verdict.attempt("optimize", lambda: lance_io.dataset(uri).optimize.optimize_indices(num_indices_to_merge=10))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+FILTERS = int(os.environ.get("LANCE_IO_INDEX_FILTERS", "500"))
 KINDS: dict[str, Any] = {
     "i": IndexConfig("btree", {"zone_size": 64}),
     "c": "BITMAP",
@@ -170,7 +172,7 @@ windows = st.sampled_from([{}, {}, {"limit": 3}, {"limit": 5, "offset": 4}, {"of
 
 
 @seeded
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=FILTERS, deadline=None)
 @given(data=st.data())
 def test_answers_equal_scans(tables: list[lance_io.LanceDataset], data: st.DataObject) -> None:
     table = tables[data.draw(st.integers(0, len(tables) - 1))]

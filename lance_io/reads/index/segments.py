@@ -72,7 +72,7 @@ def _open(state: DatasetState, index: TableIndex, part: IndexPart) -> Plan[tuple
         named = {use.name: file for use, file in zip(reader.uses, files, strict=True)}
         segment = reader.open(named, dtype, part.details, part.space)
     except (FormatError, UnsupportedError, NotFound) as error:
-        raise in_index(error, index, refs[0]) from error
+        raise in_index(error, index.name, refs[0].key) from error
     return segment, segment.nbytes
 
 
@@ -95,14 +95,14 @@ def _open_file(state: DatasetState, ref: FileRef, use: FileUse) -> FileSteps[Tab
     return TableFile(file.num_rows, file.types, metadata, dict(zip(use.columns, columns, strict=True)), buffers)
 
 
-def in_index(error: Any, index: TableIndex, ref: FileRef) -> Any:
+def in_index(error: Any, name: str, key: str) -> Any:
     """An error about a file of an index, naming both."""
-    where = f"index {index.name!r} (use_scalar_index=False reads without it; drop the index, or build it again)"
+    where = f"index {name!r} (use_scalar_index=False reads without it; drop the index, or build it again)"
     if isinstance(error, UnsupportedError):
-        return UnsupportedError(f"{where}: {error.message}", path=error.path or ref.key)
+        return UnsupportedError(f"{where}: {error.message}", path=error.path or key)
     if isinstance(error, NotFound):
         error = FormatError(f"a file of the index is missing: {error.message}", path=error.path)
-    error.path = error.path or ref.key
+    error.path = error.path or key
     return error.within(where)
 
 
@@ -126,7 +126,8 @@ def search_segments(state: DatasetState, searches: Sequence[tuple[Part, Search]]
             answers[at] = done.value
             continue
         except FormatError as error:
-            raise in_index(error, index, _ref(state, part, READERS[part.details.kind].uses[0].name)) from error
+            file = READERS[part.details.kind].uses[0].name
+            raise in_index(error, index.name, _ref(state, part, file).key) from error
         steps.append((ref, _search_steps(state, ref, index, search, blocks, cached)))
         positions.append(at)
     if steps:
@@ -174,7 +175,7 @@ def _search_steps(
             state.session.index_cache.put(keys[at], block, 256 + sum(array.nbytes for array in block))
         return _finish(search, cached)
     except (FormatError, UnsupportedError, NotFound) as error:
-        raise in_index(error, index, ref) from error
+        raise in_index(error, index.name, ref.key) from error
 
 
 def _own(array: pa.Array, start: int, length: int) -> pa.Array:

@@ -3,7 +3,8 @@
     keys -> distinct values of the column's type -> a scan of `column IN (...)` by its index, with the column itself
          -> rows in the order of the keys; a key's rows in the order of the table
 
-Fragments that no segment covers are scanned. Because the rows bring their keys, no row of another key is returned.
+Fragments that no segment covers are scanned. Because the rows bring their keys, no row of another key is returned:
+there is an error about the index that names it.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lance_io.errors import UsageError
+from lance_io.errors import FormatError, UsageError
 from lance_io.filters.compiled import Predicate
 from lance_io.filters.expressions.coercion import with_both_zeros
 from lance_io.filters.expressions.expression_tree import Cast, Column, In
-from lance_io.index.details import Kind
+from lance_io.index.details import FILES, Kind
 from lance_io.levels.arrays import numbers
 from lance_io.plans.plan import Import
 from lance_io.plans.streams import Each
+from lance_io.reads.index.segments import in_index
 from lance_io.reads.index.table_indices import load_table_indices
 from lance_io.reads.rows.rebatch import to_table
 from lance_io.reads.scan.ordering import rows_in_order
@@ -43,6 +45,7 @@ from lance_io.reads.version.column_lists import (
 if TYPE_CHECKING:
     from lance_io.filters.expressions.expression_tree import Expr
     from lance_io.plans.plan import Plan
+    from lance_io.reads.index.table_indices import TableIndex
     from lance_io.reads.version.column_lists import Selection
     from lance_io.reads.version.state import DatasetState
 
@@ -66,7 +69,8 @@ def get_rows(
     path = column_path(state.schema, column)
     field = fields_along(state.schema, path)[-1]
     indices = (yield from load_table_indices(state)).indices
-    if not any(index.path == path and index.kind in (Kind.BTREE, Kind.BITMAP) for index in indices):
+    usable = [index for index in indices if index.path == path and index.kind in (Kind.BTREE, Kind.BITMAP)]
+    if not usable:
         raise UsageError(
             f"column {column!r} has no BTREE or BITMAP index, which a look-up of keys needs: build it with "
             f"create_scalar_index({column!r}, 'BTREE')",
@@ -76,6 +80,7 @@ def get_rows(
     distinct = wanted.unique().drop_null()
     projection = _projection(state, columns, path, on_missing)
     table = yield from _rows_with_keys(state, path, distinct, projection)
+    _check_keys(state, table.column(-1), distinct, min(usable, key=lambda index: index.kind is not Kind.BTREE))
     return _in_order(table, wanted, column, on_missing)
 
 
@@ -141,6 +146,17 @@ def _rows_with_keys(
     items: list[tuple[int, pa.RecordBatch]] = []
     yield Each(ScanRun(state, plan, options, None).batches(), items.append)
     return to_table([batch for _, batch in items], projection.arrow_schema)
+
+
+def _check_keys(state: DatasetState, keys: pa.ChunkedArray, wanted: pa.Array, index: TableIndex) -> None:
+    """Raise `FormatError` if there is a row of another key than those wanted: the index that names it is damaged."""
+    known = pc.is_in(_comparable(keys.combine_chunks()), value_set=_comparable(wanted))
+    if pc.all(known, min_count=0).as_py():
+        return
+    other = keys.filter(pc.invert(known))[0].as_py()
+    part = index.parts[0]
+    key = state.object_keys.index_key(part.uuid, part.base_id, FILES[part.details.kind][-1])
+    raise in_index(FormatError(f"a row has the key {other!r}, which was not looked up"), index.name, key)
 
 
 def _in_order(table: pa.Table, wanted: pa.Array, column: str, on_missing: str) -> pa.Table:
