@@ -122,6 +122,7 @@ doc-tests: ## list the tests that the user pages name in comments; writes docs/t
 SPARK_MIN_WARNINGS := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 .PHONY: test-spark-min
 test-spark-min: need-all setup servers $(SPARK_MIN)/.packages ## the Spark tests with the oldest pyspark, in .venv-spark-min/
+	@$(SPARK_MIN)/bin/python scripts/spark_jar.py --check
 	@PYTHONPATH=. $(SPARK_MIN)/bin/python -m pytest $(SPARK_MIN_WARNINGS) tests/spark $(ARGS)
 
 .PHONY: check

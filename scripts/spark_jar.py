@@ -1,7 +1,7 @@
 """Build the JAR that Spark loads, `lance_io/spark/lance_io.jar`, from the Java sources in `jvm/`.
 
     python scripts/spark_jar.py                      against the pyspark of this Python, into its place in the package
-    python scripts/spark_jar.py --out x.jar --pyspark .venv-spark-min/lib/python3.11/site-packages/pyspark
+    .venv-spark-min/bin/python scripts/spark_jar.py --check      whether another pyspark gives the same bytes
 
 The classes are compiled with `javac --release 17` against the JARs of pyspark and nothing else. The same sources give
 the same bytes: the entries of the archive are in order, and all of one time.
@@ -96,13 +96,32 @@ def build(pyspark: Path, target: Path) -> None:
         write_jar(jar_entries(Path(folder), package_version()), target)
 
 
+def check(pyspark: Path) -> None:
+    """Raise `SystemExit` unless compiling against a pyspark gives the bytes of the JAR in the package."""
+    with tempfile.TemporaryDirectory() as folder:
+        again = Path(folder) / JAR.name
+        build(pyspark, again)
+        if again.read_bytes() == JAR.read_bytes():
+            return
+        with zipfile.ZipFile(again) as theirs, zipfile.ZipFile(JAR) as ours:
+            contents = [{name: archive.read(name) for name in archive.namelist()} for archive in (theirs, ours)]
+        names = contents[0].keys() | contents[1].keys()
+        others = sorted(name for name in names if contents[0].get(name) != contents[1].get(name))
+        raise SystemExit(f"compiled against {pyspark}, these differ from {JAR}: {', '.join(others)}")
+
+
 def main() -> None:
-    """Read the command line and build."""
+    """Read the command line, and build or compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=JAR)
     parser.add_argument("--pyspark", type=Path, default=None, help="folder of the pyspark to compile against")
+    parser.add_argument("--check", action="store_true", help="compare with the JAR in the package")
     given = parser.parse_args()
-    build(given.pyspark or find_pyspark(), given.out)
+    pyspark = given.pyspark or find_pyspark()
+    if given.check:
+        check(pyspark)
+        return
+    build(pyspark, given.out)
     print(f"{given.out} {given.out.stat().st_size} bytes", file=sys.stderr)
 
 

@@ -79,6 +79,16 @@ def test_a_second_build_gives_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "again.jar").read_bytes() == JAR.read_bytes()
 
 
+def test_other_bytes_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As where another release of Spark had led to other classes."""
+    changed = tmp_path / "changed.jar"
+    spark_jar.write_jar({"a/Of.class": b"1", "a/Same.class": b"2"}, changed)
+    monkeypatch.setattr(spark_jar, "JAR", changed)
+    monkeypatch.setattr(spark_jar, "build", lambda _, target: spark_jar.write_jar({"a/Same.class": b"2"}, target))
+    with pytest.raises(SystemExit, match=r"these differ from .*changed\.jar: a/Of\.class$"):
+        spark_jar.check(tmp_path)
+
+
 def test_without_a_compiler_the_build_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)

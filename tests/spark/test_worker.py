@@ -10,6 +10,7 @@ import socket
 import stat
 import struct
 import tempfile
+from datetime import UTC, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -330,3 +331,33 @@ def test_structs_have_the_members_that_are_asked_for(worker: Worker, tmp_path: P
     assert planned["bytes"] == 1000 * 16 < worker.plan(loaded)["bytes"]
     filtered = worker.plan(loaded, schema=json.dumps(schema), filter="point.x in (7, 9)")
     assert pa.Table.from_batches(worker.read(filtered))["point"].to_pylist() == [expected[7], expected[9]]
+
+
+def test_metadata_tables(worker: Worker, uri: str) -> None:
+    def about(name: str, **fields: Any) -> pa.Table:
+        answer = worker.ask("about", options={"path": uri}, table=name, **fields)
+        return pa.Table.from_batches(worker.read({"job": answer["job"], "parts": [answer["part"]]}))
+
+    data = lance.dataset(uri)
+    history = about("history")
+    assert history["version"].to_pylist() == [version["version"] for version in data.versions()]
+    moments = [moment.replace(tzinfo=None) for moment in history["timestamp"].to_pylist()]
+    local = [version["timestamp"].astimezone(UTC).replace(tzinfo=None) for version in data.versions()]
+    assert all(abs(ours - theirs) <= timedelta(microseconds=1) for ours, theirs in zip(moments, local, strict=True))
+    assert about("fragments")["num_rows"].to_pylist() == [each.count_rows() for each in data.get_fragments()]
+    paths = [file.path for fragment in data.get_fragments() for file in fragment.data_files()]
+    assert about("files")["path"].to_pylist() == paths
+    assert about("files", ref="1").num_rows == 4
+    with pytest.raises(WorkerError, match="there are history, fragments, files, indices"):
+        about("nothing")
+
+
+def test_indices_are_those_of_pylance(worker: Worker, tmp_path: Path) -> None:
+    path = str(tmp_path / "indexed.lance")
+    data = lance.write_dataset(pa.table({"a": range(300)}), path)
+    data.create_scalar_index("a", "BTREE")
+    answer = worker.ask("about", options={"path": path}, table="indices")
+    (index,) = pa.Table.from_batches(worker.read({"job": answer["job"], "parts": [answer["part"]]})).to_pylist()
+    (described,) = data.describe_indices()
+    assert (index["name"], index["type"]) == (described.name, described.index_type)
+    assert (index["columns"], index["num_rows_indexed"]) == (["a"], 300)

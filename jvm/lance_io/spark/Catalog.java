@@ -2,6 +2,7 @@ package lance_io.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -90,19 +91,28 @@ public final class Catalog implements TableCatalog, SupportsNamespaces {
   }
 
   private Table load(Identifier table, Moment moment) throws NoSuchTableException {
-    if (!isDefault(table.namespace())) {
-      throw new NoSuchTableException(table);
-    }
-    boolean isPath = table.name().contains("/");
-    String uri = isPath ? table.name() : path.replaceFirst("/+$", "") + "/" + table.name() + ".lance";
-    String shown = isPath ? null : name + "." + table.name();
-    LanceTable loaded = new LanceTable(options(uri), null, moment, shown);
+    String[] namespace = table.namespace();
+    int depth = namespace.length;
     try {
-      loaded.schema(); // opens it
+      if (depth > 0 && !isDefault(namespace) && isDefault(Arrays.copyOf(namespace, depth - 1))) {
+        if (MetadataTable.NAMES.contains(table.name())) {
+          String of = namespace[depth - 1];
+          return MetadataTable.load(options(uri(of)), moment, table.name(), name + "." + of + "." + table.name());
+        }
+      } else if (isDefault(namespace)) {
+        String shown = table.name().contains("/") ? null : name + "." + table.name();
+        LanceTable loaded = new LanceTable(options(uri(table.name())), null, moment, shown);
+        loaded.schema(); // opens it
+        return loaded;
+      }
     } catch (MissingTableException e) {
-      throw new NoSuchTableException(table);
+      // Spark says that there is none.
     }
-    return loaded;
+    throw new NoSuchTableException(table);
+  }
+
+  private String uri(String table) {
+    return table.contains("/") ? table : path.replaceFirst("/+$", "") + "/" + table + ".lance";
   }
 
   @Override

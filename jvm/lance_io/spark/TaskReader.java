@@ -18,6 +18,7 @@ final class TaskReader implements PartitionReader<ColumnarBatch> {
   private final BufferAllocator memory = new RootAllocator();
   private final ArrowStreamReader stream;
   private ColumnarBatch batch;
+  private boolean failed;
 
   TaskReader(TaskPart part) throws IOException {
     call = Worker.open(part.python(), Worker.request("read").put("job", part.job()).put("part", part.part()));
@@ -38,6 +39,7 @@ final class TaskReader implements PartitionReader<ColumnarBatch> {
         return false;
       }
     } catch (IOException e) {
+      failed = true;
       TaskContext task = TaskContext.get();
       if (task != null) {
         task.killTaskIfInterrupted(); // then the call was closed for it
@@ -66,6 +68,13 @@ final class TaskReader implements PartitionReader<ColumnarBatch> {
     TaskWatch.remove(call);
     call.close(); // first, so that the worker stops
     stream.close(false);
-    memory.close();
+    try {
+      memory.close();
+    } catch (IllegalStateException e) {
+      if (!failed) {
+        throw e; // a batch was kept beyond its time
+      }
+      // A batch that broke off may leave a buffer behind; the error of the read says why, and must not be replaced.
+    }
   }
 }

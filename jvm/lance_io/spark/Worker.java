@@ -26,12 +26,22 @@ final class Worker {
     return JSON.createObjectNode().put("op", operation);
   }
 
-  /** Sends a request and returns its answer. */
+  /** Sends a request and returns its answer. Where the worker has ended, a new one answers. */
   static JsonNode ask(String python, ObjectNode request) {
-    try (Call call = open(python, request)) {
-      return call.answer();
+    try {
+      try {
+        return askOnce(python, request);
+      } catch (WorkerEndedException e) {
+        return askOnce(python, request); // requests change nothing; the end of a second worker is reported
+      }
     } catch (IOException e) {
       throw new WorkerException(e.getMessage(), e);
+    }
+  }
+
+  private static JsonNode askOnce(String python, ObjectNode request) throws IOException {
+    try (Call call = open(python, request)) {
+      return call.answer();
     }
   }
 

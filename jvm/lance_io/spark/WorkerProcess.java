@@ -91,7 +91,7 @@ final class WorkerProcess {
       Thread.currentThread().interrupt();
       return error;
     }
-    return new IOException(ended(process(), (StringBuffer) state.get("errors")), error);
+    return new WorkerEndedException(ended(process(), (StringBuffer) state.get("errors")), error);
   }
 
   private static String ended(Process process, StringBuffer errors) {

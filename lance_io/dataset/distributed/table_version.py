@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lance_io.dataset.distributed import scan_parts
+    from lance_io.dataset.distributed import metadata_tables, scan_parts
     from lance_io.dataset.distributed.scan_request import ScanPart
     from lance_io.dataset.distributed.table_place import TablePlace
     from lance_io.reads.scan import execute
 else:  # looking at properties of a version reads nothing
+    metadata_tables = lazy_module("lance_io.dataset.distributed.metadata_tables")
     scan_parts = lazy_module("lance_io.dataset.distributed.scan_parts")
     execute = lazy_module("lance_io.reads.scan.execute")
 
@@ -317,6 +318,17 @@ class TableVersion:
         options = scan_options(columns=[], filter=request.filter, io_buffer_size=io_buffer_bytes)
         rows = execute.count(self._state, options)
         return rows if request.limit is None else min(rows, request.limit)
+
+    def metadata(self, name: str) -> pa.Table:
+        """A table about the version: `history` (of all versions, oldest first), `fragments`, `files` or `indices`.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            UsageError: There is no such table.
+        """
+        return metadata_tables.metadata_table(self._state, name)
 
     # -- history -----------------------------------------------------------------------------------------------------
 

@@ -3,11 +3,12 @@
     load    the schema of a read, and its version, pinned
     list    the tables of a folder
     filter  which of Spark's predicates are computed exactly, and the filter that stands for them
+    about   a metadata table of a version, whole: its schema, and a task that gives its rows
     plan    the tasks of a scan, its bytes and rows
     count   the rows of the version, from the manifest
     read    the batches of a task
 
-All others carry the version that `load` has pinned.
+The others carry the version that `load` has pinned.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from lance_io.spark.options import SYSTEM_COLUMNS, parse_options, parse_schema_o
 from lance_io.spark.read.read_plan import check_declared, plan_read, read_scan, read_schema, shown_schema
 from lance_io.spark.read.reader import ReadJob
 from lance_io.spark.task_context import warn_of_shown
+from lance_io.spark.types import arrow_to_spark, carried_schema
 from lance_io.spark.worker.named_versions import open_named
 from lance_io.spark.worker.narrowed_structs import narrowable_columns, narrowed_members
 from lance_io.spark.worker.pushed_filters import PushedFilters
@@ -52,7 +54,7 @@ def run(connection: Connection, request: Request) -> None:
     """Run a request and send its answer. Raises `UsageError` for an unknown operation."""
     name = request.get("op")
     if name == "read":
-        part_batches.send_batches(connection, pickle.loads(b64decode(request["job"])), _unpack(request["part"]))
+        part_batches.send_part(connection, _unpack(request["job"]), _unpack(request["part"]))
         return
     operation = _ANSWERS.get(str(name))
     if operation is None:
@@ -98,6 +100,15 @@ def load(request: Request) -> Request:
 def list_tables(request: Request) -> Request:
     """The names of the tables in a folder."""
     return {"names": table_place(parse_options(request["options"], "read")).tables_below()}
+
+
+def describe(request: Request) -> Request:
+    """A metadata table. The driver's worker has its rows at once, and sends them along with the task."""
+    version = open_named(parse_options(request["options"], "read"), request.get("ref"), request.get("micros"))
+    table = version.metadata(request["table"])
+    schema = arrow_to_spark(table.schema)
+    batches = table.cast(carried_schema(schema)).combine_chunks().to_batches()
+    return {"schema": schema.json(), "job": _pack(None), "part": _pack(batches)}
 
 
 def count(request: Request) -> Request:
@@ -188,6 +199,7 @@ def _with_system_columns(options: ReadOptions, version: TableVersion, declared: 
 _ANSWERS: Final[dict[str, Callable[[Request], Request]]] = {
     "load": load,
     "list": list_tables,
+    "about": describe,
     "count": count,
     "filter": push_filter,
     "plan": plan,

@@ -10,7 +10,7 @@ bytes, so that reading ahead of Spark is bounded by the scan's own buffer.
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -31,17 +31,26 @@ Batches: TypeAlias = "Generator[pa.RecordBatch, None, None]"
 COUNTED: Final = pa.schema([pa.field("count(*)", pa.int64(), nullable=False)])
 
 
-def send_batches(connection: Connection, packed: tuple[bytes, bool], part: ScanPart) -> None:
+def send_part(connection: Connection, packed: tuple[bytes, bool] | None, part: Any) -> None:
     """Send the rows of a part, or their number.
 
-    packed  the job, serialized, and whether only the rows are counted
+    packed  the job, serialized, and whether only the rows are counted; None for a part that is a list of batches
     """
+    if packed is None:
+        schema = part[0].schema if part else pa.schema([])
+        _send(connection, schema, (batch for batch in part))
+        return
     job, counts = unpack_job(packed[0]), packed[1]
+    schema = COUNTED if counts else carried_schema(job.declared)
+    _send(connection, schema, _batches(connection, job, part, counts))
+
+
+def _send(connection: Connection, schema: pa.Schema, batches: Batches) -> None:
     connection.send({})
     out = connection.out
     try:
-        writer = pa.ipc.new_stream(out, COUNTED if counts else carried_schema(job.declared))
-        with closing(_batches(connection, job, part, counts)) as batches:
+        writer = pa.ipc.new_stream(out, schema)
+        with closing(batches):
             for batch in batches:
                 out.write(b"B")
                 writer.write_batch(batch)
