@@ -59,8 +59,8 @@ class Contender:
         """Rows of the open table."""
         raise NotImplementedError
 
-    def scan(self, columns: list[str] | None) -> int:
-        """Go through the open table batch by batch; returns the number of rows."""
+    def scan(self, columns: list[str] | None, where: str | None = None) -> int:
+        """Go through the open table batch by batch; returns the number of rows. `where` is for libraries of Lance."""
         raise NotImplementedError
 
     def waits(self, picks: Iterator[Rows], callers: int, for_s: float | None) -> list[float]:
@@ -124,8 +124,8 @@ class Lance(Contender):
         table: pa.Table = self.dataset.take(rows, columns=columns)
         return table
 
-    def scan(self, columns: list[str] | None) -> int:
-        return sum(batch.num_rows for batch in self.dataset.to_batches(columns=columns))
+    def scan(self, columns: list[str] | None, where: str | None = None) -> int:
+        return sum(batch.num_rows for batch in self.dataset.to_batches(columns=columns, filter=where))
 
     def reads(self) -> int | None:
         return int(self.dataset.io_stats_incremental().read_iops)
@@ -243,7 +243,8 @@ class Lancedb(Contender):
     def take(self, rows: Rows, columns: list[str] | None) -> pa.Table:
         return self._runner.run(self._take(rows, columns))
 
-    def scan(self, columns: list[str] | None) -> int:
+    def scan(self, columns: list[str] | None, where: str | None = None) -> int:
+        assert where is None, "filters are compared with pylance alone"
         return self._runner.run(self._scan(columns))
 
     async def _scan(self, columns: list[str] | None) -> int:
@@ -280,7 +281,8 @@ class Parquet(Contender):
         table: pa.Table = self._dataset.take(rows, columns=columns)
         return table
 
-    def scan(self, columns: list[str] | None) -> int:
+    def scan(self, columns: list[str] | None, where: str | None = None) -> int:
+        assert where is None, "filters are compared with pylance alone"
         return sum(batch.num_rows for batch in self._dataset.to_batches(columns=columns))
 
 

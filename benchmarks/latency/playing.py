@@ -206,7 +206,8 @@ class Play:
     def _scan(self, who: str, number: int) -> Turn:
         world = self._stage.world(self._scenario.world)
         columns = [world.column] if self._scenario.arguments["columns"] == "one" else None
-        return self._measured(number, lambda: self._workers[who].ask("scan", columns=columns))
+        where = self._scenario.arguments.get("where")
+        return self._measured(number, lambda: self._workers[who].ask("scan", columns=columns, where=where))
 
     def _callers(self, who: str, number: int) -> Turn:
         arguments = self._scenario.arguments

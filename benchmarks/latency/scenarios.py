@@ -8,7 +8,7 @@ reopen   the second one
 cold     opening and taking rows, in a process that has imported everything
 cached   the same, when another process has taken these rows before; `pinned`: by the number of the version
 take     rows of a table whose metadata is warm
-scan     all rows, batch by batch; one column, or all
+scan     all rows, or those that pass a filter, batch by batch; one column, or all
 callers  takes of few rows by many callers
 writers  appends of few rows to one table by many callers
 create, append, delete, overwrite
@@ -45,7 +45,8 @@ class Scenario:
 
     who         contenders, in the order of the first round; replayers follow ours
     also        contenders at 30 ms only
-    arguments   by kind: `pattern`, `count`; `columns` (one or all); `callers`, `takes`, `for_s`, `during_scan`, `rows`
+    arguments   by kind: `pattern`, `count`; `columns` (one or all), `where`; `callers`, `takes`, `for_s`, `during_scan`,
+                `rows`
     condition   what the proxy does besides its latency
     each_own    everybody reads the files that it has written, instead of pylance's
     rounds      0: as many as the run has
@@ -69,7 +70,11 @@ class Scenario:
     def is_for_all_stores(self) -> bool:
         """Whether it is played at Google Cloud Storage and Azure, too: reads of pylance's files, undisturbed."""
         return (
-            self.kind in READING and self.world in ("mixed", "vec") and self.condition == "plain" and not self.each_own
+            self.kind in READING
+            and self.world in ("mixed", "vec")
+            and self.condition == "plain"
+            and not self.each_own
+            and "where" not in self.arguments
         )
 
     def contenders(self, latency_ms: float) -> tuple[str, ...]:
@@ -179,6 +184,25 @@ def _scans() -> list[Scenario]:
     ]
 
 
+def _filters() -> list[Scenario]:
+    """Few rows, many, and a condition on text beside one on numbers; the column `random` is uniform."""
+
+    def below(percent: float) -> str:
+        return f"random < {round(-(2**62) + 2**63 * percent / 100)}"
+
+    conditions = {
+        "one": "id = 23456",
+        "0.01": below(0.01),
+        "1": below(1),
+        "50": below(50),
+        "both": f"text LIKE '%ab%' AND {below(0.01)}",
+    }
+    return [
+        Scenario(f"filter/mixed/{label}", "scan", "mixed", arguments={"columns": "all", "where": where})
+        for label, where in conditions.items()
+    ]
+
+
 def _callers() -> list[Scenario]:
     who = (OURS, OUR_LOOP, PYLANCE, BARE)
     one = {"pattern": "scattered", "count": 1}
@@ -277,7 +301,7 @@ def _disturbed() -> list[Scenario]:
 
 def all_scenarios() -> list[Scenario]:
     """In the order in which they are played."""
-    return _processes() + _takes() + _scans() + _callers() + _writes() + _disturbed()
+    return _processes() + _takes() + _scans() + _filters() + _callers() + _writes() + _disturbed()
 
 
 def _matches(name: str, pattern: str) -> bool:

@@ -108,10 +108,10 @@ class Worker:
             answer.told["digest"] = digest(table)
         return answer
 
-    def scan(self, columns: list[str] | None) -> Answer:
-        """Go through all rows. Tells the highest resident size meanwhile."""
+    def scan(self, columns: list[str] | None, where: str | None = None) -> Answer:
+        """Go through all rows, or those that pass a filter, and report the highest resident size meanwhile."""
         reset_peak()
-        answer, num_rows = timed(lambda: self._contender.scan(columns))
+        answer, num_rows = timed(lambda: self._contender.scan(columns, where))
         answer.told.update(rows=num_rows, peak_bytes=peak_bytes(), reads=self._contender.reads())
         return answer
 
