@@ -97,8 +97,8 @@ class LateScan:
     def reads(self, rows: Rows) -> bool:
         """Whether the late columns of a run of rows are read here.
 
-        A scan that begins reads to the end of its pages. These bytes count unless the run before was dense, too: then the
-        rows behind probably are.
+        A scan that begins reads to the end of its pages. These bytes count unless the run before was dense, too: then
+        the rows behind probably are.
         """
         offsets, num_rows = None if rows.is_run else rows.offsets, rows.end - rows.first
         is_dense = self.costs.reads_all(offsets, num_rows)
