@@ -111,9 +111,14 @@ class Projection:
         self._columns_by_layout: dict[tuple[tuple[int, ...], tuple[int, ...]], LeafColumns] = {}
 
     @cached_property
+    def row_bytes(self) -> float | None:
+        """Memory of a row, if the types fix it."""
+        return _fixed_row_bytes(list(self.leaves.values()))
+
+    @property
     def has_width(self) -> bool:
         """Whether the types fix the memory of a row."""
-        return _fixed_row_bytes(list(self.leaves.values())) is not None
+        return self.row_bytes is not None
 
     def again(self) -> Projection:
         """The same projection for another table version."""

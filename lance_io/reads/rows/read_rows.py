@@ -32,12 +32,10 @@ class RowReader:
     """Reads chosen rows of some fields.
 
     projection  pruned top-level fields of the table's schema
-    is_local    whether the stores answer in the caller's thread, so that rounds are free
     """
 
     def __init__(self, state: DatasetState, projection: Projection) -> None:
         self._sources = state.sources  # not the state: it caches readers, so that would be a cycle
-        self.is_local = state.is_local
         self._reader = TableReader(state.context, projection)
 
     def read(self, groups: Sequence[tuple[int, IntArray]], layout: BatchLayout | None = None) -> Plan[Taken]:

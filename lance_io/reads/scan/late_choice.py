@@ -9,7 +9,6 @@ and needs no read. `docs/decisions/017-late-columns.md` has the numbers.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -28,7 +27,6 @@ TOGETHER_BYTES: Final = 2 * MIB  # late columns up to this size arrive in about 
 BEHIND_BYTES: Final = 4 * MIB  # half a page: read beyond the end of a run, on an object store
 BEHIND_BYTES_LOCAL: Final = 1 * MIB  # the same on local disk
 WAITING_BYTES_MAX: Final = 64 * MIB  # early columns of rows that wait for their late ones
-ROWS_GROWTH: Final = 32  # factor from one take to the next, while the size of values is unknown
 # unwanted bytes that end a run; on an object store, as many as arrive in a round trip
 GAP_BYTES_LOCAL: Final = 256 * KIB
 SAVED_SHARE: Final = 0.1  # a take must save at least this share of the bytes
@@ -71,15 +69,12 @@ class LateCosts:
             num_bytes = self.costs.latency_s * self.costs.connection_bytes_per_s
         return max(1, int(num_bytes / self.row_bytes))
 
-    def reads_all(
-        self, offsets: IntArray | None, num_rows: int, *, rows_behind: int = 0, first_rows: int = sys.maxsize
-    ) -> bool:
+    def reads_all(self, offsets: IntArray | None, num_rows: int, *, rows_behind: int = 0) -> bool:
         """Whether reading the late columns of all rows of a run is cheaper than taking those that pass.
 
         offsets      i64[n], ascending: the rows that pass; None for all
         num_rows     of the run
         rows_behind  after the run in its last pages, as far as known
-        first_rows   rows of the first take
 
         If both differ by less than a round trip, the one with fewer bytes wins.
         """
@@ -95,7 +90,6 @@ class LateCosts:
         )
         all_bytes = num_rows * self.row_bytes + behind_bytes
         take_s = self._seconds(self.costs, num_requests, num_bytes)
-        take_s += self.costs.latency_s * _more_rounds(num_kept, first_rows)
         scan_s = self._seconds(self.costs, self.num_columns, all_bytes)
         if abs(take_s - scan_s) <= self.costs.latency_s:
             return num_bytes >= (1 - SAVED_SHARE) * all_bytes
@@ -139,13 +133,3 @@ def worth_waiting(num_rows: int, row_bytes: float, file_bytes: float, profile: S
 def is_wide(value_bytes: float, profile: StoreProfile) -> bool:
     """Whether values of a type are worth a lookup by row."""
     return value_bytes > (LATE_BYTES_LOCAL if profile.costs is None else LATE_BYTES_CLOUD)
-
-
-def _more_rounds(num_rows: int, first_rows: int) -> int:
-    """Rounds after the first in which rows are taken; the first takes are small."""
-    rounds = 0
-    while num_rows > first_rows:
-        num_rows -= first_rows
-        first_rows *= ROWS_GROWTH
-        rounds += 1
-    return rounds

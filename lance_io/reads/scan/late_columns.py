@@ -5,8 +5,8 @@ Rows of runs that pass nearly whole wait for a scan of their columns instead (`l
 
 from __future__ import annotations
 
-import sys
 from collections import deque
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -15,16 +15,17 @@ import numpy as np
 from lance_io.levels.arrays import memory_bytes
 from lance_io.levels.join import TooManyValues, holds_dictionary
 from lance_io.levels.retype import concat
-from lance_io.levels.row_bytes import fixed_bits
 from lance_io.limits import MIB
 from lance_io.plans.beside import Finish, Start
-from lance_io.reads.scan.late_choice import ROWS_GROWTH, WAITING_BYTES_MAX
+from lance_io.reads.scan.late_choice import WAITING_BYTES_MAX
 from lance_io.reads.scan.span_rows import Joined, Rows, halves_of_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
-    from lance_io.format.schema import Field
+    import pyarrow as pa
+
+    from lance_io.file.take.take_pieces import PiecewiseTake
     from lance_io.plans.beside import Started
     from lance_io.plans.plan import Plan
     from lance_io.plans.streams import Stream
@@ -36,10 +37,23 @@ if TYPE_CHECKING:
 
     Give = Callable[[Rows | Joined], Stream]
 
-LATE_ROWS_FIRST = 16  # rows of the first take, while the size of values is unknown; one row on local disk
 LATE_BYTES = 16 * MIB  # approximate late columns of one take
 TAKES_AHEAD = 4  # takes under way after the one to be delivered next
-NARROW_BITS = 8 * 1024  # values of at most this width need no byte bound: 64 Ki of them take 64 MiB
+
+
+@dataclass(slots=True, eq=False)
+class _Take:
+    """Rows whose late columns are read, in pieces if these are large.
+
+    rows    with their early columns
+    pieces  of the late ones
+    first   the first piece
+    """
+
+    rows: Joined
+    pieces: PiecewiseTake
+    first: Started[Joined] | None = None
+    num_given: int = 0
 
 
 class LateColumns:
@@ -69,22 +83,20 @@ class LateColumns:
         self._waiting: list[Rows | Joined] = []
         self._waiting_bytes = 0  # of the early columns
         # deliveries in order: takes; None for the next rows of the scan
-        self._order: deque[Started[Joined] | None] = deque()
+        self._order: deque[_Take | None] = deque()
         self._num_takes = 0  # takes in `_order`
-        late, early = [
-            () if projection is None else projection.fields for projection in (plan.late_read, plan.early_read)
-        ]
+        reads = [projection for projection in (plan.late_read, plan.early_read) if projection is not None]
         # each read has a dictionary of its own
-        has_dictionary = any([holds_dictionary(field.arrow_type) for field in (*early, *late)])
-        self._step = sys.maxsize if has_dictionary else _first_rows(late, is_local=reader.is_local)
-        self._is_sized = all([fixed_bits(field.arrow_type) is not None for field in late])
+        self._has_dictionary = any([holds_dictionary(field.arrow_type) for read in reads for field in read.fields])
+        row_bytes = None if plan.late_read is None else plan.late_read.row_bytes
+        if row_bytes is not None:
+            self._rows_max = max(1, min(rows_max, int(LATE_BYTES / max(row_bytes, 1))))
+        self._are_small = row_bytes is not None  # takes, so that several may be under way
 
     def add(self, kept: Rows | Joined, give: Give, *, is_last: bool) -> Stream:
         """Queue rows; their late columns are read when enough rows wait.
 
         is_last  whether no rows follow
-
-        The size of values is known only after reading, so the first take of variable-size values is small.
         """
         scan = self._scan
         if scan is None:
@@ -98,7 +110,7 @@ class LateColumns:
             is_dense = scan.costs.reads_all(kept.positions(), kept.num_examined)
             runs = kept.by_span() if is_dense else [kept]
         for rows in runs:
-            if isinstance(rows, Rows) and (is_dense or scan.reads(rows, self._step)):
+            if isinstance(rows, Rows) and (is_dense or scan.reads(rows)):
                 yield from self._begin_take(give)
                 yield from scan.add(rows)
                 if self._watch is not None:
@@ -113,15 +125,14 @@ class LateColumns:
     def _collect(self, kept: Rows | Joined, give: Give, *, is_last: bool) -> Stream:
         start = 0
         while start < kept.num_rows:
-            rows_max = min(self._rows_max, self._step)
             waiting = sum([rows.num_rows for rows in self._waiting])
-            few = max(1, rows_max - waiting) if self._step < sys.maxsize else kept.num_rows
+            few = max(1, self._rows_max - waiting)
             part = kept.slice(start, min(kept.num_rows, start + few))
             self._waiting.append(part)
             self._waiting_bytes += sum([memory_bytes(column) for column in part.columns.values()])
             start += part.num_rows
             is_end = is_last and start == kept.num_rows
-            if is_end or waiting + part.num_rows >= rows_max or self._waiting_bytes >= WAITING_BYTES_MAX:
+            if is_end or waiting + part.num_rows >= self._rows_max or self._waiting_bytes >= WAITING_BYTES_MAX:
                 yield from self._begin_take(give)
 
     def finish(self, give: Give) -> Stream:
@@ -138,18 +149,23 @@ class LateColumns:
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         if self._watch is not None:
             self._watch.record_late(taken=sum([rows.num_rows for rows in waiting]))
-        if self._scan is None:
+        if self._has_dictionary:
             yield from self._complete(waiting, give)
             return
-        self._order.append((yield Start(self._columns_of(waiting))))
-        self._num_takes += 1
-        if not self._is_sized:  # the size of later takes depends on this one
+        take = self._take(waiting)
+        if self._scan is None:
+            yield from self._give_pieces(take, give)
+            return
+        if not self._are_small and self._num_takes:
             yield from self._give_all(give)
+        take.first = yield Start(self._piece(take))
+        self._order.append(take)
+        self._num_takes += 1
 
     def _give_ready(self, scan: LateScan, give: Give) -> Stream:
         while self._order:
             first = self._order[0]
-            is_ready = scan.has_lead if first is None else first.is_done or self._num_takes > TAKES_AHEAD
+            is_ready = scan.has_lead if first is None else _is_read(first) or self._num_takes > TAKES_AHEAD
             if not is_ready:
                 return
             yield from self._give_first(give)
@@ -165,47 +181,61 @@ class LateColumns:
             yield from self._scan.read(give)
             return
         self._num_takes -= 1
-        yield from give((yield Finish(first)))
+        yield from self._give_pieces(first, give)
+
+    def _take(self, waiting: list[Rows | Joined]) -> _Take:
+        rows = _joined(waiting)
+        groups = [(self._plan.spans[span].fragment_index, offsets) for span, offsets in rows.parts]
+        return _Take(rows, self._reader.pieces(groups))
+
+    def _give_pieces(self, take: _Take, give: Give) -> Stream:
+        first, take.first = take.first, None
+        rows = (yield from self._piece(take)) if first is None else (yield Finish(first))
+        late_bytes = sum([memory_bytes(rows.columns[name]) for name in self._plan.late])
+        self._are_small = take.pieces.is_done and late_bytes <= LATE_BYTES  # an estimate for those that follow
+        yield from give(rows)
+        while not take.pieces.is_done:
+            yield from give((yield from self._piece(take)))
+
+    def _piece(self, take: _Take) -> Plan[Joined]:
+        num_rows, arrays = yield from self._reader.read_piece(take.pieces)
+        rows = take.rows.slice(take.num_given, take.num_given + num_rows)
+        take.num_given += num_rows
+        return self._with_late(rows, arrays)
+
+    def _with_late(self, rows: Joined, arrays: list[pa.Array] | pa.RecordBatch) -> Joined:
+        assert isinstance(arrays, list), "asked for without a layout"
+        columns = {**dict(zip(self._plan.late, arrays, strict=True)), **rows.columns}
+        return Joined(columns, rows.parts, rows.num_rows)
 
     def _complete(self, waiting: list[Rows | Joined], give: Give) -> Stream:
         """Read the late columns of some rows and deliver them; in halves if dictionaries do not fit together."""
         try:
-            rows = yield from self._columns_of(waiting)
+            rows = _joined(waiting)
+            groups = [(self._plan.spans[span].fragment_index, offsets) for span, offsets in rows.parts]
+            complete = self._with_late(rows, (yield from self._reader.read(groups)))
         except TooManyValues:
             halves = halves_of_rows(waiting)
             if halves is None:
                 raise
         else:
-            yield from give(rows)
+            yield from give(complete)
             return
         for half in halves:
             yield from self._complete(half, give)
 
-    def _columns_of(self, waiting: list[Rows | Joined]) -> Plan[Joined]:
-        """Some rows with all their columns. Raises `TooManyValues`."""
-        picks: list[tuple[int, list[IntArray]]] = []
-        for span, offsets in chain.from_iterable(rows.parts for rows in waiting):
-            if not picks or picks[-1][0] != span:
-                picks.append((span, []))
-            picks[-1][1].append(offsets)
-        joined = [(span, pieces[0] if len(pieces) == 1 else np.concatenate(pieces)) for span, pieces in picks]
-        arrays = yield from self._reader.read(
-            [(self._plan.spans[span].fragment_index, offsets) for span, offsets in joined]
-        )
-        num_rows = sum([len(offsets) for _, offsets in joined])
-        if self._step < sys.maxsize:
-            row_bytes = sum(map(memory_bytes, arrays)) / num_rows
-            self._step = max(1, min(self._step * ROWS_GROWTH, int(LATE_BYTES / max(1, row_bytes))))
-        columns = dict(zip(self._plan.late, arrays, strict=True))
-        for name in waiting[0].columns:
-            columns[name] = concat([rows.columns[name] for rows in waiting])
-        return Joined(columns, joined, num_rows)
+
+def _is_read(take: _Take) -> bool:
+    return take.first is None or take.first.is_done
 
 
-def _first_rows(fields: Sequence[Field], *, is_local: bool) -> int:
-    """Rows of the first read: few if only the values tell their size."""
-    sizes = [fixed_bits(field.arrow_type) for field in fields]
-    known = [bits for bits in sizes if bits is not None]
-    if len(known) < len(sizes):
-        return 1 if is_local else LATE_ROWS_FIRST
-    return sys.maxsize if max(known) <= NARROW_BITS else max(1, 8 * LATE_BYTES // sum(known))
+def _joined(waiting: list[Rows | Joined]) -> Joined:
+    """Rows that follow each other, with their columns."""
+    picks: list[tuple[int, list[IntArray]]] = []
+    for span, offsets in chain.from_iterable(rows.parts for rows in waiting):
+        if not picks or picks[-1][0] != span:
+            picks.append((span, []))
+        picks[-1][1].append(offsets)
+    parts = [(span, pieces[0] if len(pieces) == 1 else np.concatenate(pieces)) for span, pieces in picks]
+    columns = {name: concat([rows.columns[name] for rows in waiting]) for name in waiting[0].columns}
+    return Joined(columns, parts, sum([rows.num_rows for rows in waiting]))

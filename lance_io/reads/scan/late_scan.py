@@ -13,7 +13,7 @@ from lance_io.file.scan.batches import ScanBatch
 from lance_io.file.scan.read_gate import ReadGate
 from lance_io.file.table_reader import TableReader
 from lance_io.levels.arrays import memory_bytes
-from lance_io.limits import MIB
+from lance_io.limits import KIB, MIB
 from lance_io.plans.beside import Finish, Start, Started
 from lance_io.plans.streams import Close, Next, Open
 from lance_io.reads.scan.late_choice import WAITING_BYTES_MAX
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 SPANS_MAX: Final = 1024  # of one scan; another one starts behind them, if each is small
 RUNS_MAX: Final = 64  # of a batch, examined separately
+DENSE_BYTES_MIN: Final = 64 * KIB  # of a run that says something of the rows behind it
 LEAD_BYTES: Final = 64 * MIB  # of late columns by which the filter's are ahead: as much as the readahead of a scan
 
 
@@ -82,6 +83,7 @@ class LateScan:
             "spans_ahead": options.fragment_readahead,
         }
         self._run: _Run | None = None  # the latest one
+        self._was_dense = False  # the run of rows before
         self._waiting: deque[tuple[Rows, _Run]] = deque()
         self._waiting_rows = 0  # physical rows that they come from
         self._waiting_bytes = 0
@@ -92,11 +94,18 @@ class LateScan:
         """Rows in parts that are read separately; a single part if each would cost a round."""
         return rows.runs(self.costs.gap_rows, RUNS_MAX if self.costs.costs is None else 1)
 
-    def reads(self, rows: Rows, first_rows: int) -> bool:
-        """Whether the late columns of a run of rows are read here. first_rows: see `LateCosts.reads_all`."""
-        offsets = None if rows.is_run else rows.offsets
-        behind = 0 if self._is_near(rows) else self._plan.spans[rows.span].end - rows.end
-        return self.costs.reads_all(offsets, rows.end - rows.first, rows_behind=behind, first_rows=first_rows)
+    def reads(self, rows: Rows) -> bool:
+        """Whether the late columns of a run of rows are read here.
+
+        A scan that begins reads to the end of its pages. These bytes count unless the run before was dense, too: then
+        the rows behind probably are.
+        """
+        offsets, num_rows = None if rows.is_run else rows.offsets, rows.end - rows.first
+        is_dense = self.costs.reads_all(offsets, num_rows)
+        was_dense, self._was_dense = self._was_dense, is_dense and num_rows * self.costs.row_bytes > DENSE_BYTES_MIN
+        if not is_dense or (was_dense and self._was_dense) or self._is_near(rows):
+            return is_dense
+        return self.costs.reads_all(offsets, num_rows, rows_behind=self._plan.spans[rows.span].end - rows.end)
 
     def _is_near(self, rows: Rows) -> bool:
         """Whether the gap between the end of the last scan and these rows is small."""
