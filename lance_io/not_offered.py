@@ -81,7 +81,6 @@ class DatasetNotOffered:
     mem_wal_writer = NotOffered(_LOG)
     merge_index_metadata = NotOffered(_PARTS)
     new_file_session = NotOffered("`lance_io.file.LanceFileSession(uri)` reads and writes files below a folder")
-    prewarm_index = NotOffered(_INDEX)
     remap_row_addrs = NotOffered("address rows by stable row ids, which a compaction keeps (`enable_stable_row_ids`)")
     storage_options_accessor = NotOfferedProperty("`latest_storage_options` has the options")
 

@@ -16,7 +16,7 @@ follows the same table. It writes run containers only on request.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,8 @@ import numpy.typing as npt
 from lance_io.errors import FormatError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lance_io.format.wire import Buffer
 
 _COOKIE: Final = 12346
@@ -34,6 +36,8 @@ _OFFSETS_FROM: Final = 4  # containers; with run containers, fewer have no offse
 
 U16Array = npt.NDArray[np.uint16]
 U32Array = npt.NDArray[np.uint32]
+I64Array = npt.NDArray[np.int64]
+_NO_VALUES: Final = np.empty(0, np.int64)
 
 
 class _Cursor:
@@ -67,6 +71,61 @@ def decode_roaring(data: Buffer, *, num_values_max: int = 1 << 32) -> U32Array:
     Raises `FormatError` for anything but a well-formed bitmap.
     """
     cursor = _Cursor(data)
+    headers = _headers(cursor, num_values_max)
+    values, end = np.empty(int(headers.counts.sum()), dtype=np.uint32), 0
+    positions = []
+    for key, count, runs in headers.containers():
+        positions.append(cursor.position)
+        start, end = end, end + count
+        low = _container(cursor, count, runs)
+        np.bitwise_or(low, np.uint32(key << 16), out=values[start:end], dtype=np.uint32, casting="unsafe")
+    headers.check_offsets(positions)
+    return values
+
+
+def decode_runs(data: Buffer) -> tuple[I64Array, I64Array, int]:
+    """The values as runs, and the bytes that the bitmap takes of `data`.
+
+    Returns the first value of each run and the one after its last, ascending; runs of neighbouring containers may
+    touch. Memory is bounded by the size of `data`, not by the number of values. Raises as `decode_roaring`.
+    """
+    cursor = _Cursor(data)
+    headers = _headers(cursor, 1 << 32)
+    starts, ends, positions = [_NO_VALUES], [_NO_VALUES], []
+    for key, count, runs in headers.containers():
+        positions.append(cursor.position)
+        if runs:
+            first, lengths = _run_pairs(cursor, count)
+            if (first[1:] < (first + lengths)[:-1]).any():
+                raise FormatError("roaring bitmap: the runs of a container are not in ascending order")
+            last = first + lengths
+        else:
+            low = _container(cursor, count, runs).astype(np.int64)
+            cuts = np.flatnonzero(low[1:] != low[:-1] + 1)
+            first, last = low[np.r_[0, cuts + 1]], low[np.r_[cuts, len(low) - 1]] + 1
+        starts.append(first + (key << 16))
+        ends.append(last + (key << 16))
+    headers.check_offsets(positions)
+    return np.concatenate(starts), np.concatenate(ends), cursor.position
+
+
+class _Headers(NamedTuple):
+    """The containers of a bitmap: keys, numbers of values, whether they hold runs, and offsets if there are any."""
+
+    keys: U16Array
+    counts: I64Array
+    has_runs: list[bool]
+    offsets: U32Array | None
+
+    def containers(self) -> Iterator[tuple[int, int, bool]]:
+        return zip(self.keys.tolist(), self.counts.tolist(), self.has_runs, strict=True)
+
+    def check_offsets(self, positions: list[int]) -> None:
+        if self.offsets is not None and self.offsets.tolist() != positions:
+            raise FormatError("roaring bitmap: its offset table does not fit its containers")
+
+
+def _headers(cursor: _Cursor, num_values_max: int) -> _Headers:
     has_runs, has_offsets = _cookie(cursor)
     header = cursor.u16(2 * len(has_runs))
     keys, counts = header[0::2], header[1::2].astype(np.int64) + 1
@@ -74,17 +133,7 @@ def decode_roaring(data: Buffer, *, num_values_max: int = 1 << 32) -> U32Array:
         raise FormatError("roaring bitmap: containers are not in ascending order")
     if int(counts.sum()) > num_values_max:
         raise FormatError(f"roaring bitmap: {int(counts.sum())} values, at most {num_values_max}")
-    offsets = cursor.u32(len(has_runs)) if has_offsets else None
-    positions = []
-    values, end = np.empty(int(counts.sum()), dtype=np.uint32), 0
-    for key, count, runs in zip(keys.tolist(), counts.tolist(), has_runs, strict=True):
-        positions.append(cursor.position)
-        start, end = end, end + count
-        low = _container(cursor, count, runs)
-        np.bitwise_or(low, np.uint32(key << 16), out=values[start:end], dtype=np.uint32, casting="unsafe")
-    if offsets is not None and offsets.tolist() != positions:
-        raise FormatError("roaring bitmap: its offset table does not fit its containers")
-    return values
+    return _Headers(keys, counts, has_runs, cursor.u32(len(has_runs)) if has_offsets else None)
 
 
 def _cookie(cursor: _Cursor) -> tuple[list[bool], bool]:
@@ -119,14 +168,20 @@ def _container(cursor: _Cursor, count: int, runs: bool) -> npt.NDArray[np.unsign
 
 
 def _runs(cursor: _Cursor, count: int) -> U16Array:
-    pairs = cursor.u16(2 * int(cursor.u16(1)[0])).astype(np.int64)
-    starts, lengths = pairs[0::2], pairs[1::2] + 1
-    if int(lengths.sum()) != count or ((starts + lengths) > 1 << 16).any():
-        raise FormatError(f"roaring bitmap: runs of {int(lengths.sum())} values, expected {count}")
+    starts, lengths = _run_pairs(cursor, count)
     values: U16Array = (np.arange(count) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)).astype(
         np.uint16
     )
     return values
+
+
+def _run_pairs(cursor: _Cursor, count: int) -> tuple[I64Array, I64Array]:
+    """First value and length of each run of a container."""
+    pairs = cursor.u16(2 * int(cursor.u16(1)[0])).astype(np.int64)
+    starts, lengths = pairs[0::2], pairs[1::2] + 1
+    if int(lengths.sum()) != count or ((starts + lengths) > 1 << 16).any():
+        raise FormatError(f"roaring bitmap: runs of {int(lengths.sum())} values, expected {count}")
+    return starts, lengths
 
 
 def encode_roaring(values: U32Array, *, runs: bool = False) -> bytes:

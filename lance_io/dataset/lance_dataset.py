@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypedDict, cast
 from lance_io import runtime
 from lance_io.dataset.change_methods import AsyncDatasetChanges, DatasetChanges
 from lance_io.dataset.clone_methods import AsyncDatasetClones, DatasetClones
+from lance_io.dataset.indices.key_methods import AsyncDatasetKeys, DatasetKeys
 from lance_io.dataset.opening import Opening
 from lance_io.dataset.row_methods import AsyncDatasetRows, DatasetRows
 from lance_io.dataset.version_methods import AsyncDatasetVersions, DatasetVersions
@@ -103,7 +104,9 @@ class BulkCommitResult(TypedDict):
     merged: Transaction
 
 
-class SyncDataset(_Dataset, DatasetRows, DatasetChanges, DatasetClones, DatasetVersions, DatasetNotOffered):
+class SyncDataset(
+    _Dataset, DatasetRows, DatasetKeys, DatasetChanges, DatasetClones, DatasetVersions, DatasetNotOffered
+):
     """A snapshot of a table. It sees later commits only after `checkout_latest`.
 
     Args:
@@ -401,7 +404,13 @@ def new_dataset(state: DatasetState) -> LanceDataset:
 
 
 class AsyncDataset(
-    _Dataset, AsyncDatasetRows, AsyncDatasetChanges, AsyncDatasetClones, AsyncDatasetVersions, DatasetNotOffered
+    _Dataset,
+    AsyncDatasetRows,
+    AsyncDatasetKeys,
+    AsyncDatasetChanges,
+    AsyncDatasetClones,
+    AsyncDatasetVersions,
+    DatasetNotOffered,
 ):
     """A snapshot of a table. Open it with `AsyncDataset.open`, or wrap a `LanceDataset` with `AsyncDataset.of`.
 

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.errors import UnsupportedError
+from lance_io.filters.mask_filter import MaskFilter
 from lance_io.levels.arrays import booleans
-from lance_io.reads.scan.mask_filter import MaskFilter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

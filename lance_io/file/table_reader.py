@@ -18,7 +18,7 @@ from lance_io.errors import ResourceLimitError
 from lance_io.file.file_requests import ReadFiles
 from lance_io.file.open.leaf_projection import Projection
 from lance_io.file.scan.batches import ScanBatch
-from lance_io.file.take.take_files import take, warm
+from lance_io.file.take.take_files import open_files, take, warm
 from lance_io.file.take.take_pieces import ANY_BYTES, PiecewiseTake
 from lance_io.file.value_check import check_values
 from lance_io.format.error_context import add_location
@@ -107,6 +107,10 @@ class TableReader:
     def warm(self, sources: Sequence[FragmentSource]) -> Plan[None]:
         """Load the metadata and page indexes that takes of these fragments need into the search cache."""
         yield ReadFiles(self.context, warm(self.context, self.projection, sources))
+
+    def open_files(self, sources: Sequence[FragmentSource]) -> Plan[None]:
+        """Open the files of these fragments, before it is known which of them have wanted rows."""
+        yield ReadFiles(self.context, open_files(self.context, self.projection, sources))
 
     # -- scans -------------------------------------------------------------------------------------------------
 

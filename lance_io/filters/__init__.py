@@ -9,6 +9,7 @@
     elementwise.py  values computed row by row, where neither has a kernel
     value_order.py  the order of values of every type
     zones.py        pruning by least and greatest values
+    mask_filter.py  filters that another engine computes
 
 `compile_filter(text_or_expression, schema)` returns a `Predicate`: the columns it reads, and a mask for each batch.
 `compile_column(text, schema)` returns a column computed from others, `compile_value(text, schema, field)` one whose

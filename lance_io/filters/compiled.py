@@ -63,9 +63,11 @@ class Predicate:
                 such as `_rowid`
     paths       the same as tuples of names
     cannot_fail  whether `mask` never raises, for any values
+    is_whole    whether `expression` is the whole filter
     """
 
     __slots__ = ("cannot_fail", "columns", "expression", "paths")
+    is_whole = True
 
     def __init__(self, expression: Expr) -> None:
         self.expression = expression

@@ -4,7 +4,9 @@ Top down; each folder imports only folders below it:
 
     open_version   from a URI to the state of a version
     properties     properties of a version that need no request
+    keys/          rows by the values of an indexed column
     scan/          scans: options, plan, pipeline, batches
+    index/         indices: which of them answers a filter, and with which rows
     takes/         rows by position, blobs as files
     checks/        validation of a version and of its blobs
     blobs/         descriptions of blobs, and their bytes

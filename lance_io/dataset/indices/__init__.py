@@ -1,1 +1,1 @@
-"""Methods of datasets that build, keep and describe indices."""
+"""Methods of datasets about indices: building and keeping them, look-ups of keys, and their preparation."""

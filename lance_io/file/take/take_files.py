@@ -11,6 +11,7 @@ on its pages, not on kernel calls.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import groupby, pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -21,7 +22,7 @@ from lance_io import _kernels
 from lance_io._kernels import DamagedError
 from lance_io.encodings.rounds import fetch, together
 from lance_io.encodings.v2_1.page import damage_error
-from lance_io.errors import FormatError
+from lance_io.errors import FormatError, LanceError
 from lance_io.file.file_steps import (
     FilesSteps,
     FileSteps,
@@ -265,6 +266,20 @@ def warm(context: ReadContext, projection: Projection, sources: Sequence[Fragmen
         yield Independent([(file_columns.ref, _warm_file(context, file_columns)) for file_columns in parts])
         if cache.stats.bytes > WARMED_SHARE * cache.capacity_bytes:
             return
+
+
+def open_files(context: ReadContext, projection: Projection, sources: Sequence[FragmentSource]) -> FilesSteps[None]:
+    """Open the files that takes of these columns need, in one round; errors are left to the take."""
+    parts = [file_columns for source in sources for file_columns in projection.locate(source)]
+    known = known_files(context, [part.ref for part in parts])
+    missing = [part for part, file in zip(parts, known, strict=True) if file is None]
+    if missing:
+        yield Independent([(part.ref, _try_to_open(context, part)) for part in missing])
+
+
+def _try_to_open(context: ReadContext, file_columns: FileColumns) -> FileSteps[None]:
+    with suppress(LanceError):
+        yield from open_cached(context, file_columns.ref, file_columns.columns)
 
 
 def _warm_file(context: ReadContext, file_columns: FileColumns) -> FileSteps[None]:

@@ -17,8 +17,8 @@ from lance_io.encodings.api import RowSelection
 from lance_io.encodings.item_reads import ItemSelection, read_items, reads_items
 from lance_io.encodings.rounds import together
 from lance_io.errors import FormatError
-from lance_io.file.file_requests import ReadFile, truncation_error
-from lance_io.file.file_steps import Suffix, serve_from_tail, single_request
+from lance_io.file.file_requests import ReadFile, ReadFiles, truncation_error
+from lance_io.file.file_steps import Independent, Suffix, serve_from_tail, single_request
 from lance_io.file.open.leaf_projection import Projection
 from lance_io.file.open.open_file import open_cached
 from lance_io.file.row_indices import row_numbers
@@ -127,11 +127,33 @@ def explain_scan(
         ordering = Ordering(state, options)
         options, projection = ordering.options, ordering.projection
         ledger.notes.append("the rows are sorted when all of them have been read")
-    plan, number = yield from _watch(ledger, plan_scan(state, options, projection))
+    plan, number = yield from _watch(
+        ledger, plan_scan(state, options, projection), files=_merging(state, "take", costs)
+    )
+    if plan.index is not None:
+        ledger.notes.append(f"rows by index: {plan.index}")
+    for part in plan.parts or (plan,):
+        number = yield from _scan_part(state, ledger, part, number, costs)
+    _note_unknown(ledger, plan, options)
+    return _plan(state, ledger, costs)
+
+
+def _scan_part(
+    state: DatasetState, ledger: Ledger, plan: ScanPlan, number: int, costs: RequestCosts | None
+) -> Plan[int]:
+    """The reads of a scan, or of a part of it. Returns the number of its last round."""
     fields = plan.early_read or Projection([])
+    if plan.chosen is not None:
+        taking = _merging(state, "take", costs)
+        taken: list[Plan[int]] = [
+            _take_file(ledger, state.context, here, offsets, number, merging=taking)
+            for span, offsets in zip(plan.spans, plan.chosen, strict=True)
+            for here in fields.locate(state.sources[span.fragment_index])
+        ]
+        return max((yield Together(taken)), default=number)
     if is_taken(state, plan):
         ledger.merging = _merging(state, "take", costs)
-        files: list[Plan[Any]] = [
+        files: list[Plan[int]] = [
             _take_file(ledger, state.context, here, np.arange(span.start, span.end, dtype=np.int64), number)
             for span in plan.spans
             for here in fields.locate(state.sources[span.fragment_index])
@@ -144,9 +166,7 @@ def explain_scan(
             for index, span in enumerate(plan.spans)
             for here in fields.locate(state.sources[span.fragment_index])
         ]
-    yield Together(files)
-    _note_unknown(ledger, plan, options)
-    return _plan(state, ledger, costs)
+    return max((yield Together(files)), default=number)
 
 
 def _fresh(state: DatasetState) -> DatasetState:
@@ -165,8 +185,9 @@ def _plan(state: DatasetState, ledger: Ledger, costs: RequestCosts | None) -> Io
 
 
 def _note_unknown(ledger: Ledger, plan: ScanPlan, options: ScanOptions) -> None:
-    if plan.late:
-        ledger.notes.append(f"{', '.join(plan.late)}: read afterwards, for the rows that pass the filter")
+    late = dict.fromkeys(name for part in plan.parts or (plan,) for name in part.late)
+    if late:
+        ledger.notes.append(f"{', '.join(late)}: read afterwards, for the rows that pass the filter")
     if plan.limit is not None:
         ledger.notes.append(f"the scan ends as soon as {plan.limit + plan.skip} rows have passed the filter")
     if options.blob_handling == "all_binary":
@@ -183,17 +204,19 @@ def _take_file(
     rows: IntArray,
     number: int,
     items: Mapping[int, IntArray] = _NO_ITEMS,
+    merging: Merging | None = None,
 ) -> Plan[int]:
     """Rows of one file; its pages are independent. Returns the number of the last round.
 
-    items  by leaf id: only these items of each list are needed
+    items    by leaf id: only these items of each list are needed
+    merging  see `Ledger.add`
     """
     key = here.ref.key
     steps = _page_reads(context, here, rows, items)
-    reads, number = yield from _until_data(ledger, context, key, steps, number)
+    reads, number = yield from _until_data(ledger, context, key, steps, number, merging=merging)
     last = number
     for read in reads or []:
-        _, reached = yield from _until_data(ledger, context, key, read, number)
+        _, reached = yield from _until_data(ledger, context, key, read, number, merging=merging)
         last = max(last, reached)
     return last
 
@@ -262,8 +285,8 @@ def _load_index(cache: SearchCache, page: _PageRows) -> Steps[PageIndex | None]:
     return index
 
 
-def _scan_file(ledger: Ledger, context: ReadContext, here: FileColumns, at: int, span: Span, number: int) -> Plan[None]:
-    """Physical rows of one file; its pieces are independent.
+def _scan_file(ledger: Ledger, context: ReadContext, here: FileColumns, at: int, span: Span, number: int) -> Plan[int]:
+    """Physical rows of one file; its pieces are independent. Returns the number of the last round.
 
     at    number of the span
     span  fragment, first row, end row
@@ -278,10 +301,13 @@ def _scan_file(ledger: Ledger, context: ReadContext, here: FileColumns, at: int,
             jobs[-1].append(piece)
         else:
             jobs.append([piece])
+    last = number
     for index, job in enumerate(jobs):
         group = (at, index if ledger.merging.apart else None)
         for piece in job:
-            yield from _until_data(ledger, context, key, piece.steps(), number, group)
+            _, reached = yield from _until_data(ledger, context, key, piece.steps(), number, group)
+            last = max(last, reached)
+    return last
 
 
 def _file_pieces(context: ReadContext, here: FileColumns, span: Span) -> FileSteps[list[Piece]]:
@@ -302,10 +328,15 @@ def _until_data(
     steps: FileSteps[T],
     number: int,
     group: Hashable = None,
+    *,
+    merging: Merging | None = None,
+    answers_data: bool = False,
 ) -> Plan[tuple[T | None, int]]:
     """Run a file computation and record its ranges until it ends or requests data.
 
-    number  of the last round before it
+    number        of the last round before it
+    merging       see `Ledger.add`
+    answers_data  run it to its end
     Returns its result (None if it was stopped), and the number of its last round.
     """
     try:
@@ -314,15 +345,15 @@ def _until_data(
             answer: Any
             if isinstance(request, Ranges):
                 number += 1
-                ledger.add(number, key, request, group)
-                if request.purpose == "data":
+                ledger.add(number, key, request, group, merging)
+                if request.purpose == "data" and not answers_data:
                     return None, number
                 answer = yield from read_bytes(context, key, request)
             elif isinstance(request, Suffix):
                 number += 1
                 answer = yield ReadFile(context, key, single_request(request))
                 start = answer.file_bytes - memoryview(answer.buffer).nbytes
-                ledger.add(number, key, Ranges.of((start, answer.file_bytes), purpose="metadata"), group)
+                ledger.add(number, key, Ranges.of((start, answer.file_bytes), purpose="metadata"), group, merging)
             else:
                 answer = yield ReadFile(context, key, single_request(request))
             request = steps.send(answer)
@@ -334,16 +365,23 @@ def _until_data(
         steps.close()
 
 
-def _watch(ledger: Ledger, plan: Plan[T], number: int = 0) -> Plan[tuple[T, int]]:
-    """Run a plan, record the objects that it reads whole, and return the number of its last round."""
+def _watch(ledger: Ledger, plan: Plan[T], number: int = 0, *, files: Merging | None = None) -> Plan[tuple[T, int]]:
+    """Run a plan, record the objects that it reads whole, and return the number of its last round.
+
+    files  also record what computations on several files read, merged in this way
+    """
     try:
         ask: Request[Any] = next(plan)
         while True:
             try:
                 if isinstance(ask, Together):
-                    results: list[tuple[Any, int]] = yield Together([_watch(ledger, p, number) for p in ask.plans])
+                    results: list[tuple[Any, int]] = yield Together(
+                        [_watch(ledger, each, number, files=files) for each in ask.plans]
+                    )
                     number = max((reached for _, reached in results), default=number)
                     answer: Any = [value for value, _ in results]
+                elif isinstance(ask, ReadFiles) and files is not None:
+                    answer, number = yield from _read_files(ledger, ask, number, files)
                 else:
                     answer = yield ask
                     if isinstance(ask, Read):
@@ -358,3 +396,23 @@ def _watch(ledger: Ledger, plan: Plan[T], number: int = 0) -> Plan[tuple[T, int]
         return finished.value, number
     finally:
         plan.close()
+
+
+def _read_files(ledger: Ledger, asked: ReadFiles[T], number: int, merging: Merging) -> Plan[tuple[T, int]]:
+    """Run independent computations on files to their ends, and record their ranges."""
+    steps = asked.steps
+    try:
+        request = next(steps)
+        while True:
+            assert isinstance(request, Independent), "plans of scans read files independently"
+            parts = [
+                _until_data(ledger, asked.context, ref.key, each, number, merging=merging, answers_data=True)
+                for ref, each in request.steps
+            ]
+            results: list[tuple[Any, int]] = yield Together(parts)
+            number = max((reached for _, reached in results), default=number)
+            request = steps.send([value for value, _ in results])
+    except StopIteration as done:
+        return done.value, number
+    finally:
+        steps.close()

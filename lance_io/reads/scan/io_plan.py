@@ -215,20 +215,25 @@ class Ledger:
     def __init__(self, merging: Merging) -> None:
         self.merging = merging
         self.notes: list[str] = []
-        self._ranges: defaultdict[tuple[int, str, bool, Hashable], list[Ranges]] = defaultdict(list)
+        self._ranges: defaultdict[tuple[int, str, bool, Hashable, Merging | None], list[Ranges]] = defaultdict(list)
 
-    def add(self, number: int, key: str, ranges: Ranges, group: Hashable = None) -> None:
-        """Add ranges of an object, requested in round `number`; ranges of one group share requests."""
-        self._ranges[number, key, ranges.purpose == "metadata", group].append(ranges)
+    def add(
+        self, number: int, key: str, ranges: Ranges, group: Hashable = None, merging: Merging | None = None
+    ) -> None:
+        """Add ranges of an object, requested in round `number`; ranges of one group share requests.
+
+        merging  parameters for merging these; None for those of the ledger at its end
+        """
+        self._ranges[number, key, ranges.purpose == "metadata", group, merging].append(ranges)
 
     def rounds(self) -> tuple[Round, ...]:
         """All requests, merged; empty ones are left out."""
         requests: defaultdict[tuple[int, Purpose], list[PlannedRequest]] = defaultdict(list)
         wanted: defaultdict[tuple[int, Purpose], int] = defaultdict(int)
-        for (number, key, _, _), asked in self._ranges.items():
+        for (number, key, _, _, merging), asked in self._ranges.items():
             for ranges in asked:
                 wanted[number, ranges.purpose] += ranges.num_bytes
-            for purpose, start, end in self._merged(asked):
+            for purpose, start, end in self._merged(asked, merging or self.merging):
                 requests[number, purpose].append(PlannedRequest(key, start, end))
         keys = sorted({*requests, *(key for key in wanted if wanted[key])}, key=_round_order)
         return tuple(
@@ -236,11 +241,11 @@ class Ledger:
             for number, purpose in keys
         )
 
-    def _merged(self, asked: Sequence[Ranges]) -> Iterator[tuple[Purpose, int, int]]:
+    def _merged(self, asked: Sequence[Ranges], merging: Merging) -> Iterator[tuple[Purpose, int, int]]:
         is_metadata = asked[0].purpose == "metadata"
-        gap = self.merging.metadata_gap_bytes if is_metadata else self.merging.gap_bytes
+        gap = merging.metadata_gap_bytes if is_metadata else merging.gap_bytes
         wanted = [(ranges.purpose, ranges.starts, ranges.ends) for ranges in asked]
-        reads, _, _ = plan_reads(wanted, gap, self.merging.read_bytes_max)
+        reads, _, _ = plan_reads(wanted, gap, merging.read_bytes_max)
         for start, end, segments in reads:
             # a request that brings rows and other things counts as one for rows
             yield max((purpose for purpose, _, _, _ in segments), key=_PURPOSES.index), start, end

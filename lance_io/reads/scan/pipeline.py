@@ -10,7 +10,7 @@ are in `stream`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from lance_io.plans.streams import Items
 from lance_io.reads.rows.rebatch import empty_columns
 from lance_io.reads.rows.row_arithmetic import kept_runs
 from lance_io.reads.scan.late_columns import LateColumns
-from lance_io.reads.scan.span_rows import Joined, Rows, Spans
+from lance_io.reads.scan.span_rows import ChosenBatch, Joined, Rows, Spans
 from lance_io.reads.version.system_columns import SYSTEM_COLUMNS
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from lance_io.reads.version.column_lists import Projection
     from lance_io.spans import IntArray
 
-    Batch = ScanBatch | JoinedBatch
+    Batch = ScanBatch | JoinedBatch | ChosenBatch
     Cut = Callable[[list[tuple[int, pa.RecordBatch]]], Iterable[Any]]
 
 RUN_ROWS_MIN = 1024  # average rows between two deleted ones below which copying beats slicing
@@ -79,6 +79,10 @@ class ScanPlan:
     skip, limit    rows to leave out of those that pass the filter, and how many to return after that (None: all)
     keep_deleted   deleted rows are part of the result, with a null row id
     late_costs     by which the scan decides how late columns are read; None where each row is taken
+    chosen         offsets of the rows to read of each span, ascending, without deleted rows; None for whole spans
+    parts          the plans that the scan runs one after the other, if indices answer it for some fragments
+    num_matches    rows of the result before skip and limit, if known without reading any
+    index          description of the indices that answer the filter; None without one
     num_batches, num_batches_skipped  batches of files of version 0.1 whose statistics were checked, and those of them
                    that are not read
     """
@@ -96,13 +100,35 @@ class ScanPlan:
     limit: int | None = None
     keep_deleted: bool = False
     late_costs: LateCosts | None = None
+    chosen: tuple[IntArray, ...] | None = None
+    parts: tuple[ScanPlan, ...] = ()
+    num_matches: int | None = None
+    index: str | None = None
     num_batches: int = 0
     num_batches_skipped: int = 0
 
     @property
     def num_rows(self) -> int:
-        """Physical rows of all spans."""
+        """Rows to read: physical rows of all spans, or the chosen ones."""
+        if self.parts:
+            return sum(part.num_rows for part in self.parts)
+        if self.chosen is not None:
+            return sum(map(len, self.chosen))
         return sum(span.end - span.start for span in self.spans)
+
+
+def windowed(plan: ScanPlan, skip: int, limit: int | None) -> ScanPlan:
+    """The part of a scan with what is left to skip and to return; reads no row in vain if its rows are known."""
+    if plan.predicate is None and plan.chosen is not None and (skip or limit is not None):
+        starts = np.cumsum([0, *map(len, plan.chosen)]).tolist()
+        end = starts[-1] if limit is None else skip + limit
+        chosen = [rows[: max(0, end - before)] for rows, before in zip(plan.chosen, starts[:-1], strict=True)]
+        if skip >= starts[-1]:
+            chosen = [rows[:0] for rows in chosen]
+            return replace(plan, chosen=tuple(chosen), skip=skip - starts[-1], limit=limit)
+        chosen = [rows[max(0, skip - before) :] for rows, before in zip(chosen, starts[:-1], strict=True)]
+        return replace(plan, chosen=tuple(chosen), skip=0, limit=limit)
+    return replace(plan, skip=skip, limit=limit)
 
 
 class Pipeline:
@@ -145,6 +171,11 @@ class Pipeline:
         return self._left == 0
 
     @property
+    def window(self) -> tuple[int, int | None]:
+        """Rows still to skip, and to return (None: all)."""
+        return self._skip, self._left
+
+    @property
     def is_filtered(self) -> bool:
         """Whether `prepare` computes a filter."""
         return self._plan.predicate is not None
@@ -173,7 +204,7 @@ class Pipeline:
         Returns the input of `push`.
         """
         first = batches[0]
-        if len(batches) == 1 and isinstance(first, ScanBatch):
+        if len(batches) == 1 and not isinstance(first, JoinedBatch):
             return [rows if mask is None else rows.keep(mask) for rows, mask in self._passing(self._rows(first))]
         if self._plan.predicate is None:
             assert isinstance(first, JoinedBatch), "others come one by one"
@@ -214,14 +245,17 @@ class Pipeline:
     def count(self, batches: list[Batch]) -> int:
         """Number of rows of batches that pass the filter, ignoring the limit; as `prepare`."""
         first = batches[0]
-        if len(batches) == 1 and isinstance(first, ScanBatch):
+        if len(batches) == 1 and not isinstance(first, JoinedBatch):
             passing = self._passing(self._rows(first))
             return sum(rows.num_rows if mask is None else mask.true_count for rows, mask in passing)
         sources = self._left_of(batches)
         return self._mask_of(sources).true_count if sources else 0
 
-    def _rows(self, batch: ScanBatch) -> Rows:
+    def _rows(self, batch: ScanBatch | ChosenBatch) -> Rows:
         columns = dict(zip(self._plan.early, batch.arrays, strict=True))
+        if isinstance(batch, ChosenBatch):
+            first, end = int(batch.offsets[0]), int(batch.offsets[-1]) + 1
+            return Rows(batch.span_index, first, batch.num_rows, batch.offsets, columns, end=end)
         return Rows(batch.span_index, batch.row_start, batch.num_rows, None, columns)
 
     def _spans_of(self, batch: JoinedBatch) -> Spans:
@@ -230,7 +264,7 @@ class Pipeline:
 
     def count_left(self, batch: Batch) -> int:
         """Live rows of a batch, or all if deleted rows are part of the result."""
-        if self._plan.keep_deleted:
+        if self._plan.keep_deleted or isinstance(batch, ChosenBatch):
             return batch.num_rows
         live, spans = self._plan.live, self._plan.spans
         if not isinstance(batch, JoinedBatch):
@@ -270,6 +304,8 @@ class Pipeline:
 
     def _dropped(self, rows: Rows) -> IntArray | None:
         """Offsets of deleted rows that are not part of the result; None if there are none."""
+        if self._plan.chosen is not None:
+            return None
         live = self._plan.live[self._plan.spans[rows.span].fragment_index]
         if self._plan.keep_deleted or live.deleted is None:
             return None

@@ -14,6 +14,7 @@ from lance_io.gil import MANY, yielding
 from lance_io.levels.arrays import memory_bytes
 from lance_io.levels.join import holds_dictionary
 from lance_io.plans.plan import drive_async, drive_sync
+from lance_io.reads.scan.span_rows import ChosenBatch
 
 # row ids are built batch by batch, because a fragment may claim any number of rows
 ROWS_WITHOUT_COLUMNS_MAX: Final = 1 << 20
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from lance_io.reads.scan.pipeline import Span as RowSpan
     from lance_io.reads.scan.scan_options import ScanOptions
     from lance_io.reads.version.state import DatasetState
+    from lance_io.spans import IntArray
+
+    Batch = ScanBatch | JoinedBatch | ChosenBatch
 
 
 def is_taken(state: DatasetState, plan: ScanPlan) -> bool:
@@ -79,16 +83,24 @@ class SpanReader:
 
         self._by_rows = is_taken(state, plan)
 
-    def read_sync(self) -> Generator[ScanBatch | JoinedBatch, None, None]:
+    def read_sync(self) -> Generator[Batch, None, None]:
         """The batches, read in this thread; those of small fragments may be joined."""
+        if self._plan.chosen is not None:
+            return self._chosen_sync(self._plan.chosen)
         if self._reader is None:
             return self._without_columns()
         if self._by_rows:
             return self._taken_sync()
         return self._cut_sync(self._reader.scan_joined(self._spans, None, **self._read_options))
 
-    async def read(self) -> AsyncGenerator[ScanBatch, None]:
+    async def read(self) -> AsyncGenerator[ScanBatch | ChosenBatch, None]:
         """The batches, read on the running loop."""
+        if self._plan.chosen is not None:
+            with closing(_ChosenRows(self._reader, self._spans, self._plan.chosen, self._batch_rows)) as chosen:
+                while (reading := chosen.next()) is not None:
+                    for rows in chosen.batches(*(await drive_async(reading))):
+                        yield rows
+            return
         if self._reader is None:
             for batch in self._without_columns():
                 yield batch
@@ -108,6 +120,11 @@ class SpanReader:
                     yield part
         finally:
             await batches.aclose()
+
+    def _chosen_sync(self, offsets: Sequence[IntArray]) -> Generator[ChosenBatch, None, None]:
+        with closing(_ChosenRows(self._reader, self._spans, offsets, self._batch_rows)) as chosen:
+            while (reading := chosen.next()) is not None:
+                yield from chosen.batches(*drive_sync(reading))
 
     def _cut_sync(
         self, batches: Generator[ScanBatch | JoinedBatch, None, None]
@@ -208,3 +225,63 @@ class _TakenSpans:
     def _hold(self, num_bytes: int) -> None:
         before, self._held_bytes = self._held_bytes, num_bytes
         self._reader.context.pool.charge(num_bytes - before)
+
+
+class _ChosenRows:
+    """Chosen rows of spans, taken in pieces if they are many bytes; without columns none is read.
+
+    offsets     of the rows of each span, ascending
+    batch_rows  maximum rows per batch; None for any number
+    """
+
+    def __init__(
+        self,
+        reader: TableReader | None,
+        sources: Sequence[Any],
+        offsets: Sequence[IntArray],
+        batch_rows: int | None,
+    ) -> None:
+        self._reader = reader
+        self._left = deque([(index, rows) for index, rows in enumerate(offsets) if len(rows)])
+        self._batch_rows = batch_rows
+        picks = [(sources[index][0], rows) for index, rows in self._left]
+        self._pieces = None if reader is None else reader.pieces(picks, is_one=_has_dictionaries(reader))
+        self._held_bytes = 0
+
+    def next(self) -> Plan[tuple[int, Taken]] | None:
+        """The next read; None at the end."""
+        if not self._left:
+            return None
+        if self._reader is None or self._pieces is None:
+            return _nothing_to_read(min(ROWS_WITHOUT_COLUMNS_MAX, len(self._left[0][1])))
+        return self._reader.take_piece(self._pieces)
+
+    def batches(self, num_rows: int, arrays: list[pa.Array]) -> Iterator[ChosenBatch]:
+        """The rows of a read, span by span."""
+        self._hold(sum(map(memory_bytes, arrays)))
+        position = 0
+        while position < num_rows:
+            index, rows = self._left.popleft()
+            count = min(len(rows), num_rows - position, self._batch_rows or num_rows)
+            if count < len(rows):
+                self._left.appendleft((index, rows[count:]))
+            yield ChosenBatch(index, rows[:count], [array.slice(position, count) for array in arrays])
+            position += count
+
+    def close(self) -> None:
+        """Release the memory."""
+        self._hold(0)
+
+    def _hold(self, num_bytes: int) -> None:
+        before, self._held_bytes = self._held_bytes, num_bytes
+        if self._reader is not None:
+            self._reader.context.pool.charge(num_bytes - before)
+
+
+def _has_dictionaries(reader: TableReader) -> bool:
+    return any([holds_dictionary(field.arrow_type) for field in reader.projection.fields])
+
+
+def _nothing_to_read(num_rows: int) -> Plan[tuple[int, Taken]]:
+    yield from ()
+    return num_rows, []

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lance_io.errors import UsageError
 from lance_io.file.open.leaf_projection import Projection as FileProjection
 from lance_io.gil import MANY, yielding
+from lance_io.plans.lazy_module import lazy_plans
 from lance_io.plans.plan import Import
 from lance_io.reads.checks.validation import check_unread
 from lance_io.reads.rows.deletions_and_ids import load_live, load_live_counts, load_row_columns
@@ -28,9 +29,12 @@ if TYPE_CHECKING:
 
     from lance_io.filters import Predicate
     from lance_io.plans.plan import Plan
+    from lance_io.reads.scan import index_scan as index_scans
     from lance_io.reads.scan.scan_options import ScanOptions
     from lance_io.reads.version.column_lists import Projection
     from lance_io.reads.version.state import DatasetState
+else:
+    index_scans = lazy_plans("lance_io.reads.scan.index_scan")  # for tables with indices only
 
 
 def scan_projection(state: DatasetState, options: ScanOptions) -> Projection:
@@ -62,11 +66,41 @@ def plan_scan(state: DatasetState, options: ScanOptions, projection: Projection 
         raise UsageError("include_deleted_rows is set but with_row_id is false")
     if options.filter is not None and not (state.is_local and options.timeout is None):  # it may run on a loop
         yield Import(COMPILER)
-    columns = plan_columns(state, options, projection or scan_projection(state, options))
+    projection = projection or scan_projection(state, options)
+    columns = plan_columns(state, options, projection)
     fragment_indexes = state.scanned_fragment_indexes(options.fragments)
+    if uses_indices(state, options, columns):
+        indexed = yield from _by_indices(state, options, columns, projection, fragment_indexes)
+        if indexed is not None:
+            return indexed
     first, last = (0, None) if columns.predicate is not None else _row_window(options)
     spans, live = yield from _spans(state, fragment_indexes, first, last, keep_deleted=columns.keep_deleted)
     return (yield from plan_rows(state, (yield from pruned(state, columns, spans, options)), live))
+
+
+def uses_indices(state: DatasetState, options: ScanOptions, columns: ScanPlan) -> bool:
+    """Whether indices may answer the filter of a scan."""
+    if columns.predicate is None or not state.has_index or options.hints.get("use_scalar_index") is False:
+        return False
+    return columns.predicate.is_whole and not columns.keep_deleted
+
+
+def _by_indices(
+    state: DatasetState,
+    options: ScanOptions,
+    columns: ScanPlan,
+    projection: Projection,
+    fragment_indexes: Sequence[int],
+) -> Plan[ScanPlan | None]:
+    def finish(columns: ScanPlan, spans: tuple[Span, ...], live: dict[int, LiveRows]) -> Plan[ScanPlan]:
+        is_whole = columns.chosen is None
+        plan = (yield from pruned(state, columns, spans, options)) if is_whole else replace(columns, spans=spans)
+        return (yield from plan_rows(state, plan, live))
+
+    def columns_for(predicate: Predicate | None) -> ScanPlan:
+        return _columns_with(state, options, projection, predicate)
+
+    return (yield from index_scans.plan_indexed(state, options, columns, fragment_indexes, columns_for, finish))
 
 
 def plan_columns(state: DatasetState, options: ScanOptions, projection: Projection) -> ScanPlan:
@@ -75,6 +109,12 @@ def plan_columns(state: DatasetState, options: ScanOptions, projection: Projecti
     projection  output columns
     """
     predicate = None if options.filter is None else bind_filter(state, options.filter)
+    return _columns_with(state, options, projection, predicate)
+
+
+def _columns_with(
+    state: DatasetState, options: ScanOptions, projection: Projection, predicate: Predicate | None
+) -> ScanPlan:
     paths = {*projection.data_paths}
     if predicate is not None:
         paths |= {path for path in predicate.paths if path[0] not in SYSTEM_COLUMNS}
@@ -142,8 +182,10 @@ def plan_rows(state: DatasetState, columns: ScanPlan, live: dict[int, LiveRows])
 
 def bind_filter(state: DatasetState, filter: Any) -> Predicate:
     """Bind the filter to the schema; compiled texts are cached."""
+    if hasattr(filter, "expression"):  # bound before
+        return filter  # type: ignore[no-any-return]
     if hasattr(filter, "mask"):
-        from lance_io.reads.scan.mask_filter import MaskPredicate
+        from lance_io.filters.mask_filter import MaskPredicate
 
         return MaskPredicate(filter, None if filter.within is None else bind_filter(state, filter.within))
     key = ("filter", filter if isinstance(filter, str) else None)
@@ -216,17 +258,23 @@ def explain(state: DatasetState, plan: ScanPlan, options: ScanOptions) -> str:
             f"{ordering.column_name} {'asc' if ordering.ascending else 'desc'}" for ordering in options.order_by
         )
         lines.append(f"Sort: [{keys}]")
-    if plan.late:
-        lines.append(f"ReadLate: projection=[{', '.join(plan.late)}]")
+    parts = plan.parts or (plan,)
+    late = [*dict.fromkeys(name for part in parts for name in part.late)]
+    if late:
+        lines.append(f"ReadLate: projection=[{', '.join(late)}]")
     if plan.predicate is not None and (plan.skip or plan.limit is not None):
         lines.append(f"Limit: skip={plan.skip}, fetch={plan.limit}")
-    if plan.predicate is not None:
+    if plan.predicate is not None and any(part.predicate is not None for part in parts):
         lines.append(f"Filter: {plan.predicate}")
     if plan.num_batches:
         lines.append(f"Statistics: batches={plan.num_batches}, skipped={plan.num_batches_skipped}")
     system = ", ".join(plan.projection.system_names) or "none"
+    early = [*dict.fromkeys(name for part in parts for name in part.early)] if plan.parts else plan.early
+    num_fragments = len({span.fragment_index for span in plan.spans}) if plan.parts else len(plan.spans)
     lines.append(
-        f"LanceRead: uri={hide_secrets(state.location.uri)}, projection=[{', '.join(plan.early)}], "
-        f"num_fragments={len(plan.spans)}, num_rows={plan.num_rows}, system_columns={system}"
+        f"LanceRead: uri={hide_secrets(state.location.uri)}, projection=[{', '.join(early)}], "
+        f"num_fragments={num_fragments}, num_rows={plan.num_rows}, system_columns={system}"
     )
+    if plan.index is not None:
+        lines.append(f"ScalarIndexQuery: query={plan.index}")
     return "".join("  " * depth + line + "\n" for depth, line in enumerate(lines))

@@ -22,6 +22,24 @@ if TYPE_CHECKING:
 DENSE_MIN = 0.85  # above this share of rows that pass, filtering by mask is faster than taking by position
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ChosenBatch:
+    """Chosen rows of one span, as they were taken.
+
+    offsets  i64[num_rows], ascending
+    arrays   one of each early column
+    """
+
+    span_index: int
+    offsets: IntArray
+    arrays: list[pa.Array]
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return len(self.offsets)
+
+
 @dataclass(slots=True, eq=False)
 class Rows:
     """Rows of one span: their offsets, and their columns so far, by name.

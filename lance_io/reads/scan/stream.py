@@ -20,7 +20,7 @@ from lance_io.plans.streams import Close, Items, Next, Open
 from lance_io.reads.blobs.blob_values import wanted_binaries
 from lance_io.reads.rows.read_rows import RowReader
 from lance_io.reads.scan.late_scan import LateScan
-from lance_io.reads.scan.pipeline import Pipeline
+from lance_io.reads.scan.pipeline import Pipeline, windowed
 from lance_io.reads.scan.read_spans import SpanReader
 from lance_io.runtime import cpu_count
 
@@ -36,9 +36,10 @@ if TYPE_CHECKING:
     from lance_io.reads.scan.pipeline import ScanPlan
     from lance_io.reads.scan.scan_options import ScanOptions
     from lance_io.reads.scan.scan_statistics import ScanWatch
+    from lance_io.reads.scan.span_rows import ChosenBatch
     from lance_io.reads.version.state import DatasetState
 
-    Batch = ScanBatch | JoinedBatch
+    Batch = ScanBatch | JoinedBatch | ChosenBatch
 
 LATE_ROWS: Final = 64 * 1024  # rows collected for one late read when the result is a table
 POOL_ROWS_MIN: Final = 16_384  # for fewer rows, handing a filter to another thread takes as long as running it
@@ -64,15 +65,35 @@ class ScanRun:
         *,
         apart: bool = False,
     ) -> None:
+        self._plan, self._state, self._options, self._batch_rows = plan, state, options, batch_rows
+        self._watch = watch
+        if plan.parts:
+            return
         late = None if plan.late_read is None else RowReader(state, plan.late_read)
         binaries = wanted_binaries(state, plan.projection)
         scan = None if plan.late_costs is None else LateScan(state, plan, options, plan.late_costs)
         self._pipeline = Pipeline(plan, late, binaries, batch_rows or LATE_ROWS, late_scan=scan, apart=apart)
         self._reader = SpanReader(state, plan, options, batch_rows)
-        self._watch = watch
 
     def batches(self, cutter: Rebatcher | None = None) -> Stream:
         """Its record batches, in order; without a cutter as they are decoded, each with the number of its span."""
+        if self._plan.parts:
+            yield from self._batches_of_parts(cutter)
+        else:
+            yield from self._own_batches(cutter)
+        if cutter is not None:
+            yield Items(cutter.flush())
+
+    def _batches_of_parts(self, cutter: Rebatcher | None) -> Stream:
+        window = self._plan.skip, self._plan.limit
+        for part in self._plan.parts:
+            if window[1] == 0:
+                return
+            run = ScanRun(self._state, windowed(part, *window), self._options, self._batch_rows, self._watch)
+            yield from run._own_batches(cutter)
+            window = run._pipeline.window
+
+    def _own_batches(self, cutter: Rebatcher | None) -> Stream:
         pipeline = self._pipeline
         if not pipeline.done():
             prepared = _Prepared(pipeline, (yield self._open()), pipeline.prepare, self._watch)
@@ -87,11 +108,16 @@ class ScanRun:
                 prepared.cancel()
             yield Close(prepared.scanned)
         yield from pipeline.finish(partial(_cut, cutter=cutter))
-        if cutter is not None:
-            yield Items(cutter.flush())
 
     def counts(self) -> Stream:
         """How many rows of each batch pass the filter of a scan without a limit."""
+        for part in self._plan.parts:
+            if part.num_matches is not None:
+                yield Items((part.num_matches,))
+            else:
+                yield from ScanRun(self._state, part, self._options, None, self._watch).counts()
+        if self._plan.parts:
+            return
         prepared = _Prepared(self._pipeline, (yield self._open()), self._pipeline.count, self._watch)
         try:
             while (count := (yield from prepared.next())) is not None:

@@ -18,7 +18,12 @@ from lance_io.records import dataclass
 from lance_io.store.mounted import MountedStore, mounted_key
 from lance_io.store.offers import HasOwnPaths
 from lance_io.store.url import is_opened_by_fsspec
-from lance_io.table.manifest.paths import BRANCH_TREES, data_file_location, deletion_file_location
+from lance_io.table.manifest.paths import (
+    BRANCH_TREES,
+    data_file_location,
+    deletion_file_location,
+    index_file_location,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,6 +118,10 @@ class ObjectKeys:
         """Store and key of a fragment's deletion file."""
         assert fragment.deletion_file is not None
         return self._object(deletion_file_location(fragment.id, fragment.deletion_file, self.manifest.base_paths))
+
+    def index_key(self, uuid: str, base_id: int | None, name: str) -> str:
+        """Key of a file of an index. Raises `FormatError` for an undeclared base path."""
+        return self._key(self._object(index_file_location(uuid, base_id, name, self.manifest.base_paths)))
 
     def _key(self, stored: StoredObject) -> str:
         return stored.key if stored.store is self.location.store else mounted_key(stored.store, stored.key)

@@ -39,6 +39,7 @@ else:
     cached_store = lazy_module("lance_io.store.disk_cache.cached_store")
     disk_cache = lazy_module("lance_io.store.disk_cache.disk_cache")
 
+INDEX_SHARE: Final = 3  # of the search cache's bound: memory for indices beside it
 LOCATIONS_MAX: Final = 1000  # cached locations; a store lives as long as one of them, or a dataset
 _DEFAULT: Final = PutAbsentHandler()
 
@@ -75,7 +76,8 @@ class Session:
     one bucket share connections.
 
     Args:
-        index_cache_size_bytes: Accepted; this release caches no indices.
+        index_cache_size_bytes: Bound of the memory for segments of indices and their pages, a third of the bound of the
+            search cache by default.
         metadata_cache_size_bytes: Bound of the search cache (manifests, file metadata, page indexes, deletion vectors),
             256 MiB by default.
         io_scheduler: Bounds and settings for the concurrent reads of all its datasets; None for the defaults of each
@@ -105,9 +107,10 @@ class Session:
         disk_cache_scans: bool = False,
         max_decoded_bytes: int | None = None,
     ) -> None:
-        self._index_capacity = check_size("index_cache_size_bytes", index_cache_size_bytes, 0)
         capacity = check_size("metadata_cache_size_bytes", metadata_cache_size_bytes, METADATA_CACHE_BYTES)
+        share = check_size("index_cache_size_bytes", index_cache_size_bytes, capacity // INDEX_SHARE)
         self.cache = SearchCache(capacity)
+        self.index_cache = SearchCache(share)
         self.io_scheduler = io_scheduler
         self.max_decoded_bytes = check_decoded_bytes(max_decoded_bytes)
         path = None if disk_cache is None else os.fspath(disk_cache)
@@ -217,11 +220,11 @@ class Session:
 
     def size_bytes(self) -> int:
         """Memory of the caches in bytes."""
-        return self.cache.stats.bytes
+        return self.cache.stats.bytes + self.index_cache.stats.bytes
 
     def index_cache_size_bytes(self) -> int:
-        """Memory for indices in bytes: 0."""
-        return 0
+        """Memory for indices in bytes."""
+        return self.index_cache.stats.bytes
 
     def is_same_as(self, other: Session) -> bool:
         """Whether both sessions share their caches.
@@ -255,10 +258,11 @@ class Session:
         return self._disk_cache is None or self._disk_cache.flush(timeout)
 
     def __repr__(self) -> str:
-        return f"Session(index_cache_size_bytes=0, metadata_cache_size_bytes={self.size_bytes()})"
+        sizes = self.index_cache.stats.bytes, self.cache.stats.bytes
+        return f"Session(index_cache_size_bytes={sizes[0]}, metadata_cache_size_bytes={sizes[1]})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        sizes = self._index_capacity, self.cache.capacity_bytes
+        sizes = self.index_cache.capacity_bytes, self.cache.capacity_bytes
         return _session, (*sizes, self.io_scheduler, *self._disk_settings, self.max_decoded_bytes)
 
 

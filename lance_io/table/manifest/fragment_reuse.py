@@ -9,7 +9,7 @@ files include.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import uuid4
 
 import numpy as np
@@ -128,6 +128,32 @@ def segments_needing_record(
         for segment, fragment_ids in covered
         if any(_needs(segment, fragment_ids, *group, may_need) for group, _, _ in groups)
     )
+
+
+class RecordedMove(NamedTuple):
+    """Fragments that a compaction replaced.
+
+    addresses  of the moved rows, a treemap
+    old        ids of the old fragments
+    new        id and number of rows of each new fragment
+    """
+
+    addresses: bytes
+    old: frozenset[int]
+    new: tuple[tuple[int, int], ...]
+
+
+def recorded_moves(entry: IndexMetadata) -> list[RecordedMove]:
+    """The moves of all compactions, oldest first. Raises like `record_moves`."""
+    return [
+        RecordedMove(
+            group.changed_row_addrs,
+            frozenset(fragment.id for fragment in group.old_fragments),
+            tuple((fragment.id, fragment.physical_rows) for fragment in group.new_fragments),
+        )
+        for version in _decode(entry).inline.versions
+        for group in version.groups
+    ]
 
 
 def compaction_versions(entry: IndexMetadata) -> list[int]:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 DATA: Final = "data"
 DELETIONS: Final = "_deletions"
-TRANSACTIONS: Final = "_transactions"
 INDICES: Final = "_indices"
+TRANSACTIONS: Final = "_transactions"
 VERSIONS: Final = "_versions"
 TAGS: Final = "_refs/tags"
 BRANCHES: Final = "_refs/branches"
@@ -103,6 +103,11 @@ def deletion_file_location(fragment_id: int, file: DeletionFile, bases: Mapping[
     suffix = "arrow" if file.kind == "arrow" else "bin"
     name = f"{fragment_id}-{file.read_version}-{file.id}.{suffix}"
     return FileLocation(_base(file.base_id, bases), f"{DELETIONS}/{name}")
+
+
+def index_file_location(uuid: str, base_id: int | None, name: str, bases: Mapping[int, BasePath]) -> FileLocation:
+    """The location of a file of an index. Raises `FormatError` for an undeclared base."""
+    return FileLocation(_base(base_id, bases), f"{INDICES}/{uuid}/{check_relative(name, 'index file')}")
 
 
 def transaction_path(name: str) -> str:

@@ -33,6 +33,7 @@ class MaskPredicate(Predicate):
     """A `MaskFilter` whose inner filter was checked against a schema."""
 
     __slots__ = ("_filter", "_within")
+    is_whole = False
 
     def __init__(self, filter: MaskFilter, within: Predicate | None) -> None:
         super().__init__(Literal(pa.scalar(True)) if within is None else within.expression)

@@ -1,0 +1,190 @@
+"""The rows of a filter's conditions: one round for all segments, then addresses of covered rows (spec: indices, 1.3).
+
+A segment's rows become addresses first, and are then cut to the fragments that this segment covers. With stable row ids
+the order matters: an updated row keeps its id, and an old entry leads to its new place in another fragment.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lance_io.index.details import Space
+from lance_io.index.rows.moves import moved_rows
+from lance_io.index.rows.row_set import Answer, RowSet, conjunction, disjunction
+from lance_io.index.scalar.kinds import READERS
+from lance_io.reads.index.choose import AllOf, AnyOf, Condition, IsTrue, Opposite, choose, conditions
+from lance_io.reads.index.segments import open_segments, search_segments
+from lance_io.reads.index.table_indices import load_table_indices
+from lance_io.reads.rows.deletions_and_ids import load_live_counts, load_row_id_index
+from lance_io.records import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from lance_io.filters.expressions.expression_tree import Expr
+    from lance_io.index.api import Question, Segment
+    from lance_io.index.rows.moves import Move
+    from lance_io.plans.plan import Plan
+    from lance_io.reads.index.choose import Choice, Node
+    from lance_io.reads.index.table_indices import IndexPart, TableIndex
+    from lance_io.reads.version.state import DatasetState
+    from lance_io.table.manifest.row_ids import RowIdIndex
+
+_ADDRESSES = Space.ADDRESSES
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IndexedRows:
+    """The rows of a filter in the fragments that its indices cover.
+
+    choice   the conditions that were answered
+    covered  ids of these fragments; a scan has to examine the others
+    rows     addresses, including those of deleted rows
+    """
+
+    choice: Choice
+    covered: frozenset[int]
+    rows: RowSet
+
+
+def indexed_rows(state: DatasetState, expression: Expr) -> Plan[IndexedRows | None]:
+    """The rows of a filter that indices name; None if no index answers a part of it.
+
+    Raises `FormatError` for a damaged index, naming it and its file.
+    """
+    known = yield from load_table_indices(state)
+    if not known.indices:
+        return None
+    choice = choose(expression, known.indices, _by_kind)
+    if choice is None:
+        return None
+    parts = [(index, part) for index in choice.indices for part in index.parts]
+    segments = dict(zip(_uuids(parts), (yield from open_segments(state, parts)), strict=True))
+    whole = yield from _whole_indices(state, choice.indices, segments)
+    choice = choose(expression, whole, _Opened(segments).answers)
+    if choice is None:
+        return None
+    return (yield from _answer(state, choice, segments, known.moves))
+
+
+def _whole_indices(
+    state: DatasetState, indices: Sequence[TableIndex], segments: Mapping[str, Segment]
+) -> Plan[list[TableIndex]]:
+    """The indices whose segments have as many rows as they have to: at least those of the fragments that they cover."""
+    whole = []
+    for index in indices:
+        lost = None
+        for part in index.parts:
+            num_rows = segments[part.uuid].num_rows
+            if num_rows is not None:
+                ids = np.array(sorted(part.covered), dtype=np.int64)
+                counts = yield from load_live_counts(state, state.find_fragment_indexes(ids).tolist())
+                lost = part if num_rows < sum(counts) else lost
+        if lost is None:
+            whole.append(index)
+        else:
+            warnings.warn(
+                f"index {index.name!r} has fewer rows than the fragments that it covers (segment {lost.uuid}); it is "
+                "not used: build it again",
+                stacklevel=2,
+            )
+    return whole
+
+
+def _uuids(parts: Iterable[tuple[TableIndex, IndexPart]]) -> list[str]:
+    return [part.uuid for _, part in parts]
+
+
+def _by_kind(index: TableIndex, question: Question) -> bool | None:
+    reader = READERS.get(index.kind)
+    return None if reader is None else reader.answers(question)
+
+
+class _Opened:
+    """Opened segments by uuid."""
+
+    def __init__(self, segments: Mapping[str, Segment]) -> None:
+        self._segments = segments
+
+    def answers(self, index: TableIndex, question: Question) -> bool | None:
+        """Whether all segments of an index answer a question."""
+        answered = {self._segments[part.uuid].answers(question) for part in index.parts}
+        return None if None in answered else all(answered)
+
+
+def _answer(
+    state: DatasetState, choice: Choice, segments: Mapping[str, Segment], moves: Sequence[Move]
+) -> Plan[IndexedRows]:
+    asked = [*conditions(choice.node)]
+    searches = [
+        ((condition.index, part), segments[part.uuid].search(condition.question, needs_null=needs_null))
+        for condition, needs_null in asked
+        for part in condition.index.parts
+    ]
+    answers = iter((yield from search_segments(state, searches)))
+    uses_ids = any(part.space is Space.IDS for (_, part), _ in searches)
+    row_ids = (yield from load_row_id_index(state)) if uses_ids else None
+    by_condition = {
+        id(condition): _joined(
+            [_to_addresses(state, part, next(answers), row_ids, moves) for part in condition.index.parts]
+        )
+        for condition, _ in asked
+    }
+    covered = frozenset.intersection(*(index.covered for index in choice.indices))
+    universe = fragment_rows(state, covered)
+    answer = _combined(choice.node, by_condition, universe)
+    return IndexedRows(choice, covered, answer.true.intersect(universe))
+
+
+def _combined(node: Node, answers: Mapping[int, Answer], universe: RowSet) -> Answer:
+    match node:
+        case Condition():
+            return answers[id(node)]
+        case AllOf(parts):
+            return conjunction([_combined(part, answers, universe) for part in parts])
+        case AnyOf(parts):
+            return disjunction([_combined(part, answers, universe) for part in parts])
+        case Opposite(part):
+            return _combined(part, answers, universe).negated(universe)
+        case IsTrue(part):
+            answer = _combined(part, answers, universe)
+            return Answer(answer.true, RowSet.none(_ADDRESSES), answer.is_exact)
+
+
+def _joined(answers: Sequence[Answer]) -> Answer:
+    """The answers of the segments of one index, which cover different fragments."""
+    first, *others = answers
+    true = first.true.union(*[answer.true for answer in others])
+    null = first.null.union(*[answer.null for answer in others])
+    return Answer(true, null, all(answer.is_exact for answer in answers))
+
+
+def _to_addresses(
+    state: DatasetState, part: IndexPart, answer: Answer, row_ids: RowIdIndex | None, moves: Sequence[Move]
+) -> Answer:
+    """An answer of a segment as addresses of the rows that it covers."""
+    covered = fragment_rows(state, part.covered)
+    true, null = [
+        (moved_rows(rows, moves) if rows.space is _ADDRESSES else _translated(rows, row_ids)).intersect(covered)
+        for rows in (answer.true, answer.null)
+    ]
+    return Answer(true, null, answer.is_exact)
+
+
+def _translated(rows: RowSet, row_ids: RowIdIndex | None) -> RowSet:
+    assert row_ids is not None, "it was loaded for the segments that name row ids"
+    if rows.is_empty:
+        return RowSet.none(_ADDRESSES)
+    addresses, exists = row_ids.lookup(rows.rows())
+    return RowSet.of_rows(_ADDRESSES, addresses[exists])
+
+
+def fragment_rows(state: DatasetState, fragment_ids: Iterable[int]) -> RowSet:
+    """The addresses of all rows of some fragments, including deleted ones."""
+    ids = np.array(sorted(fragment_ids), dtype=np.int64)
+    sizes = state.physical_rows[state.find_fragment_indexes(ids)] if len(ids) else ids
+    starts = ids.astype(np.uint64) << np.uint64(32)
+    return RowSet.of_runs(_ADDRESSES, starts, starts + sizes.astype(np.uint64))

@@ -1,0 +1,34 @@
+"""Loading an index into memory before it is asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lance_io.errors import UsageError
+from lance_io.index.scalar.kinds import READERS
+from lance_io.reads.index.segments import open_segments
+from lance_io.reads.index.table_indices import load_table_indices
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lance_io.plans.plan import Plan
+    from lance_io.reads.version.state import DatasetState
+
+
+def prewarm(state: DatasetState, name: str, segments: Iterable[Any] | None = None) -> Plan[None]:
+    """Load the segments of an index, all of them or those with these UUIDs.
+
+    Raises `UsageError` for a name that no readable index has, and for a segment that the index does not have.
+    """
+    indices = {index.name: index for index in (yield from load_table_indices(state)).indices}
+    index = indices.get(name)
+    if index is None or index.kind not in READERS:
+        readable = ", ".join(other.name for other in indices.values() if other.kind in READERS) or "none"
+        raise UsageError(f"there is no index {name!r} that this release reads; there are: {readable}")
+    by_uuid = {part.uuid: part for part in index.parts}
+    wanted = [*by_uuid] if segments is None else [str(segment) for segment in segments]
+    unknown = [uuid for uuid in wanted if uuid not in by_uuid]
+    if unknown:
+        raise UsageError(f"index {name!r} has no segment {unknown[0]} that covers fragments of this version")
+    yield from open_segments(state, [(index, by_uuid[uuid]) for uuid in wanted])

@@ -1,0 +1,185 @@
+"""Opening segments: what they keep in memory, in the session's cache of indices; and reading blocks of their files.
+
+A segment is known by the key of its folder, whose content never changes. All files of all segments that a call needs
+are opened in one round; what each reads next is independent of the others.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lance_io.errors import FormatError, NotFound, UnsupportedError
+from lance_io.file.file_requests import ReadFiles
+from lance_io.file.file_steps import FilesSteps, Independent
+from lance_io.file.open.file_source import FileRef
+from lance_io.file.take.side_file import SideFile
+from lance_io.index.api import TableFile
+from lance_io.index.scalar.kinds import READERS
+from lance_io.levels.arrays import numbers
+from lance_io.plans.plan import Together
+from lance_io.reads.rows.deletions_and_ids import load_cached
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from lance_io.file.file_steps import FileSteps
+    from lance_io.index.api import Blocks, FileUse, Search, Segment
+    from lance_io.index.rows.row_set import Answer
+    from lance_io.plans.plan import Plan
+    from lance_io.reads.index.table_indices import IndexPart, TableIndex
+    from lance_io.reads.version.state import DatasetState
+
+Part = tuple["TableIndex", "IndexPart"]
+
+
+def open_segments(state: DatasetState, parts: Sequence[Part]) -> Plan[list[Segment]]:
+    """The segments, from the cache or opened together. Raises `FormatError` naming index and file."""
+    keys = [_cache_key(state, part) for _, part in parts]
+    cached: list[Any] = state.session.index_cache.get_many(keys)
+    missing = [at for at, segment in enumerate(cached) if segment is None]
+    if missing:
+        cache = state.session.index_cache
+        opened: list[Any] = yield Together(
+            [load_cached(cache, keys[at], partial(_open, state, *parts[at])) for at in missing]
+        )
+        for at, segment in zip(missing, opened, strict=True):
+            cached[at] = segment
+    return cached
+
+
+def _cache_key(state: DatasetState, part: IndexPart) -> tuple[Any, ...]:
+    return ("segment", state.context.store.identity, state.object_keys.index_key(part.uuid, part.base_id, "x"))
+
+
+def _ref(state: DatasetState, part: IndexPart, name: str) -> FileRef:
+    return FileRef(state.object_keys.index_key(part.uuid, part.base_id, name), part.sizes.get(name, 0), (), ())
+
+
+def _open(state: DatasetState, index: TableIndex, part: IndexPart) -> Plan[tuple[Segment, int]]:
+    reader = READERS[part.details.kind]
+    refs = [_ref(state, part, use.name) for use in reader.uses]
+    try:
+        files = yield ReadFiles(
+            state.context,
+            _independent([(ref, _open_file(state, ref, use)) for ref, use in zip(refs, reader.uses, strict=True)]),
+        )
+        dtype = None if part.details.json_path is not None else index.field.arrow_type
+        named = {use.name: file for use, file in zip(reader.uses, files, strict=True)}
+        segment = reader.open(named, dtype, part.details, part.space)
+    except (FormatError, UnsupportedError, NotFound) as error:
+        raise in_index(error, index, refs[0]) from error
+    return segment, segment.nbytes
+
+
+def _independent(steps: Sequence[tuple[FileRef, FileSteps[Any]]]) -> FilesSteps[list[Any]]:
+    results: list[Any] = yield Independent(steps)
+    return results
+
+
+def _open_file(state: DatasetState, ref: FileRef, use: FileUse) -> FileSteps[TableFile]:
+    file = yield from SideFile.open(state.context, ref.key, ref.size_bytes)
+    columns = (yield from file.read(use.columns)) if use.columns else []
+    metadata = file.metadata
+    buffers = {}
+    for key in use.buffers:
+        number = metadata.get(key)
+        if number is not None:
+            if not (number.isascii() and number.isdigit() and len(number) < 10):
+                raise FormatError(f"{key}: expected the number of a global buffer, found {number[:40]!r}", path=ref.key)
+            buffers[key] = yield from file.read_buffer(int(number))
+    return TableFile(file.num_rows, file.types, metadata, dict(zip(use.columns, columns, strict=True)), buffers)
+
+
+def in_index(error: Any, index: TableIndex, ref: FileRef) -> Any:
+    """An error about a file of an index, naming both."""
+    where = f"index {index.name!r} (use_scalar_index=False reads without it; drop the index, or build it again)"
+    if isinstance(error, UnsupportedError):
+        return UnsupportedError(f"{where}: {error.message}", path=error.path or ref.key)
+    if isinstance(error, NotFound):
+        error = FormatError(f"a file of the index is missing: {error.message}", path=error.path)
+    error.path = error.path or ref.key
+    return error.within(where)
+
+
+# -- searches --------------------------------------------------------------------------------------------------------
+
+
+def search_segments(state: DatasetState, searches: Sequence[tuple[Part, Search]]) -> Plan[list[Answer]]:
+    """Run searches; the blocks of all of them are read together. Raises as `open_segments`."""
+    answers: list[Any] = [None] * len(searches)
+    steps: list[tuple[FileRef, FileSteps[Any]]] = []
+    positions: list[int] = []
+    for at, ((index, part), search) in enumerate(searches):
+        try:
+            blocks = next(search)
+            ref = _ref(state, part, blocks.file)
+            cached = _cached_blocks(state, ref, blocks)
+            if None not in cached:
+                answers[at] = _finish(search, cached)
+                continue
+        except StopIteration as done:
+            answers[at] = done.value
+            continue
+        except FormatError as error:
+            raise in_index(error, index, _ref(state, part, READERS[part.details.kind].uses[0].name)) from error
+        steps.append((ref, _search_steps(state, ref, index, search, blocks, cached)))
+        positions.append(at)
+    if steps:
+        read: list[Any] = yield ReadFiles(state.context, _independent(steps))
+        for at, answer in zip(positions, read, strict=True):
+            answers[at] = answer
+    return answers
+
+
+def _finish(search: Search, blocks: list[Any]) -> Answer:
+    try:
+        search.send(blocks)
+    except StopIteration as done:
+        answer: Answer = done.value
+        return answer
+    raise AssertionError("a search reads once")
+
+
+def _block_keys(state: DatasetState, ref: FileRef, blocks: Blocks) -> list[tuple[Any, ...]]:
+    identity = state.context.store.identity
+    return [("block", identity, ref.key, blocks.columns, first, end) for first, end in blocks.ranges]
+
+
+def _cached_blocks(state: DatasetState, ref: FileRef, blocks: Blocks) -> list[Any]:
+    return state.session.index_cache.get_many(_block_keys(state, ref, blocks))
+
+
+def _search_steps(
+    state: DatasetState, ref: FileRef, index: TableIndex, search: Search, blocks: Blocks, cached: list[Any]
+) -> FileSteps[Answer]:
+    try:
+        missing = [at for at, block in enumerate(cached) if block is None]
+        file = yield from SideFile.open(state.context, ref.key, ref.size_bytes)
+        ranges = [blocks.ranges[at] for at in missing]
+        if any(not 0 <= first <= end <= file.num_rows for first, end in ranges):
+            raise FormatError(f"rows to {max(end for _, end in ranges)} wanted; the file has {file.num_rows}")
+        rows = np.concatenate([np.arange(first, end, dtype=np.int64) for first, end in ranges])
+        arrays = yield from file.read(blocks.columns, rows)
+        start = 0
+        keys = _block_keys(state, ref, blocks)
+        for at, (first, end) in zip(missing, ranges, strict=True):
+            block = [_own(array, start, end - first) for array in arrays]
+            start += end - first
+            cached[at] = block
+            state.session.index_cache.put(keys[at], block, 256 + sum(array.nbytes for array in block))
+        return _finish(search, cached)
+    except (FormatError, UnsupportedError, NotFound) as error:
+        raise in_index(error, index, ref) from error
+
+
+def _own(array: pa.Array, start: int, length: int) -> pa.Array:
+    """Some rows, in memory of their own if they are a part of more, so that a cached block holds no others."""
+    if length == len(array):
+        return array
+    part = array.slice(start, length)
+    return part.take(numbers(np.arange(length, dtype=np.int64)))

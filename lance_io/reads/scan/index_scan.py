@@ -1,0 +1,185 @@
+"""Scans that indices answer: for covered fragments their rows, for the others the filter.
+
+plan of a filter -> rows that indices name -> parts, in the order of the fragments:
+    covered      the rows are read by address; the rest of the filter is computed for them
+    not covered  scanned with the whole filter, or left out by `fast_search`
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from lance_io.file.table_reader import TableReader
+from lance_io.filters.compiled import Predicate
+from lance_io.filters.expressions.expression_tree import And
+from lance_io.plans.plan import Together
+from lance_io.reads.index.execute import indexed_rows
+from lance_io.reads.index.explain import describe_choice
+from lance_io.reads.index.table_indices import load_table_indices
+from lance_io.reads.rows.deletions_and_ids import load_live
+from lance_io.reads.rows.row_arithmetic import OFFSET_BITS
+from lance_io.reads.scan.pipeline import ScanPlan, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lance_io.index.rows.row_set import RowSet
+    from lance_io.plans.plan import Plan
+    from lance_io.reads.index.execute import IndexedRows
+    from lance_io.reads.rows.row_arithmetic import LiveRows
+    from lance_io.reads.scan.scan_options import ScanOptions
+    from lance_io.reads.version.state import DatasetState
+    from lance_io.spans import IntArray
+
+    PlanSpans = Callable[[ScanPlan, tuple[Span, ...], dict[int, LiveRows]], Plan[ScanPlan]]
+
+RUN_ROWS_MIN: Final = 64  # average rows of a run from which reading runs beats taking rows
+RUNS_MAX: Final = 1024  # of a fragment that are read as runs
+OPENED_FRAGMENTS_MAX: Final = 8  # whose files are opened before it is known which have rows: a request each
+
+
+def plan_indexed(
+    state: DatasetState,
+    options: ScanOptions,
+    columns: ScanPlan,
+    fragment_indexes: Sequence[int],
+    columns_for: Callable[[Predicate | None], ScanPlan],
+    finish: PlanSpans,
+) -> Plan[ScanPlan | None]:
+    """The plan of a scan by indices; None if none of them answers a part of the filter.
+
+    columns      the plan without rows, with the filter
+    columns_for  the same with another filter
+    finish       completes a plan: columns, spans, live rows of their fragments
+    Raises `FormatError` for a damaged index.
+    """
+    predicate = columns.predicate
+    if predicate is None or len(set(fragment_indexes)) < len(fragment_indexes):
+        return None
+    rows = yield from _rows_beside_files(state, columns, predicate, fragment_indexes)
+    if rows is None:
+        return None
+    rest = rows.choice.rest
+    is_whole = len(rest) == 1 and rest[0] is predicate.expression
+    left = None if not rest else Predicate(rest[0] if len(rest) == 1 else And(rest))
+    rest_columns = columns if is_whole else columns_for(left)
+    rows_max = None if options.limit is None or rest else (options.offset or 0) + options.limit
+    parts: list[ScanPlan] = []
+    for is_covered, group in groupby(fragment_indexes, lambda index: state.fragment_ids[index] in rows.covered):
+        if is_covered:
+            parts += yield from _covered(state, rows, [*group], rest_columns, rows_max, finish)
+        elif not options.hints.get("fast_search"):
+            live = yield from load_live(state, [*(indexes := [*group])])
+            spans = tuple(Span(index, 0, live[index].num_rows) for index in indexes)
+            parts.append((yield from finish(columns, spans, live)))
+    return replace(
+        columns,
+        spans=tuple(span for part in parts for span in part.spans),
+        live={index: live for part in parts for index, live in part.live.items()},
+        parts=tuple(parts),
+        index=describe_choice(rows.choice),
+    )
+
+
+def _rows_beside_files(
+    state: DatasetState, columns: ScanPlan, predicate: Predicate, fragment_indexes: Sequence[int]
+) -> Plan[IndexedRows | None]:
+    """The rows that indices name; opens the data files of few fragments meanwhile, where that saves a round."""
+    read = columns.early_read if columns.late_read is None else columns.late_read
+    is_cold = (yield from load_table_indices(state)).indices and not state.is_local and read is not None
+    if not is_cold or read is None or len(fragment_indexes) > OPENED_FRAGMENTS_MAX:
+        return (yield from indexed_rows(state, predicate.expression))
+    sources = [state.sources[index] for index in fragment_indexes]
+    opening = TableReader(state.context, read).open_files(sources)
+    rows, _ = yield Together[Any]([indexed_rows(state, predicate.expression), opening])
+    return rows  # type: ignore[no-any-return]
+
+
+def _covered(
+    state: DatasetState,
+    rows: IndexedRows,
+    fragment_indexes: Sequence[int],
+    columns: ScanPlan,
+    rows_max: int | None,
+    finish: PlanSpans,
+) -> Plan[list[ScanPlan]]:
+    """The plans of covered fragments: of their rows that indices name.
+
+    rows_max  as many rows are enough; None for all
+    """
+    by_index = _by_fragment(state, rows.rows, fragment_indexes)
+    live = yield from load_live(state, list(by_index))
+    wanted = []
+    for index in fragment_indexes:
+        if index not in by_index or rows_max == 0:
+            continue
+        part = _Wanted.of(index, *by_index[index], live[index], rows_max)
+        if part.num_rows:
+            wanted.append(part)
+        rows_max = None if rows_max is None else rows_max - part.num_rows
+    plans = []
+    for is_taken, group in groupby(wanted, lambda part: part.offsets is not None):
+        parts = [*group]
+        spans = tuple(span for part in parts for span in part.spans)
+        plan = replace(
+            columns, num_matches=None if columns.predicate is not None else sum([part.num_rows for part in parts])
+        )
+        if is_taken:
+            chosen = tuple(part.offsets for part in parts if part.offsets is not None)
+            plan = replace(plan, chosen=chosen, late_costs=None)
+        here = {part.fragment_index: live[part.fragment_index] for part in parts}
+        plans.append((yield from finish(plan, spans, here)))
+    return plans
+
+
+class _Wanted(NamedTuple):
+    """The live rows of one fragment that indices name.
+
+    spans     the runs of rows to read
+    offsets   of the rows, if they are taken one by one; then there is one span around them
+    """
+
+    fragment_index: int
+    spans: tuple[Span, ...]
+    offsets: IntArray | None
+    num_rows: int
+
+    @classmethod
+    def of(cls, index: int, starts: IntArray, ends: IntArray, live: LiveRows, rows_max: int | None) -> _Wanted:
+        """Rows of runs; at most `rows_max`."""
+        lengths = ends - starts
+        num_rows = int(lengths.sum())
+        if rows_max is None and len(starts) <= RUNS_MAX and num_rows >= RUN_ROWS_MIN * len(starts):
+            spans = tuple(Span(index, *run) for run in zip(starts.tolist(), ends.tolist(), strict=True))
+            num_deleted = sum([len(live.deleted_between(span.start, span.end)) for span in spans])
+            return cls(index, spans if num_deleted < num_rows else (), None, num_rows - num_deleted)
+        if rows_max is not None and live.deleted is None and num_rows > rows_max:  # the others are left out anyway
+            last = int(np.searchsorted(np.cumsum(lengths), rows_max)) + 1
+            starts, ends, lengths = starts[:last], ends[:last], lengths[:last]
+        before = np.cumsum(lengths) - lengths
+        offsets: IntArray = np.arange(int(lengths.sum()), dtype=np.int64) + np.repeat(starts - before, lengths)
+        if live.deleted is not None:
+            offsets = offsets[~live.is_deleted(offsets)]
+        offsets = offsets[:rows_max]
+        if not len(offsets):
+            return cls(index, (), offsets, 0)
+        return cls(index, (Span(index, int(offsets[0]), int(offsets[-1]) + 1),), offsets, len(offsets))
+
+
+def _by_fragment(
+    state: DatasetState, rows: RowSet, fragment_indexes: Sequence[int]
+) -> dict[int, tuple[IntArray, IntArray]]:
+    """Runs of rows by fragment index: first offsets and ends."""
+    starts, ends = rows.starts.astype(np.int64), rows.ends.astype(np.int64)  # no run passes the end of a fragment
+    ids = starts >> OFFSET_BITS
+    by_index = {}
+    for index in fragment_indexes:
+        first_row = state.fragment_ids[index] << OFFSET_BITS
+        first, end = np.searchsorted(ids, (state.fragment_ids[index], state.fragment_ids[index] + 1)).tolist()
+        if first < end:
+            by_index[index] = starts[first:end] - first_row, ends[first:end] - first_row
+    return by_index

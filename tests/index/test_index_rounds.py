@@ -1,0 +1,120 @@
+"""Rounds and requests of scans and look-ups by index on a bucket, as exact numbers; a request lasts one unit of time.
+
+The tables and their indices are pylance's. Opening the table is not counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lance_io import runtime
+from lance_io.dataset.lance_dataset import AsyncDataset
+from lance_io.reads.version.session import Session
+from lance_io.store.memory import MemoryStore
+from lance_io.store.profile import CLOUD
+from lance_io.store.url import Location
+from lance_io.testing.latency import LatencyStore, run_virtual
+from lance_io.testing.record import RecordingStore
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    Call = Callable[[AsyncDataset], Awaitable[Any]]
+
+NUM_ROWS = 200_000
+
+
+class Bench:
+    """A copy of a local table behind a store that records and delays."""
+
+    def __init__(self, folder: Path) -> None:
+        inner = MemoryStore(profile=CLOUD)
+        for path in folder.rglob("*"):
+            if path.is_file():
+                inner.put_sync(f"t/{path.relative_to(folder).as_posix()}", path.read_bytes())
+        self.store = RecordingStore(LatencyStore(inner))
+
+    def run(self, *calls: Call) -> list[tuple[int, list[str], Any]]:
+        """Rounds, requests and result of each call, on one open table."""
+        session = Session()
+        session.locate = lambda uri, options: Location(self.store, "t", "memory://t")
+
+        async def body() -> list[tuple[int, list[str], Any]]:
+            loop, measured = asyncio.get_running_loop(), []
+            with runtime.use_loop(loop):
+                table = await AsyncDataset.open("memory://t", session=session)
+                await table.describe_indices()
+                for call in calls:
+                    self.store.take_log()
+                    since = loop.time()
+                    result = await call(table)
+                    measured.append((round(loop.time() - since), self.store.take_log(), result))
+            return measured
+
+        return run_virtual(body)[0]
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    folder = tmp_path_factory.mktemp("indexed")
+    rng = np.random.default_rng(7)
+    rows = pa.table({"id": rng.permutation(NUM_ROWS), "value": rng.random(NUM_ROWS)})
+    table = lance.write_dataset(rows, folder, max_rows_per_file=NUM_ROWS // 4)
+    table.create_scalar_index("id", "BTREE")
+    return Bench(folder)
+
+
+def counts(measured: list[tuple[int, list[str], Any]]) -> list[tuple[int, int]]:
+    """Rounds and requests of each call."""
+    return [(rounds, len(log)) for rounds, log, _ in measured]
+
+
+def test_equality_by_btree(bench: Bench) -> None:
+    measured = bench.run(
+        lambda table: table.to_table(["value"], "id = 5"),
+        lambda table: table.to_table(["value"], "id = 5"),  # its page is kept
+        lambda table: table.to_table(["value"], f"id = {NUM_ROWS - 7}"),
+        lambda table: table.to_table(["value"], f"id = {NUM_ROWS}"),  # above the greatest value: no page
+        lambda table: table.count_rows("id = 70000"),
+        lambda table: table.to_table(["value"], "id = 5", use_scalar_index=False),
+    )
+    assert counts(measured)[:5] == [(5, 12), (1, 1), (2, 3), (0, 0), (1, 2)]
+    assert not [line for line in measured[5][1] if "_indices" in line]
+    tables = [result for _, _, result in measured]
+    assert [table.num_rows for table in tables[:4]] == [1, 1, 1, 0]
+    assert tables[0] == tables[1] == tables[5]
+    assert tables[4] == 1
+    assert {line.split("/")[1] for line in measured[2][1]} == {"_indices", "data"}
+
+
+def test_look_up_of_keys(bench: Bench) -> None:
+    measured = bench.run(
+        lambda table: table.prewarm_index("id_idx"),
+        lambda table: table.warm(["id", "value"]),
+        lambda table: table.get("id", [5], ["value"]),
+        lambda table: table.get("id", [5], ["value"]),
+        lambda table: table.get("id", [NUM_ROWS]),
+    )
+    assert counts(measured) == [(1, 2), (2, 12), (3, 6), (1, 2), (0, 0)]
+    assert [result.num_rows for _, _, result in measured[2:]] == [1, 1, 0]
+
+
+@pytest.mark.parametrize("text", ["id = 5", "id IN (5, 70000, 150000)", "id < 30 AND value > 0.5", "id >= 199000"])
+def test_explained_reads_are_those_of_the_scan(bench: Bench, text: str) -> None:
+    ((_, _, plan),) = bench.run(lambda table: table.scanner(["value"], text).explain_io(cold=True))
+    ((rounds, log, _),) = bench.run(lambda table: table.to_table(["value"], text))
+    assert any("id_idx(BTree)" in note for note in plan.notes)
+    planned = sorted(
+        f"get t/{plan.short_key(key)} {start}-{end}" for each in plan.rounds for key, start, end in each.requests
+    )
+    if not plan.notes[1:]:  # nothing is read afterwards
+        assert (plan.num_rounds, planned) == (rounds, sorted(log))
+    assert plan.num_rounds <= rounds
+    assert set(planned) <= set(log)
