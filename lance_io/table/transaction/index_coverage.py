@@ -202,6 +202,7 @@ def _rebuilt(index: IndexMetadata, rewritten: RewrittenIndex, version: int) -> I
             message.index_details.CopyFrom(known.new_index_details)
         message.ClearField("files")
         message.files.extend(known.new_index_files)
+        message.ClearField("base_id")  # the new files are in the table's own folder
     return replace(index, uuid=rewritten.new_id, dataset_version=version + 1, message=message)
 
 
