@@ -110,4 +110,4 @@ def _rewritten(entry: IndexMetadata, segment: NewSegment) -> RewrittenIndex:
     message.new_index_details.CopyFrom(new.index_details)
     message.new_index_version = new.index_version
     message.new_index_files.extend(new.files)
-    return RewrittenIndex(entry.uuid, segment.entry.uuid, message)
+    return RewrittenIndex(entry.uuid, segment.entry.uuid, message, names_new_rows=True)
