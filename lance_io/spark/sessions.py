@@ -116,10 +116,11 @@ def _hide_credentials(spark: SparkSession, catalog: str | None, settings: dict[s
         return
     if _is_connect(spark):
         raise UsageError(
-            f"Spark shows settings of a running session in its event logs, and {names[0]} is a credential: leave it to the "
-            "environment of the server, or to its own settings"
+            f"Spark shows settings of a running session in its event logs, and {names[0]} is a credential: leave it to "
+            "the environment of the server, or to its own settings"
         )
-    java = spark.sparkContext._jvm.java
+    machine: Any = spark.sparkContext._jvm
+    java = machine.java
     hidden = java.util.HashMap()
     for name in names:
         hidden.put(name.removeprefix(prefix), settings.pop(name))
