@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import UsageError
 from lance_io.lazy_names import lazy_module
-from lance_io.redaction import get_logger
+from lance_io.spark.task_context import CREDENTIAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from lance_io.spark import helpers
 else:
     helpers = lazy_module("lance_io.spark.helpers")
-
-_logger = get_logger(__name__)
 
 JAR: Final = Path(__file__).with_name("lance_io.jar")
 CATALOG_CLASS: Final = "lance_io.spark.Catalog"
@@ -70,7 +68,7 @@ def enable(spark: SparkSession, catalog: str | None = None, path: str | None = N
 
     Raises:
         UsageError: One of `catalog` and `path` is missing, the package was built without its JAR, or the server lets no
-            client add JARs.
+            client add JARs, or is given credentials.
     """
     settings = _settings(catalog, path, options)
     if not _has_jar():
@@ -79,6 +77,7 @@ def enable(spark: SparkSession, catalog: str | None = None, path: str | None = N
         _add_artifact(spark)
     elif not any(row[0].endswith(f"/{JAR.name}") for row in spark.sql("LIST JARS").collect()):
         spark.sql(f"ADD JAR '{JAR}'")
+    _hide_credentials(spark, catalog, settings)
     for name, text in settings.items():
         spark.conf.set(name, text)
 
@@ -103,6 +102,29 @@ def _settings(catalog: str | None, path: str | None, options: Mapping[str, Any])
         texts = helpers.option_texts({"path": path, **options})
         settings |= {f"{prefix}.{name}": text for name, text in texts.items()}
     return settings
+
+
+def _hide_credentials(spark: SparkSession, catalog: str | None, settings: dict[str, str]) -> None:
+    """Move credentials out of the settings, into the virtual machine, where its catalog looks for them.
+
+    Settings of a running session travel with jobs as properties, and Spark hides none of these in its event logs. Those
+    that a session begins with it hides. Raises `UsageError` in a session of Spark Connect.
+    """
+    prefix = f"spark.sql.catalog.{catalog}."
+    names = [name for name in settings if name.startswith(prefix) and CREDENTIAL.search(name.removeprefix(prefix))]
+    if not names:
+        return
+    if _is_connect(spark):
+        raise UsageError(
+            f"Spark shows settings of a running session in its event logs, and {names[0]} is a credential: leave it to "
+            "the environment of the server, or to its own settings"
+        )
+    machine: Any = spark.sparkContext._jvm
+    java = machine.java
+    hidden = java.util.HashMap()
+    for name in names:
+        hidden.put(name.removeprefix(prefix), settings.pop(name))
+    java.lang.System.getProperties().put(f"lance_io.catalog.{catalog}", hidden)
 
 
 def _is_connect(spark: SparkSession) -> bool:

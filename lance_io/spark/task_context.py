@@ -28,7 +28,7 @@ _logger = get_logger(__name__)
 
 DAEMON: Final = "pyspark.daemon"  # forks planners and workers, and is their main module
 
-_CREDENTIAL: Final = re.compile(r"(?i)secret|password|token|credential|(access|account|private|sas)_?key")
+CREDENTIAL: Final = re.compile(r"(?i)secret|password|token|credential|(access|account|private|sas)_?key")
 _REDACTED: Final = {  # Spark's settings with patterns of secret options, and their defaults
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key",
     "spark.sql.redaction.options.regex": "(?i)url",
@@ -118,7 +118,7 @@ def shown_credentials(storage: Mapping[str, str], patterns: Iterable[str]) -> li
     return sorted(
         name
         for name, text in storage.items()
-        if _CREDENTIAL.search(name)
+        if CREDENTIAL.search(name)
         and not any(pattern.search(f"storage.{name}") or pattern.search(text) for pattern in hidden)
     )
 

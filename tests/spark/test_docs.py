@@ -27,6 +27,7 @@ CLAIMS = {
     "is a table elsewhere": "test_jar_reading.test_tables_by_path",
     "a version by number, tag or branch": "test_jar_reading.test_versions_by_number_tag_branch_and_time",
     "the oldest and the newest version kept": "test_jar_reading.test_versions_by_number_tag_branch_and_time",
+    "`enable` keeps credentials out of these": "test_jar_cluster.test_credentials_of_the_catalog_do_not_show",
     "tables about the table": "test_jar_reading.test_tables_about_a_table",
     "as by `df.write.format": "test_jar_reading.test_appends_and_refusals",
     "come with a later release, and say so": "test_jar_reading.test_appends_and_refusals",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tests.s3.proxy import CountingProxy
     from tests.servers import S3Server
+    from tests.spark.sessions import Sessions
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -53,6 +54,17 @@ def test_sql_on_executors(cluster: SparkSession, catalog: str) -> None:
     rows = cluster.sql("select text, count(*) n from lance.facts where id < 3000 group by text order by n desc, text")
     assert [tuple(row) for row in rows.limit(2).collect()] == [("text 0", 4), ("text 1", 4)]
     assert [row.tableName for row in cluster.sql("show tables in lance").collect()] == ["facts"]
+
+
+def test_credentials_of_the_catalog_do_not_show(
+    cluster: SparkSession, catalog: str, sessions: Sessions, s3: S3Server
+) -> None:
+    """Settings of a running session are properties of its jobs, of which Spark hides nothing."""
+    assert cluster.sql("select sum(id) from lance.facts").collect() == [(NUM_ROWS * (NUM_ROWS - 1) // 2,)]
+    assert s3.secret not in str(cluster.sql("set -v").collect() + cluster.sql("set").collect())
+    logs = [path.read_bytes() for path in (sessions.folder / "events").rglob("*") if path.is_file()]
+    assert any(b"lance.facts" in text for text in logs)
+    assert all(s3.secret.encode() not in text for text in logs)
 
 
 ID_BYTES = NUM_ROWS * 8

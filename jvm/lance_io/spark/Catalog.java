@@ -47,6 +47,10 @@ public final class Catalog implements TableCatalog, SupportsNamespaces {
     }
     given = new HashMap<>(options.asCaseSensitiveMap());
     given.keySet().removeIf(PATH::equalsIgnoreCase);
+    // Credentials that `enable` keeps out of the settings of a session, which Spark writes to its event logs.
+    if (System.getProperties().get("lance_io.catalog." + name) instanceof Map<?, ?> hidden) {
+      hidden.forEach((option, text) -> given.put(option.toString(), text.toString()));
+    }
   }
 
   @Override

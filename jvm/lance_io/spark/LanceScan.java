@@ -32,6 +32,7 @@ final class LanceScan implements Scan, Batch, SupportsReportStatistics, Supports
   private final String shown;
   private List<Predicate> runtime = List.of(); // of joins, known only when the other side has been read
   private JsonNode plan; // of the scan as it is now
+  private boolean streams;
 
   LanceScan(LanceTable table, StructType required, boolean counts, String filter, int limit, String shown) {
     this.table = table;
@@ -64,12 +65,13 @@ final class LanceScan implements Scan, Batch, SupportsReportStatistics, Supports
 
   @Override
   public MicroBatchStream toMicroBatchStream(String checkpoint) {
+    streams = true;
     return PythonSource.stream(table.schema(), table.options(), checkpoint);
   }
 
   @Override
   public ColumnarSupportMode columnarSupportMode() {
-    return ColumnarSupportMode.SUPPORTED;
+    return streams ? ColumnarSupportMode.UNSUPPORTED : ColumnarSupportMode.SUPPORTED; // the source in Python gives rows
   }
 
   // -- planning -------------------------------------------------------------------------------------------------------

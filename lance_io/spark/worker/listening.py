@@ -54,8 +54,9 @@ class Listener:
     def _in_folder(cls, parent: Path) -> Listener:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))  # of mode 0700
         try:
-            lock = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            lock = os.open(folder / "new", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             fcntl.flock(lock, fcntl.LOCK_EX)
+            (folder / "new").rename(folder / _LOCK)  # held by the time that others see it
             listening = socket.socket(socket.AF_UNIX)
             listening.bind(str(folder / "s"))
             listening.listen(WAITING_MAX)
