@@ -234,7 +234,7 @@ def test_ngram(tmp_path: Path, dtype: pa.DataType) -> None:
     assert postings[0] == postings[1]
 
 
-DOCUMENTS = {
+DOCUMENTS: dict[str, list[Any]] = {
     "numbers": [{"a": 3}, {}, {"a": 1}, None, {"a": None}, {"a": 7}, {"b": 1}],
     "floats": [{"a": 1.5}, {"a": 2}, {"a": None}],
     "flags": [{"a": True}, {"a": False}, {}],
