@@ -30,6 +30,7 @@ USER_PAGES: Final = (
     "changing",
     "commits",
     "upkeep",
+    "indices-build",
     "branches",
     "filters",
     "storage",

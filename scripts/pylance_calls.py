@@ -39,7 +39,20 @@ from scripts.pylance_object_calls import OBJECT_CALLS
 
 NAME: Final = re.compile(r"(?<![.\w'])[A-Za-z]\w*")
 MODULES: Final = (
-    *("arrow", "blob", "commit", "file", "fragment", "log", "optimize", "progress", "sampler", "schema", "util"),
+    *(
+        "arrow",
+        "blob",
+        "commit",
+        "file",
+        "fragment",
+        "indices",
+        "log",
+        "optimize",
+        "progress",
+        "sampler",
+        "schema",
+        "util",
+    ),
     "vector",
 )
 D: Final = "lance.dataset.LanceDataset"

@@ -198,6 +198,35 @@ _ROW_IDS: Final = {
     ),
     "lance.fragment.DataFile.field_ids": "frag.metadata.files[0].field_ids()",
     "lance.dataset.LanceDataset.drop_index": "(indexed.drop_index('on a'), indexed.has_index)[1]",
+    "lance.dataset.LanceDataset.create_scalar_index": (
+        "(new.create_scalar_index('a', 'BTREE'), [(i.name, i.index_type, i.num_rows_indexed)"
+        " for i in new.describe_indices()], new.count_rows('a > 3'))[1:]"
+    ),
+    "lance.dataset.LanceDataset.index_statistics": "indexed.index_statistics('on a')['segments']",
+    "lance.dataset.LanceStats.index_stats": "indexed.stats.index_stats('on a')['segments']",
+    "lance.dataset.LanceDataset.create_index_uncommitted": (
+        "[(i.name, i.fields, set(i.fragment_ids), i.index_version, i.index_details)"
+        " for i in [new.create_index_uncommitted('a', 'BTREE', fragment_ids=[0])]]"
+    ),
+    "lance.dataset.LanceDataset.merge_existing_index_segments": (
+        "[set(i.fragment_ids) for i in [new.merge_existing_index_segments([new.create_index_uncommitted('a', 'BTREE',"
+        " fragment_ids=[n]) for n in (0, 1)])]]"
+    ),
+    "lance.dataset.LanceDataset.commit_existing_index_segments": (
+        "[i.num_rows_indexed for i in new.commit_existing_index_segments('x', 'a', [new.create_index_uncommitted('a',"
+        " 'BTREE', fragment_ids=[1])]).describe_indices()]"
+    ),
+    "lance.dataset.DatasetOptimizer.optimize_indices": (
+        "(indexed.insert(data), indexed.optimize.optimize_indices(), [len(i.segments) for i in"
+        " indexed.describe_indices()])[2]"
+    ),
+    "lance.indices.IndexConfig": "vars(L.indices.IndexConfig('btree', {'zone_size': 9}))",
+    "lance.IndexProgress": "L.IndexProgress('progress', 'load_data', 1, 4, 'rows').fraction",
+    **{
+        f"lance.progress.IndexProgress.{name}": f"L.progress.IndexProgress('progress', 'x', 1, 4, 'rows').{name}"
+        for name in ("completed", "fraction", "total", "unit")
+    },
+    "lance.progress.IndexProgress": "L.progress.IndexProgress('progress', 'load_data', 1, 4, 'rows').fraction",
     "lance.dataset.LanceDataset.version_refs": "type(new.version_refs()).__name__",
     "lance.dataset.MergeInsertBuilder.write_mode": (
         "(new.merge_insert('a').when_matched_update_all().write_mode('rewrite_rows').execute(data), 1)[1]"

@@ -274,9 +274,10 @@ class DatasetOptimizer:
             materialize_deletions: Whether deleted rows alone are a reason to rewrite a fragment.
             materialize_deletions_threshold: Share of deleted rows above which a fragment is rewritten, 0.1 by default.
             defer_index_remap: For tables without stable row ids. True keeps all indices and records where their rows
-                moved; False removes the rows from the indices. By default an index stays if pylance always finds its
-                rows by the record: not B-trees and full text indices, nor HNSW indices once rows are deleted. Above 200
-                kB of records, rows are removed from the indices, so that the versions of the table stay small.
+                moved. False builds the scalar indices over these rows again, in the same commit, and removes the rows
+                from the others. By default an index stays if pylance always finds its rows by the record: B-trees are
+                built again, full text indices lose the rows, and so do HNSW indices once rows are deleted. Above 200 kB
+                of records, rows are removed from the indices, so that the versions of the table stay small.
             num_threads: Accepted and ignored; the number of processors bounds the work.
             batch_size: Rows handed on at once.
             compaction_mode: "reencode" (the default) writes full pages; "force_binary_copy" copies pages unchanged;

@@ -53,7 +53,7 @@ def append(uri: str, rng: np.random.Generator, num_rows: int = 500) -> None:
 
 
 def wrong_answers(uri: str, index_name: str, predicates: Iterable[str]) -> list[str]:
-    """The predicates for which pylance does not plan with the index, or finds other rows than by a scan."""
+    """The predicates for which pylance does not plan with the index, or either library finds other rows than a scan."""
     table = lance.dataset(uri)
     wrong = []
     for predicate in predicates:
@@ -64,6 +64,9 @@ def wrong_answers(uri: str, index_name: str, predicates: Iterable[str]) -> list[
             wrong.append(f"{predicate}: the plan does not name the index")
         if sorted(indexed.to_table()["_rowaddr"].to_pylist()) != sorted(scan):
             wrong.append(f"{predicate}: other rows")
+        ours = our(uri).scanner(columns=[], filter=predicate, with_row_address=True).to_table()
+        if sorted(ours["_rowaddr"].to_pylist()) != sorted(scan):
+            wrong.append(f"{predicate}: other rows by us")
     return wrong
 
 

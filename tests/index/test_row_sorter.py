@@ -16,7 +16,7 @@ from lance_io.changes.join.spilled_batches import SpilledBatches
 from lance_io.index.build.bloom_blocks import filter_bytes, filter_of, value_hashes
 from lance_io.index.build.map_bytes import RowMap, containers_of, encode_maps
 from lance_io.index.build.row_sorter import RowSorter
-from lance_io.index.build.zones import ZoneCutter
+from lance_io.index.build.zone_cuts import ZoneCutter
 from tests.seeds import seeded
 
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {

@@ -44,8 +44,8 @@ class CompactionOptions(TypedDict, total=False):
         compaction_mode: "reencode" decodes and encodes all pages, which makes full pages. "force_binary_copy" copies
             encoded pages and fails if that is impossible. "try_binary_copy" copies, with "reencode" as fallback.
         binary_copy_read_batch_bytes: Bytes of pages that are read at once. Default 16 MiB.
-        defer_index_remap: True keeps all indices and records the new row addresses. False removes the moved rows from
-            the indices. None keeps those indices that are known to support it.
+        defer_index_remap: True keeps all indices and records the new row addresses. False builds scalar indices again
+            and removes the moved rows from the others. None keeps those indices that are known to support the record.
         max_source_fragments: Limit for the fragments of one call: no further task starts beyond it.
         max_source_rows: Limit for the rows of one call.
         max_source_bytes: Limit for the bytes of one call.

@@ -10,7 +10,7 @@ import pyarrow as pa
 from lance_io.index.build.bloom_blocks import filter_bytes, filter_of, value_hashes
 from lance_io.index.build.index_file import NewIndexFile
 from lance_io.index.build.map_bytes import RowMap
-from lance_io.index.build.zones import ZoneCutter, place_columns
+from lance_io.index.build.zone_cuts import ZoneCutter, place_columns
 from lance_io.index.details import FILES, Kind
 from lance_io.levels.arrays import booleans, true_positions
 from lance_io.limits import MIB
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lance_io.index.build.index_file import RowArray, RunStore
-    from lance_io.index.build.zones import Zone
+    from lance_io.index.build.zone_cuts import Zone
 
 ITEMS: Final = 8192
 PROBABILITY: Final = 0.00057

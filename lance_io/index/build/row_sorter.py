@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from lance_io.index.build.index_file import RowArray, RunStore
 
-_RUN_SHARE: Final = 3  # sorting a run takes about three times its bytes: the pairs, their order, the sorted pairs
+_RUN_SHARE: Final = 7  # sorting a run takes some times its bytes: the pairs, their keys and order, the sorted pairs
 _MERGE_SHARE: Final = 4  # so do the blocks of a merge, and the pairs taken from them
 _BLOCK_BYTES_MIN: Final = 64 * KIB
-_RUNS_MAX: Final = 256  # of one merge
+_RUNS_MAX: Final = 64  # of one merge
 _ROW_BYTES: Final = 8
 _OUTPUT_ROWS: Final = 1 << 16
 
@@ -112,19 +112,22 @@ def _slices(values: pa.Array, rows: RowArray) -> Iterator[Pairs]:
         yield values.slice(start, _OUTPUT_ROWS), rows[start : start + _OUTPUT_ROWS]
 
 
-def sort_pairs(values: Sequence[pa.Array], rows: Sequence[RowArray], value_type: pa.DataType) -> Pairs:
-    """The pairs by value, those of a value by row."""
+def sort_pairs(values: list[pa.Array], rows: list[RowArray], value_type: pa.DataType) -> Pairs:
+    """The pairs by value, those of a value by row. Empties the lists, to free their memory."""
     if not values:
         return pa.nulls(0, value_type), np.empty(0, np.uint64)
     joined = values[0] if len(values) == 1 else pa.concat_arrays(values)
+    values.clear()
     joined_rows = rows[0] if len(rows) == 1 else np.concatenate(rows)
+    rows.clear()
     if (joined_rows[1:] < joined_rows[:-1]).any():
         order = stable_order(joined_rows)
         joined, joined_rows = take(joined, order), joined_rows[order]
     by_value = sorted_order(joined)
     if by_value is None:
         return joined, joined_rows
-    return take(joined, by_value), joined_rows[by_value]
+    joined_rows = joined_rows[by_value]
+    return take(joined, by_value), joined_rows
 
 
 class _Cursor:

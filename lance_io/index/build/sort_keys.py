@@ -90,6 +90,8 @@ def stable_order(keys: Keys) -> IntArray:
     dropped = max(0, num_bits + position_bits - _WORD_BITS)
     packed = (digits >> np.uint64(dropped)) << np.uint64(position_bits)
     packed |= np.arange(len(keys), dtype=np.uint64)
+    if not dropped:
+        digits = packed[:0]  # free the memory
     packed.sort()
     packed &= np.uint64((1 << position_bits) - 1)
     order: IntArray = packed.view(np.int64)
@@ -125,12 +127,12 @@ def _order_of_others(values: pa.Array) -> IntArray:
         return _order_by_rank(values.dictionary_encode())
     keys, sizes = _first_bytes(values, offset_type)
     order = stable_order(keys)
-    sorted_keys, sorted_sizes = keys[order], sizes[order]
-    equal = sorted_keys[1:] == sorted_keys[:-1]
-    is_same = (sorted_sizes[1:] == sorted_sizes[:-1]) & (sorted_sizes[1:] <= _KEY_BYTES)
-    if not (equal & ~is_same).any():
+    keys = keys[order]
+    pairs = np.flatnonzero(keys[1:] == keys[:-1])  # that of a position and the next
+    first, second = sizes[order[pairs]], sizes[order[pairs + 1]]
+    if not ((first != second) | (first > _KEY_BYTES)).any():
         return order
-    tied = _tied(sorted_keys)
+    tied = _tied(keys)
     some = order[tied]
     order[tied] = some[_arrow_order(take(values, some))]
     return order

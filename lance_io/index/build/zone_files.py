@@ -13,7 +13,7 @@ from lance_io import compute as pc
 from lance_io.index.build.index_file import NewIndexFile
 from lance_io.index.build.map_bytes import RowMap
 from lance_io.index.build.sort_keys import number_keys, sorted_order
-from lance_io.index.build.zones import ZoneCutter, place_columns
+from lance_io.index.build.zone_cuts import ZoneCutter, place_columns
 from lance_io.index.details import FILES, Kind
 from lance_io.levels.arrays import true_positions
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lance_io.index.build.index_file import RowArray
-    from lance_io.index.build.zones import Zone
+    from lance_io.index.build.zone_cuts import Zone
 
 ZONE_ROWS: Final = 8192
 
