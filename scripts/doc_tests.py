@@ -33,6 +33,7 @@ USER_PAGES: Final = (
     "indices-build",
     "branches",
     "filters",
+    "indices",
     "storage",
     "clouds",
     "credentials",

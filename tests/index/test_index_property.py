@@ -83,6 +83,13 @@ def changed(folder: Path, stable: bool) -> None:
     lance.write_dataset(make_rows(40, 3), folder, mode="append")
 
 
+def optimized(folder: Path, stable: bool) -> None:
+    """Rows that an update moved from one segment's fragments to those of the next: the first keeps the old entries."""
+    changed(folder, stable)
+    lance.dataset(folder).update({"c": "0", "l": "['t9']", "t": "'x word 1'"}, where="u = 7")
+    lance.dataset(folder).optimize.optimize_indices(num_indices_to_merge=0)
+
+
 def compacted(folder: Path, stable: bool) -> None:
     """A compaction after changes; then more changes."""
     changed(folder, stable)
@@ -101,6 +108,7 @@ def patched(folder: Path, stable: bool) -> None:
 HISTORIES: dict[str, Callable[[Path, bool], None]] = {
     "plain": plain,
     "changed": changed,
+    "optimized": optimized,
     "compacted": compacted,
     "patched": patched,
 }
