@@ -80,7 +80,7 @@ def test_a_hundred_keys(written: tuple[str, Bench]) -> None:
 
 
 def test_a_count_by_bitmap(written: tuple[str, Bench]) -> None:
-    who, bench = written
+    bench = written[1]
     measured = bench.run(*[lambda table, value=value: table.count_rows(f"cat = {value}") for value in (5, 7, 7)])
     assert [rounds for rounds, _ in counts(measured)] == [3, 1, 0]
     assert measured[1][2] == measured[2][2] > 7000
