@@ -239,11 +239,11 @@ def open_bloom_filters(
 
 def _zones(file: TableFile, name: str, space: Space, has_null: Mask) -> Zones:
     """The places of zones. Raises `FormatError` for zones that overlap or pass the end of a fragment."""
-    for place in _PLACES:
-        check_type(file, name, place, pa.uint64())
-        if file.columns[place].null_count:
-            raise FormatError(f"{name}: {place} is null")
-    fragments, firsts, lengths = (values_of(file.columns[place]) for place in _PLACES)
+    for column in _PLACES:
+        check_type(file, name, column, pa.uint64())
+        if file.columns[column].null_count:
+            raise FormatError(f"{name}: {column} is null")
+    fragments, firsts, lengths = (values_of(file.columns[column]) for column in _PLACES)
     limit = np.uint64(1 << 32)
     if (fragments >= limit - np.uint64(1)).any() or (firsts >= limit).any() or (lengths > limit - firsts).any():
         raise FormatError(f"{name}: a zone passes the end of any fragment")
