@@ -405,3 +405,40 @@ def test_spilled_builds_give_the_same(uri: str) -> None:
         files.append(lance.file.LanceFileReader(str(folder / "page_data.lance")).read_all().to_table())
     assert files[0].equals(files[1])
     assert (numbers[files[0]["ids"].to_numpy().astype("u4")] == np.arange(len(numbers))).all()
+
+
+def test_files_of_a_segment_are_never_written_again(uri: str) -> None:
+    """A UUID that is in use would change an index that versions name."""
+    our(uri).create_scalar_index("i", "BTREE", "x")
+    (segment,) = our(uri).describe_indices()[0].segments
+    folder = Path(uri) / "_indices" / segment.uuid
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(ValueError, match="a segment of this UUID already"):
+        our(uri).create_scalar_index("i", "BTREE", "y", index_uuid=segment.uuid)
+    with pytest.raises(ValueError, match="a segment of this UUID already"):
+        our(uri).create_index_uncommitted("i", "BTREE", "y", index_uuid=segment.uuid, fragment_ids=[0])
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    unused = "01234567-89ab-cdef-0123-456789abcdef"
+    our(uri).create_scalar_index("i", "BTREE", "y", index_uuid=unused)
+    assert unused in index_folders(uri)
+
+
+@pytest.mark.parametrize("how", ["optimize", "compact"])
+def test_indices_of_a_shallow_clone(uri: str, tmp_path: Path, how: str) -> None:
+    """A segment of the cloned table is read there; new segments lie in the clone."""
+    our(uri).create_scalar_index("i", "BTREE", "x")
+    before = index_folders(uri)
+    clone = str(tmp_path / "clone.lance")
+    our(uri).shallow_clone(clone, our(uri).version)
+    if how == "optimize":
+        append(clone, np.random.default_rng(3), 50)
+        our(clone).optimize.optimize_indices()
+    else:
+        our(clone).optimize.compact_files(defer_index_remap=False)
+    (index,) = our(clone).describe_indices()
+    (segment,) = index.segments
+    assert segment.base_id is None
+    assert index.num_rows_indexed == our(clone).count_rows()
+    assert segment.uuid in index_folders(clone)
+    assert index_folders(uri) == before
+    assert wrong_answers(clone, "x", NUMBERS) == []

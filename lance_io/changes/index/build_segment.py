@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from lance_io.changes.index.build_progress import BuildProgress
+from lance_io.changes.index.index_request import checked_uuid
 from lance_io.changes.index.segment_files import SegmentFiles
 from lance_io.changes.join.spilled_batches import SpilledBatches
 from lance_io.index.build import index_kinds as kinds
@@ -56,16 +57,20 @@ def build_segment(
     state: DatasetState,
     request: IndexRequest,
     fragment_ids: Sequence[int],
-    uuid: str,
+    uuid: str | None,
     limit_bytes: int,
     progress: BuildProgress | None = None,
 ) -> Plan[NewSegment]:
     """Build a segment over fragments of the open version; none give files without rows.
 
+    uuid      of the segment, which must not exist; None for a random one
     progress  gets reports
     """
     builder, progress = _builder(request, limit_bytes), progress or BuildProgress()
-    files = SegmentFiles(state.location, uuid)
+    name = checked_uuid(uuid)
+    files = SegmentFiles(state.location, name)
+    if uuid is not None:
+        yield from files.check_new()
 
     def build() -> Plan[None]:
         try:
@@ -78,7 +83,7 @@ def build_segment(
             builder.close()
 
     yield RollBackOnError(build(), files.remove)
-    return NewSegment(_entry(state, request, fragment_ids, uuid, files), files)
+    return NewSegment(_entry(state, request, fragment_ids, name, files), files)
 
 
 def _builder(request: IndexRequest, limit_bytes: int) -> IndexBuilder:

@@ -77,7 +77,7 @@ def _create(
     request = index_request(state, column, index_type, name)
     before = yield from _segments_to_replace(state, request, replace=replace)
     fragment_ids = state.fragment_ids if train else []
-    segment = yield from build_segment(state, request, fragment_ids, checked_uuid(uuid), limit, progress)
+    segment = yield from build_segment(state, request, fragment_ids, uuid, limit, progress)
     return (yield from commit_segments(state, [segment], before))
 
 

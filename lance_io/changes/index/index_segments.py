@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io.changes.edits.change_plans import change
 from lance_io.changes.index.build_segment import build_segment
-from lance_io.changes.index.index_request import checked_uuid, find_column, index_request, limit_bytes
+from lance_io.changes.index.index_request import find_column, index_request, limit_bytes
 from lance_io.changes.index.known_segments import request_of
 from lance_io.changes.operations.convert import public_index, stored_index
 from lance_io.errors import UsageError
@@ -54,7 +54,7 @@ def create_uncommitted(
         if state.fragment_index_of(fragment_id) is None:
             raise UsageError(f"No fragment with id {fragment_id}", path=state.location.uri)
     limit = limit_bytes(memory_limit)
-    segment = yield from build_segment(state, request, wanted if train else [], checked_uuid(uuid), limit, progress)
+    segment = yield from build_segment(state, request, wanted if train else [], uuid, limit, progress)
     return public_index(segment.entry)
 
 
@@ -69,7 +69,7 @@ def merge_segments(state: DatasetState, segments: Sequence[Index]) -> Plan[Index
             f"fragment {gone[0]} of a segment is not in version {state.manifest.version}: build its segment again",
             path=state.location.uri,
         )
-    built = yield from build_segment(state, request, sorted(covered), checked_uuid(None), limit_bytes(None))
+    built = yield from build_segment(state, request, sorted(covered), None, limit_bytes(None))
     return public_index(built.entry)
 
 

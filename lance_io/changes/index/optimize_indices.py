@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from lance_io.changes.edits.change_plans import repeat_on_conflict
 from lance_io.changes.index.build_segment import build_segment
 from lance_io.changes.index.create_index import commit_segments
-from lance_io.changes.index.index_request import checked_uuid, limit_bytes
+from lance_io.changes.index.index_request import limit_bytes
 from lance_io.changes.index.known_segments import is_built_here, may_hold_updated_rows, names_ids, request_of
 from lance_io.errors import UnsupportedError
 from lance_io.plans.plan import RollBackOnError
@@ -94,9 +94,7 @@ def _optimize(
             for each in segment_changes(entries, *_extent(state, entries, num_merged), moved):
                 request = yield from request_of(state, each.replaced or entries)
                 fragment_ids = [fragment_id for fragment_id in state.fragment_ids if fragment_id in each.fragment_ids]
-                built.append(
-                    (yield from build_segment(state, request, fragment_ids, checked_uuid(None), limit, progress))
-                )
+                built.append((yield from build_segment(state, request, fragment_ids, None, limit, progress)))
                 removed.extend(by_uuid[entry.uuid] for entry in each.replaced)
             _logger.debug("index %s: %d segments to build", name, len(built))
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from lance_io.changes.index.build_segment import build_segment
-from lance_io.changes.index.index_request import checked_uuid
 from lance_io.changes.index.known_segments import is_built_here, names_ids, request_of
 from lance_io.plans.plan import RollBackOnError
 from lance_io.proto import table_pb2, transaction_pb2
@@ -62,7 +61,7 @@ def remap_indices(
             if covered is not None:
                 request = yield from request_of(state, [entry])
                 fragment_ids = [fragment_id for fragment_id in after.fragment_ids if fragment_id in covered]
-                segment = yield from build_segment(after, request, fragment_ids, checked_uuid(None), limit_bytes)
+                segment = yield from build_segment(after, request, fragment_ids, None, limit_bytes)
                 built.append((_rewritten(entry, segment), segment))
 
     yield RollBackOnError(build(), partial(remove_remapped, built))
@@ -111,4 +110,4 @@ def _rewritten(entry: IndexMetadata, segment: NewSegment) -> RewrittenIndex:
     message.new_index_details.CopyFrom(new.index_details)
     message.new_index_version = new.index_version
     message.new_index_files.extend(new.files)
-    return RewrittenIndex(entry.uuid, segment.entry.uuid, message)
+    return RewrittenIndex(entry.uuid, segment.entry.uuid, message, names_new_rows=True)

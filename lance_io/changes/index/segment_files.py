@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from lance_io.errors import LanceError, OperationError
+from lance_io.errors import LanceError, OperationError, UsageError
 from lance_io.file.file_requests import ReadFile
 from lance_io.file.open.file_source import FileRef, ReadContext
 from lance_io.file.reader import FileAccess
@@ -24,7 +24,7 @@ from lance_io.format.version import version_of_name
 from lance_io.io.cache import SearchCache
 from lance_io.limits import MIB
 from lance_io.plans.cpu_requests import Compute
-from lance_io.plans.store_requests import Remove, RemoveEmptyFolders
+from lance_io.plans.store_requests import List, Remove, RemoveEmptyFolders
 from lance_io.proto import table_pb2
 from lance_io.store.offers import HoldsFolders
 from lance_io.table.manifest.paths import INDICES
@@ -60,6 +60,15 @@ class SegmentFiles:
     def keys(self) -> list[str]:
         """Keys of the complete files."""
         return [self._folder.key(file.path) for file in self.written]
+
+    def check_new(self) -> Plan[None]:
+        """Raise `UsageError` if there is a segment of this UUID already: its files must not change."""
+        there = yield List(self._location.store, f"{self._folder.path}/")
+        if there:
+            raise UsageError(
+                f"index_uuid: there is a segment of this UUID already; leave it out for a new one ({there[0].key})",
+                path=self._location.uri,
+            )
 
     def write(self, files: Iterator[NewIndexFile]) -> Plan[None]:
         """Write all files, and read each back."""

@@ -191,7 +191,7 @@ def _carry(index: IndexMetadata, operation: Rewrite, new_ids: Sequence[frozenset
 
 
 def _rebuilt(index: IndexMetadata, rewritten: RewrittenIndex, version: int) -> IndexMetadata:
-    """The entry of an index whose files were rewritten for the version after `version`."""
+    """The entry of an index whose files were rewritten. version: of the table before."""
     message = table_pb2.IndexMetadata()
     if index.message is not None:
         message.CopyFrom(index.message)
@@ -202,7 +202,9 @@ def _rebuilt(index: IndexMetadata, rewritten: RewrittenIndex, version: int) -> I
             message.index_details.CopyFrom(known.new_index_details)
         message.ClearField("files")
         message.files.extend(known.new_index_files)
-    return replace(index, uuid=rewritten.new_id, dataset_version=version + 1, message=message)
+        message.ClearField("base_id")  # the new files are in the table's own folder
+    built_from = version + 1 if rewritten.names_new_rows else index.dataset_version  # pylance keeps it
+    return replace(index, uuid=rewritten.new_id, dataset_version=built_from, message=message)
 
 
 def _shrunk(index: IndexMetadata, operation: Rewrite) -> IndexMetadata:

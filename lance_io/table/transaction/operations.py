@@ -83,11 +83,14 @@ class RewrittenIndex:
     """An index segment that was rebuilt for moved rows: its old and new UUID, as text.
 
     message  the message that it was parsed from, with details, version and files of the new segment; not to be changed
+    names_new_rows  whether its files are known to name the rows by their new addresses alone, so that it needs no record
+                of moves. Not part of the stored transaction
     """
 
     old_id: str
     new_id: str
     message: transaction_pb2.Rewrite.RewrittenIndex | None = field(default=None, repr=False, compare=False)
+    names_new_rows: bool = field(default=False, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

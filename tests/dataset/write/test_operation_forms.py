@@ -19,7 +19,7 @@ ONLY_STORED = {
     "Overwrite": {"config_upsert_values"},
     "Update": {"inserted_rows"},
     "Rewrite": {"moved_rows", "defers", "segments_then"},  # of compactions of our own, which know them
-    "RewrittenIndex": {"message"},
+    "RewrittenIndex": {"message", "names_new_rows"},
 }
 
 
