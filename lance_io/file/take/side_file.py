@@ -6,39 +6,40 @@ read serve the rows as well: a small file is one request.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
+import pyarrow as pa
 
 from lance_io._kernels import PieceTooLargeError
+from lance_io.encodings.api import ArrayLayout
 from lance_io.encodings.decode_room import DecodeRoom
 from lance_io.encodings.rounds import together
-from lance_io.encodings.v2_1.miniblock import MiniBlockPage
 from lance_io.errors import FormatError, ResourceLimitError
 from lance_io.file.file_steps import serve_from_tail, single_request
 from lance_io.file.open.file_source import FileRef
 from lance_io.file.open.leaf_projection import FileColumns, Projection
 from lance_io.file.open.open_file import load_columns, open_cached
-from lance_io.file.take.page_rows import every_page, keep_indexes, read_column
+from lance_io.file.take.page_rows import locate_error, read_column
 from lance_io.file.take.take_files import FileTake
-from lance_io.limits import MIB
-from lance_io.spans import Fetched, Ranges
+from lance_io.format.error_context import FILE_ERRORS
+from lance_io.levels.join import join_arrays
+from lance_io.limits import KIB, MIB
+from lance_io.spans import Ranges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import pyarrow as pa
-
+    from lance_io.encodings.api import PageIndex
     from lance_io.file.file_steps import FileSteps, Tail
+    from lance_io.file.open.column_pages import Column
     from lance_io.file.open.data_file import OpenedFile
     from lance_io.file.open.file_source import ReadContext
-    from lance_io.spans import IntArray
+    from lance_io.spans import Fetched, IntArray, Steps
 
-AHEAD_BYTES_MAX = 4 * MIB  # of pages that are read whole, without waiting for their indexes
-DECODED_BYTES_MAX = 1024 * MIB  # of rows that are read at once
-
-_PADDING_BYTES = 64  # between buffers
-T = TypeVar("T")
+DECODED_BYTES_MAX: Final = 1024 * MIB  # of rows that are read at once
+ROW_BYTES_MIN: Final = 8  # of a row in memory, about
+INDEX_BYTES_MAX: Final = 256 * KIB  # of a page index that is loaded before it is known that rows of the page are read
+INDEXES_MAX: Final = 2  # of these outside the file's end: each is a request
 
 
 class SideFile:
@@ -62,21 +63,8 @@ class SideFile:
         file, tail = yield from open_cached(context, FileRef(key, size_bytes, (), ()), [])
         if not hasattr(file, "descriptor"):
             raise FormatError("a file of version 0.1, expected a later one", path=key)
-        side = cls(context, file, tail)  # type: ignore[arg-type]
-        if tail is not None:
-            yield from side._keep_indexes(tail)
-        return side
-
-    def _keep_indexes(self, tail: Tail) -> FileSteps[None]:
-        """Keep the page indexes that came with the end: rows are wanted later, when the end is forgotten."""
-        columns = self._columns(Projection([*self._fields.values()]))
-        if not self._file.missing(columns.columns):
-            yield from keep_indexes(self._context.cache, self._file, every_page(self._file.view(columns)), tail)
-
-    def _columns(self, projection: Projection) -> FileColumns:
-        """The stored columns of some fields."""
-        ref = FileRef(self._file.key, self._file.size_bytes, self._leaf_ids, tuple(range(len(self._leaf_ids))))
-        return FileColumns(ref, projection.leaf_columns(ref))
+        opened: OpenedFile = file  # type: ignore[assignment]
+        return cls(context, opened, tail)
 
     @property
     def num_rows(self) -> int:
@@ -97,32 +85,16 @@ class SideFile:
         """Drop the bytes of the file's end."""
         self._tail = None
 
-    def read(self, names: Sequence[str], rows: IntArray | None = None) -> FileSteps[list[pa.Array]]:
+    def read(self, names: Sequence[str], rows: IntArray) -> FileSteps[list[pa.Array]]:
         """Some columns of some rows.
 
-        rows  i64[n], ascending, each once; None for all
-        Raises `FormatError` for an unknown column or row.
+        rows  i64[n], ascending, each once
+        Raises `FormatError` for an unknown column or row, `ResourceLimitError` for rows that decode to too many bytes.
         """
-        file = self._file
-        for name in names:
-            if name not in self._fields:
-                raise FormatError(f"there is no column {name}", path=file.key)
-        is_whole = rows is None
-        if rows is None:
-            rows = np.arange(file.num_rows, dtype=np.int64)
-        fields = [self._fields[name] for name in names]
-        projection = Projection(fields)
-        columns = self._columns(projection)
+        file, cache = self._file, self._context.cache
+        projection, columns = self._columns(names)
         if missing := file.missing(columns.columns):
             yield from load_columns(file, missing)
-        steps = self._read(columns, rows)
-        arrays = yield from (self._read_ahead(columns, steps) if is_whole else steps)
-        leaves = dict(zip(columns.leaf_ids, arrays, strict=True))
-        return [projection.assemble_field(number, leaves, len(rows)) for number in range(len(fields))]
-
-    def _read(self, columns: FileColumns, rows: IntArray) -> FileSteps[list[pa.Array]]:
-        """The rows of each column."""
-        file, cache = self._file, self._context.cache
         job = FileTake(columns, rows)
         job.begin(file, self._tail)
         job.indexes = cache.get_many([job.view.keys[page] for page in job.pages])
@@ -131,32 +103,92 @@ class SideFile:
         room = DecodeRoom(DECODED_BYTES_MAX)
         reads = [read_column(file, job.rows_of(at), self._tail, cache, room) for at in range(len(columns.columns))]
         try:
-            return (yield from together(reads))
+            return self._assemble(projection, columns, (yield from together(reads)), len(rows))
         except PieceTooLargeError as error:
-            raise ResourceLimitError(
-                f"{len(rows)} rows decode to more than {DECODED_BYTES_MAX} bytes", path=file.key
-            ) from error
+            raise self._too_large(len(rows)) from error
+
+    def read_whole(self, names: Sequence[str], searched: Sequence[str] = ()) -> FileSteps[list[pa.Array]]:
+        """All rows of some columns, in one round.
+
+        searched  columns whose page indexes are loaded in the same round, for later reads of some rows
+        Raises as `read`.
+        """
+        file, cache = self._file, self._context.cache
+        if file.num_rows * ROW_BYTES_MIN > DECODED_BYTES_MAX:
+            raise self._too_large(file.num_rows)
+        projection, columns = self._columns(names)
+        _, others = self._columns(searched)
+        if missing := file.missing([*columns.columns, *others.columns]):
+            yield from load_columns(file, missing)
+        whole = [self._scan(column) for column in (file.view(columns).columns if names else ())]
+        indexes = self._indexes_ahead(file.view(others).columns if searched else ())
+        answers: list[Any] = yield from serve_from_tail(self._tail, together([*whole, *indexes]))
+        for key, index in answers[len(whole) :]:
+            cache.put(key, index, index.nbytes)
+        return self._assemble(projection, columns, answers[: len(whole)], file.num_rows)
+
+    def _columns(self, names: Sequence[str]) -> tuple[Projection, FileColumns]:
+        for name in names:
+            if name not in self._fields:
+                raise FormatError(f"there is no column {name}", path=self._file.key)
+        projection = Projection([self._fields[name] for name in names])
+        ref = FileRef(self._file.key, self._file.size_bytes, self._leaf_ids, tuple(range(len(self._leaf_ids))))
+        return projection, FileColumns(ref, projection.leaf_columns(ref))
+
+    def _assemble(
+        self, projection: Projection, columns: FileColumns, arrays: Sequence[pa.Array], num_rows: int
+    ) -> list[pa.Array]:
+        leaves = dict(zip(columns.leaf_ids, arrays, strict=True))
+        try:
+            return [projection.assemble_field(number, leaves, num_rows) for number in range(len(projection.fields))]
         except FormatError as error:
-            error.path = error.path or file.key
+            error.path = error.path or self._file.key
             raise
 
-    def _read_ahead(self, columns: FileColumns, steps: FileSteps[list[pa.Array]]) -> FileSteps[list[pa.Array]]:
-        """The steps with the bytes of all pages at hand, if these are few: then no round waits for a page's index."""
-        starts: list[int] = []
-        ends: list[int] = []
-        for column in self._file.view(columns).columns:
-            for page in column.pages:
-                if type(page) is MiniBlockPage:
-                    starts += page.source.buffer_offsets
-                    ends += [
-                        start + size
-                        for start, size in zip(page.source.buffer_offsets, page.source.buffer_sizes, strict=True)
-                    ]
-        held = _spans_before(np.array(starts, np.int64), np.array(ends, np.int64), self._tail)
-        if not len(held) or held.num_bytes > AHEAD_BYTES_MAX:
-            return (yield from steps)
-        fetched: Fetched = yield held
-        return (yield from _serve_held(held, fetched, steps))
+    def _too_large(self, num_rows: int) -> ResourceLimitError:
+        text = f"{num_rows} rows decode to more than {DECODED_BYTES_MAX} bytes"
+        return ResourceLimitError(text, path=self._file.key)
+
+    def _scan(self, column: Column) -> Steps[pa.Array]:
+        """All rows of a column."""
+        if not len(column.pages):
+            return pa.array([], column.path.nodes[0].arrow_type)
+        arrays = yield from together([self._scan_page(column, number) for number in range(len(column.pages))])
+        return join_arrays(arrays)
+
+    def _scan_page(self, column: Column, number: int) -> Steps[pa.Array]:
+        page = column.pages[number]
+        try:
+            array = yield from page.scan()
+        except FILE_ERRORS as error:
+            raise locate_error(error, self._file, column, number) from error.__cause__
+        num_rows = int(column.row_starts[number + 1] - column.row_starts[number])
+        if len(array) != num_rows:
+            damage = FormatError(f"{len(array)} rows decoded; the page has {num_rows}")
+            raise locate_error(damage, self._file, column, number)
+        return array
+
+    def _indexes_ahead(self, columns: Sequence[Column]) -> list[Steps[tuple[Any, PageIndex]]]:
+        """Loads of the page indexes that the tail has, and of the others if they are so few that each may be wanted."""
+        held: list[Steps[tuple[Any, PageIndex]]] = []
+        others: list[Steps[tuple[Any, PageIndex]]] = []
+        for column in columns:
+            for number, page in enumerate(column.pages):
+                ranges = None if isinstance(page, ArrayLayout) else page.index_ranges()
+                if ranges is None or not len(ranges) or self._context.cache.get(column.keys[number]) is not None:
+                    continue
+                is_held = self._tail is not None and int(ranges.starts.min()) >= self._tail.start
+                if is_held or ranges.num_bytes <= INDEX_BYTES_MAX:
+                    (held if is_held else others).append(self._load_index(column, number, ranges))
+        return [*held, *(others if len(others) <= INDEXES_MAX else ())]
+
+    def _load_index(self, column: Column, number: int, ranges: Ranges) -> Steps[tuple[Any, PageIndex]]:
+        """Key and index of a page."""
+        fetched = yield ranges
+        try:
+            return column.keys[number], column.pages[number].load_index(fetched)
+        except FILE_ERRORS as error:
+            raise locate_error(error, self._file, column, number) from error.__cause__
 
     def read_buffer(self, number: int) -> FileSteps[bytes]:
         """A global buffer. Raises `FormatError` if there is none with this number."""
@@ -169,33 +201,3 @@ class SideFile:
         request = single_request(Ranges.of((start, start + size), purpose="metadata"))
         fetched: Fetched = yield from serve_from_tail(self._tail, request)  # type: ignore[arg-type]
         return bytes(fetched.piece(0, size))
-
-
-def _spans_before(starts: IntArray, ends: IntArray, tail: Tail | None) -> Ranges:
-    """The ranges that the tail lacks, neighbours joined."""
-    outside = starts < ends if tail is None else (starts < ends) & (starts < tail.start)
-    order = np.argsort(starts[outside], kind="stable")
-    starts, ends = starts[outside][order], np.maximum.accumulate(ends[outside][order])
-    if not len(starts):
-        return Ranges(starts, ends)
-    apart = np.flatnonzero(starts[1:] > ends[:-1] + _PADDING_BYTES) + 1
-    return Ranges(starts[np.r_[0, apart]], ends[np.r_[apart - 1, len(ends) - 1]], keep=True)
-
-
-def _serve_held(held: Ranges, fetched: Fetched, steps: FileSteps[T]) -> FileSteps[T]:
-    """Answer ranges inside those that were fetched from them, and request the others."""
-    try:
-        wanted = next(steps)
-        while True:
-            if isinstance(wanted, Ranges) and len(wanted):
-                at = np.maximum(held.starts.searchsorted(wanted.starts, side="right") - 1, 0)
-                if ((wanted.starts >= held.starts[at]) & (wanted.ends <= held.ends[at])).all():
-                    inside = fetched.offsets[at] + wanted.starts - held.starts[at]
-                    wanted = steps.send(Fetched(fetched.buffer, inside))
-                    continue
-            wanted = steps.send((yield wanted))
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    finally:
-        steps.close()
