@@ -76,6 +76,8 @@ ARGUMENTS: dict[str, Callable[[Any, str], tuple[Any, ...]]] = {
     "index_statistics": lambda t, to: ("none",),
     "index_stats": lambda t, to: ("none",),
     "merge_existing_index_segments": lambda t, to: ([],),
+    "get": lambda t, to: ("a", [1]),
+    "prewarm_index": lambda t, to: ("none",),
     "head": lambda t, to: (1,),
     "insert": lambda t, to: (MORE,),
     "merge": lambda t, to: (KEYED, "a"),

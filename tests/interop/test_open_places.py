@@ -156,10 +156,15 @@ ELSEWHERE = {
     ),
     "reads by the same plan as scans and takes": (
         "LanceDataset.read_blobs LanceDataset.read_blob_ranges LanceDataset.take_blobs LanceFragment.to_pandas "
-        "LanceDataset.take_items LanceDataset.warm LanceFragment.delete_rows"
+        "LanceDataset.take_items LanceDataset.warm LanceFragment.delete_rows LanceDataset.get "
+        "LanceDataset.prewarm_index"
     ),
     "tells in words of its own; test_explain.py, test_cleaning.py": (
         "MergeInsertBuilder.analyze_plan MergeInsertBuilder.explain_plan LanceDataset.explain_cleanup_old_versions"
+    ),
+    "builds and keeps indices, by the plans of scans and commits; tests/index": (
+        "LanceDataset.create_scalar_index LanceDataset.create_index_uncommitted LanceDataset.index_statistics "
+        "LanceDataset.merge_existing_index_segments LanceDataset.commit_existing_index_segments LanceStats.index_stats"
     ),
     "moves the dataset to the newest version in pylance, and here leaves it": "LanceDataset.migrate_manifest_paths_v2",
 }

@@ -83,8 +83,8 @@ class RewrittenIndex:
     """An index segment that was rebuilt for moved rows: its old and new UUID, as text.
 
     message  the message that it was parsed from, with details, version and files of the new segment; not to be changed
-    names_new_rows  whether its files are known to name the rows by their new addresses alone, so that it needs no record
-                of moves. Not part of the stored transaction
+    names_new_rows  whether its files are known to name the rows by their new addresses alone, so that it needs no
+                record of moves. Not part of the stored transaction
     """
 
     old_id: str
