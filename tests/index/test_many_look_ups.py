@@ -61,7 +61,8 @@ def test_of_random_keys(bench: Bench) -> None:
     _, first, second = bench.run(warm, some, some)
     pages = len({key // PAGE_ROWS for key in keys})
     assert 0 < len(first[1]) <= 2 * pages + CALLERS  # values and rows of each page once, and each wanted row
-    assert len({*first[1]}) == len(first[1])
+    of_index = [line for line in first[1] if "_indices" in line]
+    assert len({*of_index}) == len(of_index) > 0
     assert 0 < len(second[1]) <= CALLERS
     assert not [line for line in second[1] if "_indices" in line]
     assert first[2] == second[2] == [[key] for key in keys]

@@ -12,10 +12,10 @@ from lance_io.file.open.file_source import FileRef
 from lance_io.file.reader import FileAccess
 from lance_io.index.details import FILES, Kind, decode_details
 from lance_io.plans.plan import Together
-from lance_io.reads.index.segments import INDEX_ERRORS, in_index
 from lance_io.reads.metadata.index_descriptions import describe_indices
 from lance_io.reads.rows.deletions_and_ids import load_live_counts
 from lance_io.reads.version.index_entries import load_indices
+from lance_io.reads.version.index_errors import INDEX_ERRORS, in_index
 from lance_io.records import dataclass
 from lance_io.table.manifest.paths import INDICES, check_relative
 from lance_io.table.transaction.index_coverage import with_current_coverage
