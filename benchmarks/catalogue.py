@@ -10,6 +10,7 @@ from benchmarks.commits import commit_cases
 from benchmarks.compaction import compaction_cases
 from benchmarks.filters import filter_cases
 from benchmarks.functions import function_cases
+from benchmarks.indices import index_cases
 from benchmarks.kinds import kind_cases
 from benchmarks.oldversions import old_version_cases
 from benchmarks.openings import opening_cases
@@ -43,6 +44,7 @@ def all_cases(tables: Tables) -> Iterator[Case]:
     yield from opening_cases(tables)
     yield from filter_cases(tables)
     yield from search_cases(tables)
+    yield from index_cases(tables)
     yield from function_cases(tables)
     yield from write_cases(tables)
     yield from kind_cases(tables)

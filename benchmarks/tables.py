@@ -9,6 +9,7 @@
     spark_narrow   500,000   4  ascending int64, double from 0 to 1, int32, random string
     spark_vectors   50,000   4  ascending int64, double from 0 to 1, fixed-size list of 256 floats
     spark_large    500,000   8  the same, more than half a gigabyte
+    keyed        5,000,000   4  shuffled int64 without repetitions, one of 100 numbers, two of 50 labels, double
     functions      200,000   1  columns for the functions of filters, all values different (`functionrows`)
 
 And in old file versions: `five_2.0`, `many_2.0`, `vectors_2.0`, `five_0.1`, made as those without a number, and
@@ -42,6 +43,7 @@ GENERATION = 1  # counts changes of the content, so that an old cache is not mis
 LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", np.uint8)
 COLORS = pa.array(["red", "green", "blue", "yellow", "black"])
 VECTOR_WIDTH = 128
+KEY_STEP, KEYS_END = 2_654_435_761, 1 << 32  # row n has the key n * KEY_STEP modulo KEYS_END: none twice, in no order
 
 MakeRows = Callable[[int, int, np.random.Generator], pa.Table]
 
@@ -67,6 +69,23 @@ def seven_columns(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.
             "color": COLORS.take(rng.integers(0, len(COLORS), num_rows)),
             "nullable": pa.array(rng.integers(0, 10_000, num_rows), mask=rng.random(num_rows) < 0.2),
             "list": pa.ListArray.from_arrays(_offsets(list_ends), items),
+        }
+    )
+
+
+def keyed(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
+    """Rows with a key, a category and labels, for indices."""
+    labels = pa.DictionaryArray.from_arrays(
+        rng.integers(0, 50, 2 * num_rows, dtype=np.int32), [f"label {number}" for number in range(50)]
+    )
+    return pa.table(
+        {
+            "key": np.arange(first_id, first_id + num_rows) * KEY_STEP % KEYS_END,
+            "category": rng.integers(0, 100, num_rows),
+            "labels": pa.ListArray.from_arrays(
+                _offsets(2 * np.arange(1, num_rows + 1, dtype=np.int32)), labels.cast(pa.string())
+            ),
+            "value": rng.random(num_rows),
         }
     )
 
@@ -184,6 +203,7 @@ RECIPES = {
         Recipe("one", 1_000_000, 1, seven_columns),
         Recipe("many", 1_000_000, 64, seven_columns),
         Recipe("vectors", 500_000, 1, vectors),
+        Recipe("keyed", 5_000_000, 4, keyed),
         Recipe("spark_narrow", 500_000, 4, spark_narrow),
         Recipe("spark_vectors", 50_000, 4, spark_vectors),
         Recipe("spark_large", 500_000, 8, spark_vectors),

@@ -30,7 +30,6 @@ USER_PAGES: Final = (
     "changing",
     "commits",
     "upkeep",
-    "indices-build",
     "branches",
     "filters",
     "indices",

@@ -91,6 +91,29 @@ async def test_service_answers_lookups_from_a_bucket(
         assert (await client.get("/orders/nobody")).status == 404
 
 
+async def test_service_answers_keys_by_an_index_that_it_builds(
+    s3: S3Server, s3_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = f"{s3_uri}/orders.lance"
+    orders = write_orders(uri, 5000, storage_options=s3.options())
+    for variable, value in variables_of(s3).items():
+        monkeypatch.setenv(variable, value)
+    monkeypatch.setenv("ORDERS_URI", uri)
+    service = load_example("service/by_key")
+    async with TestClient(TestServer(service.app)) as client:
+        rows = orders.take([0, 417, 4999], columns=service.COLUMNS).to_pylist()
+        for row in rows:
+            assert await (await client.get(f"/orders/{row['id']}")).json() == [row]
+        keys = [rows[1]["id"], -5, rows[0]["id"]]
+        assert await (await client.post("/orders", json=keys)).json() == [rows[1], None, rows[0]]
+        assert (await client.get("/orders/-5")).status == 404
+        for key in ("nothing", str(1 << 70)):
+            assert (await client.get(f"/orders/{key}")).status == 400
+        for body in ('{"id": 5}', '["x"]', "[", f"[{1 << 70}]"):
+            assert (await client.post("/orders", data=body)).status == 400
+    assert [index.name for index in lance.dataset(uri, storage_options=s3.options()).describe_indices()] == ["id_idx"]
+
+
 async def test_service_answers_lookups_of_numbers_that_json_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

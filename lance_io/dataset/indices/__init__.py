@@ -1,1 +1,1 @@
-"""Methods of datasets about indices: building, keeping and describing them, look-ups of keys, and their preparation."""
+"""Methods of datasets about indices: building and keeping them, look-ups of keys, and their preparation."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -119,8 +120,12 @@ def rows_of(
 def every_page(view: FileView) -> list[ColumnRows]:
     """All pages of the columns without any rows, for loading their indexes."""
     none = np.empty(0, dtype=np.int64)
-    columns = [(column, range(len(column.pages))) for column in view.columns]
-    return [ColumnRows(column, numbers, none, [0] * len(numbers), [None] * len(numbers)) for column, numbers in columns]
+    return [_pages(ColumnRows(column, (), none, [], []), range(len(column.pages))) for column in view.columns]
+
+
+def _pages(wanted: ColumnRows, numbers: Sequence[int]) -> ColumnRows:
+    """Some pages of a column without any rows."""
+    return ColumnRows(wanted.column, numbers, wanted.rows[:0], [0] * len(numbers), [None] * len(numbers))
 
 
 def read_column(
@@ -239,6 +244,25 @@ def load_indexes(
         if len(owned) == len(todo):
             return
         todo = yield from _resolve_claims(todo, claims)
+
+
+def keep_indexes(cache: SearchCache, file: TableFile, columns: list[ColumnRows], tail: Tail) -> FileSteps[None]:
+    """Load the indexes that the tail brought along: no request. Errors are left to who needs such an index.
+
+    columns  from `every_page`
+    """
+    held: dict[int, list[int]] = {}
+    for missing in _missing_indexes(cache, columns, is_ahead=False):
+        if _is_held(missing, tail):
+            held.setdefault(id(missing.wanted), []).append(missing.number)
+    with suppress(LanceError):
+        yield from load_indexes(cache, file, [_pages(each, held.get(id(each), [])) for each in columns], tail)
+
+
+def _is_held(missing: _MissingIndex, tail: Tail) -> bool:
+    if missing.ranges is None:
+        return _index_start(missing.page) >= tail.start
+    return len(missing.ranges) > 0 and int(missing.ranges.starts.min()) >= tail.start
 
 
 def _missing_indexes(cache: SearchCache, wanted: list[ColumnRows], is_ahead: bool) -> list[_MissingIndex]:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 DECODED_BYTES_MAX: Final = 1024 * MIB  # of rows that are read at once
 ROW_BYTES_MIN: Final = 8  # of a row in memory, about
 INDEX_BYTES_MAX: Final = 256 * KIB  # of a page index that is loaded before it is known that rows of the page are read
-INDEXES_MAX: Final = 64  # of these
+INDEXES_MAX: Final = 2  # of these outside the file's end: each is a request
 
 
 class SideFile:
@@ -121,14 +121,9 @@ class SideFile:
         if missing := file.missing([*columns.columns, *others.columns]):
             yield from load_columns(file, missing)
         whole = [self._scan(column) for column in (file.view(columns).columns if names else ())]
-        indexes = [
-            self._load_index(column, number)
-            for column in (file.view(others).columns if searched else ())
-            for number in range(len(column.pages))
-        ]
-        answers: list[Any] = yield from serve_from_tail(self._tail, together([*whole, *indexes[:INDEXES_MAX]]))
-        cached = [(key, index) for each in answers[len(whole) :] if each is not None for key, index in (each,)]
-        for key, index in cached:
+        indexes = self._indexes_ahead(file.view(others).columns if searched else ())
+        answers: list[Any] = yield from serve_from_tail(self._tail, together([*whole, *indexes]))
+        for key, index in answers[len(whole) :]:
             cache.put(key, index, index.nbytes)
         return self._assemble(projection, columns, answers[: len(whole)], file.num_rows)
 
@@ -173,15 +168,25 @@ class SideFile:
             raise locate_error(damage, self._file, column, number)
         return array
 
-    def _load_index(self, column: Column, number: int) -> Steps[tuple[Any, PageIndex] | None]:
-        """Key and index of a page; None if it is cached or is not read ahead."""
-        page, key = column.pages[number], column.keys[number]
-        ranges = None if isinstance(page, ArrayLayout) else page.index_ranges()
-        if ranges is None or ranges.num_bytes > INDEX_BYTES_MAX or self._context.cache.get(key) is not None:
-            return None
+    def _indexes_ahead(self, columns: Sequence[Column]) -> list[Steps[tuple[Any, PageIndex]]]:
+        """Loads of the page indexes that the tail has, and of the others if they are so few that each may be wanted."""
+        held: list[Steps[tuple[Any, PageIndex]]] = []
+        others: list[Steps[tuple[Any, PageIndex]]] = []
+        for column in columns:
+            for number, page in enumerate(column.pages):
+                ranges = None if isinstance(page, ArrayLayout) else page.index_ranges()
+                if ranges is None or not len(ranges) or self._context.cache.get(column.keys[number]) is not None:
+                    continue
+                is_held = self._tail is not None and int(ranges.starts.min()) >= self._tail.start
+                if is_held or ranges.num_bytes <= INDEX_BYTES_MAX:
+                    (held if is_held else others).append(self._load_index(column, number, ranges))
+        return [*held, *(others if len(others) <= INDEXES_MAX else ())]
+
+    def _load_index(self, column: Column, number: int, ranges: Ranges) -> Steps[tuple[Any, PageIndex]]:
+        """Key and index of a page."""
         fetched = yield ranges
         try:
-            return key, page.load_index(fetched)
+            return column.keys[number], column.pages[number].load_index(fetched)
         except FILE_ERRORS as error:
             raise locate_error(error, self._file, column, number) from error.__cause__
 

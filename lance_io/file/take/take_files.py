@@ -38,6 +38,7 @@ from lance_io.file.take.page_rows import (
     ColumnRows,
     check_rows,
     every_page,
+    keep_indexes,
     load_indexes,
     locate_error,
     read_column,
@@ -269,7 +270,10 @@ def warm(context: ReadContext, projection: Projection, sources: Sequence[Fragmen
 
 
 def open_files(context: ReadContext, projection: Projection, sources: Sequence[FragmentSource]) -> FilesSteps[None]:
-    """Open the files that takes of these columns need, in one round; errors are left to the take."""
+    """Open the files that takes of these columns need, in one round; errors are left to the take.
+
+    Page indexes that come with the ends of files are kept.
+    """
     parts = [file_columns for source in sources for file_columns in projection.locate(source)]
     known = known_files(context, [part.ref for part in parts])
     missing = [part for part, file in zip(parts, known, strict=True) if file is None]
@@ -279,7 +283,9 @@ def open_files(context: ReadContext, projection: Projection, sources: Sequence[F
 
 def _try_to_open(context: ReadContext, file_columns: FileColumns) -> FileSteps[None]:
     with suppress(LanceError):
-        yield from open_cached(context, file_columns.ref, file_columns.columns)
+        file, tail = yield from open_cached(context, file_columns.ref, file_columns.columns)
+        if tail is not None:
+            yield from keep_indexes(context.cache, file, every_page(file.view(file_columns)), tail)
 
 
 def _warm_file(context: ReadContext, file_columns: FileColumns) -> FileSteps[None]:

@@ -7,11 +7,11 @@ are opened in one round; what each reads next is independent of the others.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lance_io.errors import FormatError, NotFound, ResourceLimitError, UnsupportedError
+from lance_io.errors import FormatError
 from lance_io.file.file_requests import ReadFiles
 from lance_io.file.file_steps import FilesSteps, Independent
 from lance_io.file.open.file_source import FileRef
@@ -21,6 +21,7 @@ from lance_io.index.scalar.kinds import READERS
 from lance_io.levels.arrays import numbers
 from lance_io.plans.plan import Together
 from lance_io.reads.rows.deletions_and_ids import load_cached
+from lance_io.reads.version.index_errors import INDEX_ERRORS, in_index
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from lance_io.reads.index.table_indices import IndexPart, TableIndex
     from lance_io.reads.version.state import DatasetState
 
-INDEX_ERRORS: Final = (FormatError, UnsupportedError, NotFound, ResourceLimitError)
 
 Part = tuple["TableIndex", "IndexPart"]
 
@@ -95,17 +95,6 @@ def _open_file(state: DatasetState, ref: FileRef, use: FileUse) -> FileSteps[Tab
                 raise FormatError(f"{key}: expected the number of a global buffer, found {number[:40]!r}", path=ref.key)
             buffers[key] = yield from file.read_buffer(int(number))
     return TableFile(file.num_rows, file.types, metadata, dict(zip(use.columns, columns, strict=True)), buffers)
-
-
-def in_index(error: Any, name: str, key: str) -> Any:
-    """An error about a file of an index, naming both."""
-    where = f"index {name!r} (use_scalar_index=False reads without it; drop the index, or build it again)"
-    if isinstance(error, UnsupportedError):
-        return UnsupportedError(f"{where}: {error.message}", path=error.path or key)
-    if isinstance(error, NotFound):
-        error = FormatError(f"a file of the index is missing: {error.message}", path=error.path)
-    error.path = error.path or key
-    return error.within(where)
 
 
 # -- searches --------------------------------------------------------------------------------------------------------

@@ -25,7 +25,6 @@ from lance_io.index.details import FILES, Kind
 from lance_io.levels.arrays import numbers
 from lance_io.plans.plan import Import
 from lance_io.plans.streams import Each
-from lance_io.reads.index.segments import in_index
 from lance_io.reads.index.table_indices import load_table_indices
 from lance_io.reads.rows.rebatch import to_table
 from lance_io.reads.scan.ordering import rows_in_order
@@ -41,6 +40,7 @@ from lance_io.reads.version.column_lists import (
     fields_along,
     project_taken,
 )
+from lance_io.reads.version.index_errors import in_index
 
 if TYPE_CHECKING:
     from lance_io.filters.expressions.expression_tree import Expr

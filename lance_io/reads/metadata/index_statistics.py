@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lance_io.errors import FormatError, NotFound, UnsupportedError
+from lance_io.errors import NotFound
 from lance_io.file.file_requests import ReadFile
 from lance_io.file.open.file_source import FileRef
 from lance_io.file.reader import FileAccess
 from lance_io.index.details import FILES, Kind, decode_details
 from lance_io.plans.plan import Together
-from lance_io.reads.index.segments import in_index
 from lance_io.reads.metadata.index_descriptions import describe_indices
 from lance_io.reads.rows.deletions_and_ids import load_live_counts
 from lance_io.reads.version.index_entries import load_indices
+from lance_io.reads.version.index_errors import INDEX_ERRORS, in_index
 from lance_io.records import dataclass
 from lance_io.table.manifest.paths import INDICES, check_relative
 from lance_io.table.transaction.index_coverage import with_current_coverage
@@ -80,7 +80,7 @@ def open_index_file(state: DatasetState, entry: IndexMetadata, name: str) -> Pla
     ref = FileRef(key, sizes.get(name, 0), (), ())
     try:
         access: FileAccess = yield ReadFile(context, key, FileAccess.open(context, ref, None), ref.size_bytes or None)
-    except (FormatError, UnsupportedError, NotFound) as error:
+    except INDEX_ERRORS as error:
         raise in_index(error, entry.name, key) from error
     stored = access.file.descriptor.schema.metadata.items()
     metadata = {key: bytes(value).decode("utf-8", "replace") for key, value in stored}
@@ -145,7 +145,7 @@ def _segment(state: DatasetState, entry: IndexMetadata) -> Plan[dict[str, Any]]:
         }
     try:
         low, high = yield from _ends(file)
-    except (FormatError, UnsupportedError) as error:
+    except INDEX_ERRORS as error:
         raise in_index(error, entry.name, file.access.source.files[0].key) from error
     return {"min": low, "max": high, "num_pages": file.num_rows}
 

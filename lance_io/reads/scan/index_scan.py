@@ -62,7 +62,10 @@ def plan_indexed(
     predicate = columns.predicate
     if predicate is None or len(set(fragment_indexes)) < len(fragment_indexes):
         return None
-    rows = yield from _rows_beside_files(state, columns, predicate, fragment_indexes)
+    opened = columns
+    if columns.early_read is not None and columns.late_read is not None:
+        opened = columns_for(predicate, replace(options, late_materialization=False))
+    rows = yield from _rows_beside_files(state, opened, predicate, fragment_indexes)
     if rows is None:
         return None
     rest = rows.choice.rest

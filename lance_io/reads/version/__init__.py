@@ -5,5 +5,5 @@ versions, timestamps, row_counts        listings of versions, times, live rows o
 manifest_reads                          manifests of many versions at once
 column_lists, system_columns            column lists against the schema, and the columns that no file holds
 blob_fields                             schemas whose blobs are read as bytes
-index_entries                           entries of the index section
+index_entries, index_errors             entries of the index section, and errors about index files
 """

@@ -1,0 +1,20 @@
+"""Errors about the files of an index, which name both."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from lance_io.errors import FormatError, NotFound, ResourceLimitError, UnsupportedError
+
+INDEX_ERRORS: Final = (FormatError, UnsupportedError, NotFound, ResourceLimitError)
+
+
+def in_index(error: Any, name: str, key: str) -> Any:
+    """An error about a file of an index, naming both."""
+    where = f"index {name!r} (use_scalar_index=False reads without it; drop the index, or build it again)"
+    if isinstance(error, UnsupportedError):
+        return UnsupportedError(f"{where}: {error.message}", path=error.path or key)
+    if isinstance(error, NotFound):
+        error = FormatError(f"a file of the index is missing: {error.message}", path=error.path)
+    error.path = error.path or key
+    return error.within(where)
