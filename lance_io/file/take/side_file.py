@@ -18,7 +18,7 @@ from lance_io.file.file_steps import serve_from_tail, single_request
 from lance_io.file.open.file_source import FileRef
 from lance_io.file.open.leaf_projection import FileColumns, Projection
 from lance_io.file.open.open_file import load_columns, open_cached
-from lance_io.file.take.page_rows import read_column
+from lance_io.file.take.page_rows import every_page, load_indexes, read_column
 from lance_io.file.take.take_files import FileTake
 from lance_io.limits import MIB
 from lance_io.spans import Ranges
@@ -79,6 +79,30 @@ class SideFile:
         """Drop the bytes of the file's end."""
         self._tail = None
 
+    def load_indexes(self, names: Sequence[str], num_pages_max: int) -> FileSteps[None]:
+        """Load the page indexes of some columns, unless they have more pages: then reading rows is one round.
+
+        Raises as `read`.
+        """
+        _, columns = yield from self._find(names)
+        wanted = every_page(self._file.view(columns, keep=False))
+        if sum(len(each.numbers) for each in wanted) > num_pages_max:
+            return
+        yield from load_indexes(self._context.cache, self._file, wanted, self._tail, is_ahead=True)
+
+    def _find(self, names: Sequence[str]) -> FileSteps[tuple[Projection, FileColumns]]:
+        """The stored columns of some columns."""
+        file = self._file
+        for name in names:
+            if name not in self._fields:
+                raise FormatError(f"there is no column {name}", path=file.key)
+        projection = Projection([self._fields[name] for name in names])
+        ref = FileRef(file.key, file.size_bytes, self._leaf_ids, tuple(range(len(self._leaf_ids))))
+        columns = FileColumns(ref, projection.leaf_columns(ref))
+        if missing := file.missing(columns.columns):
+            yield from load_columns(file, missing)
+        return projection, columns
+
     def read(self, names: Sequence[str], rows: IntArray | None = None) -> FileSteps[list[pa.Array]]:
         """Some columns of some rows.
 
@@ -86,17 +110,9 @@ class SideFile:
         Raises `FormatError` for an unknown column or row.
         """
         file, cache = self._file, self._context.cache
-        for name in names:
-            if name not in self._fields:
-                raise FormatError(f"there is no column {name}", path=file.key)
         if rows is None:
             rows = np.arange(file.num_rows, dtype=np.int64)
-        fields = [self._fields[name] for name in names]
-        projection = Projection(fields)
-        ref = FileRef(file.key, file.size_bytes, self._leaf_ids, tuple(range(len(self._leaf_ids))))
-        columns = FileColumns(ref, projection.leaf_columns(ref))
-        if missing := file.missing(columns.columns):
-            yield from load_columns(file, missing)
+        projection, columns = yield from self._find(names)
         job = FileTake(columns, rows)
         job.begin(file, self._tail)
         job.indexes = cache.get_many([job.view.keys[page] for page in job.pages])
@@ -107,7 +123,7 @@ class SideFile:
         try:
             arrays = yield from together(reads)
             leaves = dict(zip(columns.leaf_ids, arrays, strict=True))
-            return [projection.assemble_field(number, leaves, len(rows)) for number in range(len(fields))]
+            return [projection.assemble_field(number, leaves, len(rows)) for number in range(len(names))]
         except PieceTooLargeError as error:
             raise ResourceLimitError(
                 f"{len(rows)} rows decode to more than {DECODED_BYTES_MAX} bytes", path=file.key

@@ -180,11 +180,11 @@ def _likely(metric: Metric, centroids: npt.NDArray[Any], query: FloatArray) -> F
     return squares - 2 * products
 
 
-def codebook_number(head: FileHead) -> int | None:
+def codebook_number(types: Mapping[str, pa.DataType], metadata: Mapping[str, str]) -> int | None:
     """The global buffer of the codebook; None for an index without one. Raises `FormatError`."""
-    if _COLUMNS[Coding.PQ] not in head.types:
+    if _COLUMNS[Coding.PQ] not in types:
         return None
-    number = storage_of(head.metadata.get(STORAGE)).get("codebook_position")
+    number = storage_of(metadata.get(STORAGE)).get("codebook_position")
     if not isinstance(number, int) or isinstance(number, bool) or not 0 < number < 1 << 31:
         raise FormatError(f"{STORAGE}: expected codebook_position to name a buffer, found {str(number)[:40]}")
     return number

@@ -127,7 +127,7 @@ def search_index(state: DatasetState, probing: Probing, entries: LiveEntries) ->
     queries = probing.prepared()
     collected = [_Collected(probing, number) for number in range(len(queries))]
     first, end = 0, probing.first
-    active = [number for number in range(len(queries)) if not np.isnan(queries[number]).any()]
+    active = [number for number in range(len(queries)) if np.isfinite(queries[number]).all()]
     while active:
         wanted = _wanted(orders, active, first, end)
         pieces = [

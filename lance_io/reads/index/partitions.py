@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 GROUP_BYTES: Final = 64 * MIB  # of partitions that are read at once; more is read in groups, so that memory is bounded
 
 
+INDEXED_PAGES_MAX: Final = 16  # of a file whose indexes are loaded before it is known which are wanted: a request each
+
+
 @dataclass(frozen=True, slots=True)
 class Unread:
     """A segment that this release cannot search, and why."""
@@ -94,9 +97,17 @@ def _open(
 ) -> Plan[tuple[Ivf | Unread, int]]:
     refs = [_ref(state, part, name) for name in (INDEX_FILE, ROWS_FILE)]
     try:
-        heads = yield ReadFiles(state.context, _independent([(ref, _open_file(state, ref)) for ref in refs]))
-        (head, _), (rows, codebook) = heads
-        segment = open_ivf(head, rows, codebook, part.details, dim, item)
+        opening = [(ref, SideFile.open(state.context, ref.key, ref.size_bytes)) for ref in refs]
+        files: list[SideFile] = yield ReadFiles(state.context, _independent(opening))
+        buffers = [(ref, file, number) for ref, file in zip(refs, files, strict=True) for number in _buffers(ref, file)]
+        steps: list[tuple[FileRef, FileSteps[Any]]] = [(ref, file.read_buffer(number)) for ref, file, number in buffers]
+        steps.append((refs[1], files[1].load_indexes([*files[1].types], INDEXED_PAGES_MAX)))
+        layout, rows_layout, *codebook, _ = yield ReadFiles(state.context, _independent(steps))
+        head, rows = (
+            FileHead(file.num_rows, file.types, file.metadata, buffer)
+            for file, buffer in zip(files, (layout, rows_layout), strict=True)
+        )
+        segment = open_ivf(head, rows, codebook[0] if codebook else None, part.details, dim, item)
     except UnsupportedError as error:
         return Unread(error.message), 256
     except (FormatError, NotFound) as error:
@@ -109,19 +120,14 @@ def _independent(steps: Sequence[tuple[FileRef, FileSteps[Any]]]) -> FilesSteps[
     return results
 
 
-def _open_file(state: DatasetState, ref: FileRef) -> FileSteps[tuple[FileHead, bytes | None]]:
-    """The head of a file, and the codebook if it has one."""
+def _buffers(ref: FileRef, file: SideFile) -> list[int]:
+    """The global buffers of a file to keep: partitions, and the codebook if it has one."""
     try:
-        file = yield from SideFile.open(state.context, ref.key, ref.size_bytes)
-        metadata = file.metadata
-        number = metadata.get(LAYOUT, "")
+        number = file.metadata.get(LAYOUT, "")
         if not (number.isascii() and number.isdigit() and len(number) < 10):
             raise FormatError(f"{LAYOUT}: expected the number of a global buffer, found {number[:40]!r}")
-        layout = yield from file.read_buffer(int(number))
-        head = FileHead(file.num_rows, file.types, metadata, layout)
-        position = codebook_number(head)
-        codebook = None if position is None else (yield from file.read_buffer(position))
-        return head, codebook
+        codebook = codebook_number(file.types, file.metadata)
+        return [int(number)] if codebook is None else [int(number), codebook]
     except FormatError as error:
         error.path = error.path or ref.key
         raise

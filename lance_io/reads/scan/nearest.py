@@ -19,6 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.errors import UsageError
+from lance_io.file.open.leaf_projection import Projection as FileProjection
+from lance_io.file.table_reader import TableReader
 from lance_io.index.vector.flat_search import FlatSearch, SearchTerms
 from lance_io.index.vector.nearest_rows import NearestRows, Scored
 from lance_io.levels.arrays import true_positions, values_of
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
 
 _NONE: Final = np.empty(0, np.int64)
 SCORED_BYTES: Final = 20  # of a kept row
+OPENED_FRAGMENTS_MAX: Final = 8  # whose files are opened before it is known which have matches: a request each
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,7 +172,7 @@ def search(
     ordering = Ordering(state, options, projection) if options.order_by else None
     if ordering is not None:
         projection = ordering.projection
-    matches, predicate, names = yield from _search(state, options, watch)
+    matches, predicate, names = yield from _search(state, options, watch, projection)
     is_cut = predicate is None and ordering is None
     if is_cut:
         matches = matches[_window(options)]
@@ -200,7 +203,7 @@ def _window(options: ScanOptions) -> slice:
 
 
 def _search(
-    state: DatasetState, options: ScanOptions, watch: ScanWatch | None
+    state: DatasetState, options: ScanOptions, watch: ScanWatch | None, projection: Projection | None = None
 ) -> Plan[tuple[_Matches, Predicate | None, tuple[str, ...]]]:
     """The matches, the filter still to be applied, and the columns that the search adds."""
     nearest_projection(state, options)
@@ -210,12 +213,40 @@ def _search(
     predicate = None
     if options.filter is not None and not options.hints.get("prefilter"):
         predicate = _bind(state, options.filter, names)
-    plan = yield from plan_search(state, options)
+    planning = plan_search(state, options)
+    opening = (
+        None
+        if projection is None
+        else _opened_beside(state, options, SearchColumns.of(state, projection, predicate, names).taken)
+    )
+    plan: SearchPlan = (yield from planning) if opening is None else (yield Together[Any]([planning, opening]))[0]
     if watch is not None:
         watch.record_plan(plan.scan)
     parts = yield from _results(state, options, plan, watch)
     queries = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts])
     return _Matches(queries, Scored.joined(parts)), predicate, names
+
+
+def _opened_beside(state: DatasetState, options: ScanOptions, taken: Projection) -> Plan[None] | None:
+    """Loads metadata of few data files while an index is opened, where that saves rounds; once for each column list.
+
+    taken  the columns that are read of the matches
+    """
+    query = query_of(options)
+    fragment_indexes = state.scanned_fragment_indexes(options.fragments)
+    is_of_use = state.has_index and query.use_index and not state.is_local
+    if not is_of_use or len(fragment_indexes) > OPENED_FRAGMENTS_MAX:
+        return None
+    outputs = taken.outputs
+    if query.hints.get("refine_factor"):
+        outputs = (*outputs, vector_output(vector_column(state.schema, query)))
+    paths = frozenset(Projection(outputs, None).data_paths)
+    key = "opened beside", paths
+    if not paths or state.prepared.get(key) is not None:
+        return None
+    state.prepared.put(key, True)
+    reader = TableReader(state.context, FileProjection(state.pruned_fields(paths)))
+    return reader.warm([state.sources[fragment_index] for fragment_index in fragment_indexes])
 
 
 def _results(
