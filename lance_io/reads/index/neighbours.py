@@ -79,8 +79,12 @@ def num_probes(hints: Mapping[str, Any], segments: Sequence[Ivf]) -> tuple[int, 
     """The partitions of each segment to search at once, and at most, by the parameters of a search."""
     exact = hints.get("nprobes")
     least, most = hints.get("minimum_nprobes", exact), hints.get("maximum_nprobes", exact)
+    largest = max((segment.num_partitions for segment in segments), default=1)
+    effort = hints.get("search_effort")
+    if effort is not None:  # from the minimum to all of them, geometrically
+        least = max(1, round((least or 1) ** (1 - effort) * max(1, largest) ** effort))
+        return least if most is None else min(least, most), most
     if least is None:
-        largest = max((segment.num_partitions for segment in segments), default=1)
         least = max(1, -(-isqrt(max(0, largest - 1)) // _SHARE) if largest > 1 else 1)
         least = least if most is None else min(least, most)
     return least, most
