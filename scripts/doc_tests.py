@@ -32,6 +32,7 @@ USER_PAGES: Final = (
     "upkeep",
     "branches",
     "filters",
+    "indices",
     "storage",
     "clouds",
     "credentials",

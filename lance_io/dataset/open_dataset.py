@@ -49,12 +49,12 @@ def dataset(
             ignored with any other version.
         block_size: Bytes. Ranges of a take share a read if the gap between them is smaller.
         commit_lock: Callable that returns a context manager for a version number, entered around each commit.
-        index_cache_size: Accepted and deprecated; this release reads no indices.
+        index_cache_size: Accepted and deprecated; it has no effect.
         storage_options: Credentials and settings of the store; names in any case.
         default_scan_options: Defaults of scan keywords for scans of the dataset. Counts, takes, samples and scans of
             single fragments ignore them.
         metadata_cache_size_bytes: Maximum bytes of the cache of metadata and page indexes; 256 MiB by default.
-        index_cache_size_bytes: Accepted; this release reads no indices.
+        index_cache_size_bytes: Bound of the memory for indices, as for `Session`.
         read_params: `{"validate_on_decode": True}` raises `FormatError` for values that their type does not allow (text
             that is not UTF-8, decimals of too many digits, times beyond the end of the day). Other entries, such as
             `cache_repetition_index`, are accepted without effect: they save nothing in a bounded cache.

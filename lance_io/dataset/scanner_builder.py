@@ -215,7 +215,7 @@ class ScannerBuilder(ScannerBuilderNotOffered):
         """Set whether an index may answer the filter. The rows are the same.
 
         Args:
-            use_scalar_index: Accepted; this release reads no indices.
+            use_scalar_index: False answers the filter without indices.
         """
         return self._set("use_scalar_index", use_scalar_index)
 
@@ -269,7 +269,7 @@ class ScannerBuilder(ScannerBuilderNotOffered):
             k: Rows to find; 10, or the limit of the scan, by default.
             metric: "l2" (squared), "cosine", "dot" or "hamming". By default that of the column's index, else "l2", and
                 "hamming" for uint8, which has no other.
-            nprobes: Checked; no effect, as this release reads no indices.
+            nprobes: Checked; no effect, as this release reads no vector indices.
             minimum_nprobes: Checked; no effect.
             maximum_nprobes: Checked; no effect.
             refine_factor: Checked; no effect.

@@ -1,4 +1,8 @@
 """Finds rows without reading all of their columns. Pure: no store, no event loop.
 
+details  kinds and versions of indices, from the index section
+api      questions to an index, and the protocol of segments
+scalar/  scalar indices: how a segment is opened, and how it answers
+rows/    sets of rows, and their form in index files
 vector/  distances between vectors, and the rows nearest to a query
 """

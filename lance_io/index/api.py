@@ -126,13 +126,15 @@ class TableFile:
 class FileUse:
     """What a kind reads of a file when it opens a segment.
 
-    name     of the file
-    columns  to keep in memory
-    buffers  keys of the metadata that name a global buffer to keep
+    name      of the file
+    columns   to keep in memory
+    searched  columns of which searches read some rows
+    buffers   keys of the metadata that name a global buffer to keep
     """
 
     name: str
     columns: tuple[str, ...] = ()
+    searched: tuple[str, ...] = ()
     buffers: tuple[str, ...] = ()
 
 

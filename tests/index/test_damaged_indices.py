@@ -131,7 +131,7 @@ CHANGES: list[tuple[str, str, Change, str | None]] = [
     ("BTREE", "page_lookup", lambda table, metadata: (table.drop_columns("null_count"), metadata), "null_count"),
     ("BTREE", "page_data", with_column("values", lambda values: values.cast(pa.float64())), "type"),
     ("BTREE", "page_data", with_column("values", lambda values: values.take(pa.array(range(len(values))[::-1]))), None),
-    ("BTREE", "page_data", lambda table, metadata: (table.slice(0, 1), metadata), "names other values|fewer|nulls"),
+    ("BTREE", "page_data", lambda table, metadata: (table.slice(0, 1), metadata), "8 pages"),
     ("BITMAP", "bitmap_page_lookup", with_column("bitmaps", lambda maps: [b"x"] * len(maps)), "cut off"),
     ("BITMAP", "bitmap_page_lookup", with_column("bitmaps", lambda maps: [None] * len(maps)), "no bitmap"),
     ("BITMAP", "bitmap_page_lookup", with_column("keys", lambda keys: [5] * len(keys)), "twice"),

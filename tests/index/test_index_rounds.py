@@ -102,7 +102,7 @@ def test_look_up_of_keys(bench: Bench) -> None:
         lambda table: table.get("id", [5], ["value"]),
         lambda table: table.get("id", [NUM_ROWS]),
     )
-    assert counts(measured) == [(1, 2), (2, 12), (3, 6), (1, 2), (0, 0)]
+    assert counts(measured) == [(2, 4), (2, 12), (2, 4), (1, 2), (0, 0)]
     assert [result.num_rows for _, _, result in measured[2:]] == [1, 1, 0]
 
 
@@ -118,3 +118,45 @@ def test_explained_reads_are_those_of_the_scan(bench: Bench, text: str) -> None:
         assert (plan.num_rounds, planned) == (rounds, sorted(log))
     assert plan.num_rounds <= rounds
     assert set(planned) <= set(log)
+
+
+@pytest.fixture(scope="module")
+def kinds(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """A table with a bitmap over 100 values, and a zone map over values that grow with the table."""
+    folder = tmp_path_factory.mktemp("kinds")
+    rng = np.random.default_rng(8)
+    rows = pa.table(
+        {"c": rng.integers(0, 100, NUM_ROWS), "ts": np.arange(NUM_ROWS), "value": rng.random(NUM_ROWS)},
+    )
+    table = lance.write_dataset(rows, folder, max_rows_per_file=NUM_ROWS // 4)
+    table.create_scalar_index("c", "BITMAP")
+    table.create_scalar_index("ts", "ZONEMAP")
+    return Bench(folder)
+
+
+def test_many_keys(bench: Bench) -> None:
+    keys = [*range(0, NUM_ROWS, NUM_ROWS // 100)]
+    text = f"id IN ({', '.join(map(str, keys))})"
+    others = f"id IN ({', '.join(str(key + 1000) for key in keys)})"
+    measured = bench.run(
+        lambda table: table.to_table(["value"], text),
+        lambda table: table.to_table(["value"], others),
+        lambda table: table.to_table(["value"], text),
+    )
+    rounds = [rounds for rounds, _, _ in measured]
+    assert (rounds, [result.num_rows for _, _, result in measured]) == ([5, 1, 1], [100] * 3)
+    requests = [len(log) for _, log, _ in measured]
+    assert all(count <= most for count, most in zip(requests, (240, 160, 101), strict=True)), requests
+
+
+def test_counts_by_bitmap_and_ranges_by_zones(kinds: Bench) -> None:
+    measured = kinds.run(
+        lambda table: table.count_rows("c = 3"),
+        lambda table: table.count_rows("c = 3"),
+        lambda table: table.count_rows("c = 4"),
+        lambda table: table.to_table(["value"], "ts >= 100 AND ts < 300"),
+        lambda table: table.to_table(["value"], "ts >= 100 AND ts < 300"),
+    )
+    assert measured[0][2] == measured[1][2] > 1500
+    assert measured[3][2].num_rows == measured[4][2].num_rows == 200
+    assert counts(measured) == [(3, 3), (0, 0), (1, 1), (3, 9), (1, 2)]

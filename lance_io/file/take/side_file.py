@@ -6,11 +6,12 @@ read serve the rows as well: a small file is one request.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
+import pyarrow as pa
 
 from lance_io._kernels import PieceTooLargeError
+from lance_io.encodings.api import ArrayLayout
 from lance_io.encodings.decode_room import DecodeRoom
 from lance_io.encodings.rounds import together
 from lance_io.errors import FormatError, ResourceLimitError
@@ -18,22 +19,27 @@ from lance_io.file.file_steps import serve_from_tail, single_request
 from lance_io.file.open.file_source import FileRef
 from lance_io.file.open.leaf_projection import FileColumns, Projection
 from lance_io.file.open.open_file import load_columns, open_cached
-from lance_io.file.take.page_rows import every_page, load_indexes, read_column
+from lance_io.file.take.page_rows import every_page, load_indexes, locate_error, read_column
 from lance_io.file.take.take_files import FileTake
-from lance_io.limits import MIB
+from lance_io.format.error_context import FILE_ERRORS
+from lance_io.levels.join import join_arrays
+from lance_io.limits import KIB, MIB
 from lance_io.spans import Ranges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import pyarrow as pa
-
+    from lance_io.encodings.api import PageIndex
     from lance_io.file.file_steps import FileSteps, Tail
+    from lance_io.file.open.column_pages import Column
     from lance_io.file.open.data_file import OpenedFile
     from lance_io.file.open.file_source import ReadContext
-    from lance_io.spans import Fetched, IntArray
+    from lance_io.spans import Fetched, IntArray, Steps
 
-DECODED_BYTES_MAX = 1024 * MIB  # of rows that are read at once
+DECODED_BYTES_MAX: Final = 1024 * MIB  # of rows that are read at once
+ROW_BYTES_MIN: Final = 8  # of a row in memory, about
+INDEX_BYTES_MAX: Final = 256 * KIB  # of a page index that is loaded before it is known that rows of the page are read
+INDEXES_MAX: Final = 64  # of these
 
 
 class SideFile:
@@ -79,40 +85,16 @@ class SideFile:
         """Drop the bytes of the file's end."""
         self._tail = None
 
-    def load_indexes(self, names: Sequence[str], num_pages_max: int) -> FileSteps[None]:
-        """Load the page indexes of some columns, unless they have more pages: then reading rows is one round.
-
-        Raises as `read`.
-        """
-        _, columns = yield from self._find(names)
-        wanted = every_page(self._file.view(columns, keep=False))
-        if sum(len(each.numbers) for each in wanted) > num_pages_max:
-            return
-        yield from load_indexes(self._context.cache, self._file, wanted, self._tail, is_ahead=True)
-
-    def _find(self, names: Sequence[str]) -> FileSteps[tuple[Projection, FileColumns]]:
-        """The stored columns of some columns."""
-        file = self._file
-        for name in names:
-            if name not in self._fields:
-                raise FormatError(f"there is no column {name}", path=file.key)
-        projection = Projection([self._fields[name] for name in names])
-        ref = FileRef(file.key, file.size_bytes, self._leaf_ids, tuple(range(len(self._leaf_ids))))
-        columns = FileColumns(ref, projection.leaf_columns(ref))
-        if missing := file.missing(columns.columns):
-            yield from load_columns(file, missing)
-        return projection, columns
-
-    def read(self, names: Sequence[str], rows: IntArray | None = None) -> FileSteps[list[pa.Array]]:
+    def read(self, names: Sequence[str], rows: IntArray) -> FileSteps[list[pa.Array]]:
         """Some columns of some rows.
 
-        rows  i64[n], ascending, each once; None for all
-        Raises `FormatError` for an unknown column or row.
+        rows  i64[n], ascending, each once
+        Raises `FormatError` for an unknown column or row, `ResourceLimitError` for rows that decode to too many bytes.
         """
         file, cache = self._file, self._context.cache
-        if rows is None:
-            rows = np.arange(file.num_rows, dtype=np.int64)
-        projection, columns = yield from self._find(names)
+        projection, columns = self._columns(names)
+        if missing := file.missing(columns.columns):
+            yield from load_columns(file, missing)
         job = FileTake(columns, rows)
         job.begin(file, self._tail)
         job.indexes = cache.get_many([job.view.keys[page] for page in job.pages])
@@ -121,16 +103,99 @@ class SideFile:
         room = DecodeRoom(DECODED_BYTES_MAX)
         reads = [read_column(file, job.rows_of(at), self._tail, cache, room) for at in range(len(columns.columns))]
         try:
-            arrays = yield from together(reads)
-            leaves = dict(zip(columns.leaf_ids, arrays, strict=True))
-            return [projection.assemble_field(number, leaves, len(rows)) for number in range(len(names))]
+            return self._assemble(projection, columns, (yield from together(reads)), len(rows))
         except PieceTooLargeError as error:
-            raise ResourceLimitError(
-                f"{len(rows)} rows decode to more than {DECODED_BYTES_MAX} bytes", path=file.key
-            ) from error
+            raise self._too_large(len(rows)) from error
+
+    def read_whole(self, names: Sequence[str], searched: Sequence[str] = ()) -> FileSteps[list[pa.Array]]:
+        """All rows of some columns, in one round.
+
+        searched  columns whose page indexes are loaded in the same round, for later reads of some rows
+        Raises as `read`.
+        """
+        file, cache = self._file, self._context.cache
+        if file.num_rows * ROW_BYTES_MIN > DECODED_BYTES_MAX:
+            raise self._too_large(file.num_rows)
+        projection, columns = self._columns(names)
+        _, others = self._columns(searched)
+        if missing := file.missing([*columns.columns, *others.columns]):
+            yield from load_columns(file, missing)
+        whole = [self._scan(column) for column in (file.view(columns).columns if names else ())]
+        indexes = [
+            self._load_index(column, number)
+            for column in (file.view(others).columns if searched else ())
+            for number in range(len(column.pages))
+        ]
+        answers: list[Any] = yield from serve_from_tail(self._tail, together([*whole, *indexes[:INDEXES_MAX]]))
+        cached = [(key, index) for each in answers[len(whole) :] if each is not None for key, index in (each,)]
+        for key, index in cached:
+            cache.put(key, index, index.nbytes)
+        return self._assemble(projection, columns, answers[: len(whole)], file.num_rows)
+
+    def load_indexes(self, names: Sequence[str], num_pages_max: int) -> FileSteps[None]:
+        """Load the page indexes of some columns, unless they have more pages: then reading rows is one round.
+
+        Raises as `read`.
+        """
+        _, columns = self._columns(names)
+        if missing := self._file.missing(columns.columns):
+            yield from load_columns(self._file, missing)
+        wanted = every_page(self._file.view(columns))
+        if sum(len(each.numbers) for each in wanted) <= num_pages_max:
+            yield from load_indexes(self._context.cache, self._file, wanted, self._tail, is_ahead=True)
+
+    def _columns(self, names: Sequence[str]) -> tuple[Projection, FileColumns]:
+        for name in names:
+            if name not in self._fields:
+                raise FormatError(f"there is no column {name}", path=self._file.key)
+        projection = Projection([self._fields[name] for name in names])
+        ref = FileRef(self._file.key, self._file.size_bytes, self._leaf_ids, tuple(range(len(self._leaf_ids))))
+        return projection, FileColumns(ref, projection.leaf_columns(ref))
+
+    def _assemble(
+        self, projection: Projection, columns: FileColumns, arrays: Sequence[pa.Array], num_rows: int
+    ) -> list[pa.Array]:
+        leaves = dict(zip(columns.leaf_ids, arrays, strict=True))
+        try:
+            return [projection.assemble_field(number, leaves, num_rows) for number in range(len(projection.fields))]
         except FormatError as error:
-            error.path = error.path or file.key
+            error.path = error.path or self._file.key
             raise
+
+    def _too_large(self, num_rows: int) -> ResourceLimitError:
+        text = f"{num_rows} rows decode to more than {DECODED_BYTES_MAX} bytes"
+        return ResourceLimitError(text, path=self._file.key)
+
+    def _scan(self, column: Column) -> Steps[pa.Array]:
+        """All rows of a column."""
+        if not len(column.pages):
+            return pa.array([], column.path.nodes[0].arrow_type)
+        arrays = yield from together([self._scan_page(column, number) for number in range(len(column.pages))])
+        return join_arrays(arrays)
+
+    def _scan_page(self, column: Column, number: int) -> Steps[pa.Array]:
+        page = column.pages[number]
+        try:
+            array = yield from page.scan()
+        except FILE_ERRORS as error:
+            raise locate_error(error, self._file, column, number) from error.__cause__
+        num_rows = int(column.row_starts[number + 1] - column.row_starts[number])
+        if len(array) != num_rows:
+            damage = FormatError(f"{len(array)} rows decoded; the page has {num_rows}")
+            raise locate_error(damage, self._file, column, number)
+        return array
+
+    def _load_index(self, column: Column, number: int) -> Steps[tuple[Any, PageIndex] | None]:
+        """Key and index of a page; None if it is cached or is not read ahead."""
+        page, key = column.pages[number], column.keys[number]
+        ranges = None if isinstance(page, ArrayLayout) else page.index_ranges()
+        if ranges is None or ranges.num_bytes > INDEX_BYTES_MAX or self._context.cache.get(key) is not None:
+            return None
+        fetched = yield ranges
+        try:
+            return key, page.load_index(fetched)
+        except FILE_ERRORS as error:
+            raise locate_error(error, self._file, column, number) from error.__cause__
 
     def read_buffer(self, number: int) -> FileSteps[bytes]:
         """A global buffer. Raises `FormatError` if there is none with this number."""

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 LOOKUP: Final = "bitmap_page_lookup.lance"
 NULL_LISTS: Final = "lance:label_list_nulls"
-USES: Final = (FileUse(LOOKUP, ("keys",)),)
-LABEL_USES: Final = (FileUse(LOOKUP, ("keys",), (NULL_LISTS,)),)
+USES: Final = (FileUse(LOOKUP, ("keys",), ("bitmaps",)),)
+LABEL_USES: Final = (FileUse(LOOKUP, ("keys",), ("bitmaps",), (NULL_LISTS,)),)
 
 
 def answers(question: Question) -> bool | None:

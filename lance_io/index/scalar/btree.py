@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 LOOKUP: Final = "page_lookup.lance"
 DATA: Final = "page_data.lance"
-USES: Final = (FileUse(LOOKUP, ("min", "max", "null_count", "page_idx")), FileUse(DATA))
+USES: Final = (FileUse(LOOKUP, ("min", "max", "null_count", "page_idx")), FileUse(DATA, searched=("values", "ids")))
 PAGE_ROWS: Final = 4096
 _IDS: Final = pa.uint64()
 

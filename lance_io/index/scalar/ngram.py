@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lance_io.index.details import IndexDetails, Space
 
 POSTINGS: Final = "ngram_postings.lance"
-USES: Final = (FileUse(POSTINGS, ("tokens",)),)
+USES: Final = (FileUse(POSTINGS, ("tokens",), ("posting_list",)),)
 _ALPHABET: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 

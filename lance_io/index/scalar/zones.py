@@ -41,8 +41,8 @@ ZONE_MAP: Final = "zonemap.lance"
 BLOOM: Final = "bloomfilter.lance"
 _NULLS: Final = "null_bitmap"
 _PLACES: Final = ("fragment_id", "zone_start", "zone_length")
-ZONE_MAP_USES: Final = (FileUse(ZONE_MAP, ("min", "max", "null_count", "nan_count", *_PLACES), (_NULLS,)),)
-BLOOM_USES: Final = (FileUse(BLOOM, (*_PLACES, "has_null", "bloom_filter_data"), (_NULLS,)),)
+ZONE_MAP_USES: Final = (FileUse(ZONE_MAP, ("min", "max", "null_count", "nan_count", *_PLACES), (), (_NULLS,)),)
+BLOOM_USES: Final = (FileUse(BLOOM, (*_PLACES, "has_null", "bloom_filter_data"), (), (_NULLS,)),)
 
 
 def zone_map_answers(question: Question) -> bool | None:

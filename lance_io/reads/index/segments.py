@@ -83,7 +83,7 @@ def _independent(steps: Sequence[tuple[FileRef, FileSteps[Any]]]) -> FilesSteps[
 
 def _open_file(state: DatasetState, ref: FileRef, use: FileUse) -> FileSteps[TableFile]:
     file = yield from SideFile.open(state.context, ref.key, ref.size_bytes)
-    columns = (yield from file.read(use.columns)) if use.columns else []
+    columns = yield from file.read_whole(use.columns, [name for name in use.searched if name in file.types])
     metadata = file.metadata
     buffers = {}
     for key in use.buffers:

@@ -22,6 +22,7 @@ from lance_io.reads.index.explain import describe_choice
 from lance_io.reads.index.table_indices import load_table_indices
 from lance_io.reads.rows.deletions_and_ids import load_live
 from lance_io.reads.rows.row_arithmetic import OFFSET_BITS
+from lance_io.reads.scan.late_choice import TOGETHER_BYTES
 from lance_io.reads.scan.pipeline import ScanPlan, Span
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     PlanSpans = Callable[[ScanPlan, tuple[Span, ...], dict[int, LiveRows]], Plan[ScanPlan]]
 
 RUN_ROWS_MIN: Final = 64  # average rows of a run from which reading runs beats taking rows
+TAKEN_ROWS_MAX: Final = 16_384  # of a fragment in a bucket: taking keeps page indexes, which saves later rounds
 RUNS_MAX: Final = 1024  # of a fragment that are read as runs
 OPENED_FRAGMENTS_MAX: Final = 8  # whose files are opened before it is known which have rows: a request each
 
@@ -47,13 +49,13 @@ def plan_indexed(
     options: ScanOptions,
     columns: ScanPlan,
     fragment_indexes: Sequence[int],
-    columns_for: Callable[[Predicate | None], ScanPlan],
+    columns_for: Callable[[Predicate | None, ScanOptions], ScanPlan],
     finish: PlanSpans,
 ) -> Plan[ScanPlan | None]:
     """The plan of a scan by indices; None if none of them answers a part of the filter.
 
     columns      the plan without rows, with the filter
-    columns_for  the same with another filter
+    columns_for  the same with another filter and other options
     finish       completes a plan: columns, spans, live rows of their fragments
     Raises `FormatError` for a damaged index.
     """
@@ -66,7 +68,10 @@ def plan_indexed(
     rest = rows.choice.rest
     is_whole = len(rest) == 1 and rest[0] is predicate.expression
     left = None if not rest else Predicate(rest[0] if len(rest) == 1 else And(rest))
-    rest_columns = columns if is_whole else columns_for(left)
+    rest_columns = columns if is_whole else columns_for(left, options)
+    costs = rest_columns.late_costs
+    if costs is not None and rows.rows.num_rows * costs.row_bytes <= TOGETHER_BYTES:
+        rest_columns = columns_for(left, replace(options, late_materialization=False))
     rows_max = None if options.limit is None or rest else (options.offset or 0) + options.limit
     parts: list[ScanPlan] = []
     for is_covered, group in groupby(fragment_indexes, lambda index: state.fragment_ids[index] in rows.covered):
@@ -90,8 +95,10 @@ def _rows_beside_files(
 ) -> Plan[IndexedRows | None]:
     """The rows that indices name; opens the data files of few fragments meanwhile, where that saves a round."""
     read = columns.early_read if columns.late_read is None else columns.late_read
-    is_cold = (yield from load_table_indices(state)).indices and not state.is_local and read is not None
-    if not is_cold or read is None or len(fragment_indexes) > OPENED_FRAGMENTS_MAX:
+    has_indices = bool((yield from load_table_indices(state)).indices)
+    is_counted = not columns.projection.data_paths  # mostly without data
+    is_opened = has_indices and not state.is_local and not is_counted
+    if read is None or not is_opened or len(fragment_indexes) > OPENED_FRAGMENTS_MAX:
         return (yield from indexed_rows(state, predicate.expression))
     sources = [state.sources[index] for index in fragment_indexes]
     opening = TableReader(state.context, read).open_files(sources)
@@ -114,10 +121,11 @@ def _covered(
     by_index = _by_fragment(state, rows.rows, fragment_indexes)
     live = yield from load_live(state, list(by_index))
     wanted = []
+    taken_max = 0 if state.is_local else TAKEN_ROWS_MAX
     for index in fragment_indexes:
         if index not in by_index or rows_max == 0:
             continue
-        part = _Wanted.of(index, *by_index[index], live[index], rows_max)
+        part = _Wanted.of(index, *by_index[index], live[index], rows_max, taken_max)
         if part.num_rows:
             wanted.append(part)
         rows_max = None if rows_max is None else rows_max - part.num_rows
@@ -149,11 +157,14 @@ class _Wanted(NamedTuple):
     num_rows: int
 
     @classmethod
-    def of(cls, index: int, starts: IntArray, ends: IntArray, live: LiveRows, rows_max: int | None) -> _Wanted:
-        """Rows of runs; at most `rows_max`."""
+    def of(
+        cls, index: int, starts: IntArray, ends: IntArray, live: LiveRows, rows_max: int | None, taken_max: int
+    ) -> _Wanted:
+        """Rows of runs; at most `rows_max`. As many as `taken_max` are taken in any case."""
         lengths = ends - starts
         num_rows = int(lengths.sum())
-        if rows_max is None and len(starts) <= RUNS_MAX and num_rows >= RUN_ROWS_MIN * len(starts):
+        is_in_runs = len(starts) <= RUNS_MAX and num_rows >= RUN_ROWS_MIN * len(starts) and num_rows > taken_max
+        if rows_max is None and is_in_runs:
             spans = tuple(Span(index, *run) for run in zip(starts.tolist(), ends.tolist(), strict=True))
             num_deleted = sum([len(live.deleted_between(span.start, span.end)) for span in spans])
             return cls(index, spans if num_deleted < num_rows else (), None, num_rows - num_deleted)

@@ -27,7 +27,7 @@ BLOB_HANDLINGS: Final = ("all_binary", "all_descriptions", "blobs_descriptions")
 BATCH_ROWS_MAX: Final = (1 << 32) - 1
 LIMIT_END: Final = 1 << 63  # for a limit or an offset
 
-# Keywords for indices, which this release does not read. They are refused, because ignoring them would change rows.
+# Keywords that are not offered. They are refused, because ignoring them would change rows.
 _LATER: Final = {
     "full_text_query": "full text search",
     "index_segments": "index segments",

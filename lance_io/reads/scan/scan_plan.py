@@ -97,7 +97,7 @@ def _by_indices(
         plan = (yield from pruned(state, columns, spans, options)) if is_whole else replace(columns, spans=spans)
         return (yield from plan_rows(state, plan, live))
 
-    def columns_for(predicate: Predicate | None) -> ScanPlan:
+    def columns_for(predicate: Predicate | None, options: ScanOptions) -> ScanPlan:
         return _columns_with(state, options, projection, predicate)
 
     return (yield from index_scans.plan_indexed(state, options, columns, fragment_indexes, columns_for, finish))

@@ -38,7 +38,7 @@ _OF_INDICES: Final = (
 class ScanStatistics:
     """Counts of one scan, excluding concurrent reads of the same store.
 
-    The other numbers concern indices, which this release does not read.
+    The other numbers concern indices and are 0.
 
     Attributes:
         iops: Reads that went to the store.

@@ -1,0 +1,175 @@
+"""Calls that go through indices: changes of rows, SQL, orders, nested columns, prewarming, unknown kinds."""
+
+from __future__ import annotations
+
+import asyncio
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from lance.dataset import Index
+
+import lance_io
+from lance_io.errors import BindError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NUM_ROWS = 4000
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A table with indices of plain and of nested columns, and rows that no index covers."""
+    rng = np.random.default_rng(9)
+    order = rng.permutation(NUM_ROWS)
+    rows = pa.table(
+        {
+            "id": order,
+            "c": order % 7,
+            "st": pa.array([None if number % 9 == 0 else {"a": number, "b": "x"} for number in order.tolist()]),
+            "d": pa.array([Decimal(number) / 4 for number in order.tolist()], pa.decimal128(10, 2)),
+            "h": pa.array((order % 50).astype(np.float16) / 4),
+            "ts": pa.array(order * 1_000_000, pa.timestamp("us", "UTC")),
+            "x": [f"value {number}" for number in order.tolist()],
+        }
+    )
+    table = lance.write_dataset(rows.slice(0, NUM_ROWS - 50), tmp_path / "t", max_rows_per_file=1000)
+    for column, kind in (("id", "BTREE"), ("c", "BITMAP"), ("d", "BTREE"), ("h", "BTREE"), ("ts", "ZONEMAP")):
+        table.create_scalar_index(column, kind, name=f"{column}_index")
+    table.create_scalar_index("st.a", "BTREE", name="a_index")
+    lance.write_dataset(rows.slice(NUM_ROWS - 50), tmp_path / "t", mode="append")
+    return tmp_path / "t"
+
+
+def is_indexed(table: Any, text: str) -> bool:
+    return "ScalarIndexQuery" in table.scanner(filter=text).explain_plan()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "st.a = 10",
+        "st.a IS NULL",
+        "st.a > 3990 AND id < 3995",
+        "d = cast('12.25' as decimal(10, 2))",
+        "d BETWEEN 1 AND 2",
+        "h = 1.5",
+        "h > 12",
+        "ts = timestamp '1970-01-01T00:10:00Z'",
+        "ts < timestamp '1970-01-01T00:00:30Z'",
+        "id = 3 OR c = 2 AND d > 900",
+    ],
+)
+def test_types_and_nested_columns(folder: Path, text: str) -> None:
+    table = lance_io.dataset(folder)
+    assert is_indexed(table, text)
+    expected = table.to_table(filter=text, use_scalar_index=False)
+    assert table.to_table(filter=text) == expected
+    assert expected.num_rows > 0
+    assert sorted(lance.dataset(folder).to_table(filter=text)["id"].to_pylist()) == sorted(expected["id"].to_pylist())
+
+
+def test_changes_find_rows_by_index(folder: Path) -> None:
+    table = lance_io.dataset(folder)
+    session = table.session()
+    assert session.index_cache_size_bytes() == 0
+    assert table.delete("id = 5 AND c = 5") == {"num_deleted_rows": 1}
+    assert session.index_cache_size_bytes() > 0
+    assert table.update({"x": "'new'"}, where="id IN (6, 7, 3999)") == {"num_rows_updated": 3}
+    assert table.to_table(["id"], "x = 'new'")["id"].to_pylist() == [6, 7, 3999] or table.count_rows("x = 'new'") == 3
+    assert table.count_rows("id IN (5, 6, 7, 3999)") == 3
+    source = pa.table({"id": [6, 100_000], "x": ["merged", "inserted"]})
+    counts = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(source)
+    assert (counts["num_updated_rows"], counts["num_inserted_rows"]) == (1, 1)
+    assert table.get("id", [100_000, 6], ["x"])["x"].to_pylist() == ["inserted", "merged"]
+
+
+def test_sql_and_orders(folder: Path) -> None:
+    table = lance_io.dataset(folder)
+    table.drop_columns(["h"])  # DuckDB has no half floats
+    (batch,) = table.sql("SELECT x FROM dataset WHERE id = 77").build().to_batch_records()
+    assert batch.to_pydict() == {"x": ["value 77"]}
+    ordered = table.to_table(["id"], "id < 40", limit=3, order_by="id")
+    assert ordered["id"].to_pylist() == [0, 1, 2]
+    plain = table.to_table(["id"], "id < 40", limit=5, offset=2, use_scalar_index=False)
+    assert table.to_table(["id"], "id < 40", limit=5, offset=2) == plain
+    assert table.to_table(["id"], "id < 40", limit=5, offset=2, scan_in_order=False).num_rows == 5
+    assert not is_indexed(table, "id + 1 = 5")
+
+
+def test_the_index_is_used_only_where_it_may(folder: Path) -> None:
+    table = lance_io.dataset(folder)
+    assert "ScalarIndexQuery" not in table.scanner(filter="id = 5", use_scalar_index=False).explain_plan()
+    ids = [fragment.fragment_id for fragment in table.get_fragments()]
+    for chosen in ([ids[0]], [ids[3], ids[1]], ids[-1:]):
+        fragments = [table.get_fragment(number) for number in chosen]
+        options: dict[str, Any] = {"columns": ["id"], "filter": "id < 400", "fragments": fragments}
+        assert table.to_table(**options) == table.to_table(**options, use_scalar_index=False)
+    fast = table.to_table(["id"], "id < 400", fast_search=True)
+    assert 0 < fast.num_rows < table.count_rows("id < 400")
+
+
+def test_prewarmed_indices_answer_from_memory(folder: Path) -> None:
+    table = lance_io.dataset(folder)
+    table.prewarm_index("id_index")
+    assert table.session().index_cache_size_bytes() > 0
+    with pytest.raises(UsageError, match="there is no index 'nothing'"):
+        table.prewarm_index("nothing")
+    with pytest.raises(UsageError, match="has no segment"):
+        table.prewarm_index("id_index", index_segments=[uuid4()])
+
+    async def warm() -> int:
+        async with lance_io.AsyncDataset.open(folder) as opened:
+            await opened.prewarm_index("c_index")
+            return (await opened.get("id", [4, 4], ["x"])).num_rows
+
+    assert asyncio.run(warm()) == 2
+
+
+def test_keys_that_cannot_be_looked_up(folder: Path) -> None:
+    table = lance_io.dataset(folder)
+    for keys, match in (([5.5], "do not fit"), (["5"], "of type string"), ([1 << 70], "do not fit")):
+        with pytest.raises(UsageError, match=match):
+            table.get("id", keys)
+    with pytest.raises(UsageError, match="create_scalar_index"):
+        table.get("x", ["value 1"])
+    with pytest.raises(UsageError, match="create_scalar_index"):
+        table.get("ts", [])
+    with pytest.raises(UsageError, match="on_missing"):
+        table.get("id", [1], on_missing="ignore")
+    with pytest.raises(TypeError, match="list or an array"):
+        table.get("id", "12")
+    with pytest.raises(BindError, match="No field named"):
+        table.get("nothing", [1])
+    with pytest.raises(KeyError, match="no row has the key 123456"):
+        table.get("id", [1, 123456], on_missing="raise")
+    assert table.get("id", []).num_rows == 0
+    assert table.get("id", [None, None]).num_rows == 0
+    assert table.get("id", [1.0, 2.0], ["id"])["id"].to_pylist() == [1, 2]
+    assert table.get("st.a", [10, 20], ["x"])["x"].to_pylist() == ["value 10", "value 20"]
+    assert table.get("d", [Decimal("2.25")], ["x"])["x"].to_pylist() == ["value 9"]
+    assert table.get("h", np.array([1.5]), ["h"]).num_rows == table.count_rows("h = 1.5")
+    assert table.get("id", pa.chunked_array([[3], [3]]), ["id"])["id"].to_pylist() == [3, 3]
+    pinned = lance_io.dataset(folder, version=1)
+    with pytest.raises(UsageError, match="create_scalar_index"):
+        pinned.get("id", [1])
+
+
+@pytest.mark.parametrize(
+    ("url", "version"), [("/lance.table.SomeNewIndexDetails", 0), ("/lance.table.BTreeIndexDetails", 9)]
+)
+def test_an_unknown_index_is_left_alone_with_a_warning(folder: Path, url: str, version: int) -> None:
+    table = lance.dataset(folder)
+    covered = {fragment.fragment_id for fragment in table.get_fragments()}
+    field = table.lance_schema.field("x").id()
+    entry = Index(str(uuid4()), "new", [field], table.version, covered, version, index_details=(url, b""))
+    lance.LanceDataset.commit(str(folder), lance.LanceOperation.CreateIndex([entry], []), table.version)
+    ours = lance_io.dataset(folder)
+    with pytest.warns(UserWarning, match="'new'"):
+        assert ours.count_rows("x = 'value 12'") == 1
+    assert ours.count_rows("x = 'value 13'") == 1  # no second warning
