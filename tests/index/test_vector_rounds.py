@@ -48,17 +48,16 @@ def search(seed: int, filter: str | None = None, columns: tuple[str, ...] = ("id
 def test_rounds_of_a_search(folder: pathlib.Path, nprobes: int) -> None:
     again = search(1, nprobes=nprobes)
     rounds = [rounds for rounds, _ in counts(Bench(folder).run(again, again, search(2, nprobes=nprobes)))]
-    assert rounds[0] <= 5
-    assert rounds[1] == 1  # its partitions are kept: the rows alone
-    assert rounds[2] <= 3
-    assert rounds[2] == 2 or nprobes == 1
+    assert rounds[0] <= 5  # in threads beside the loop it may miss a turn
+    assert rounds[1:] == [1, 2]  # again: its partitions are kept
 
 
 def test_rounds_of_a_refined_search(folder: pathlib.Path) -> None:
     again = search(1, nprobes=20, refine_factor=3)
-    rounds = [rounds for rounds, _ in counts(Bench(folder).run(again, again))]
+    other = search(2, nprobes=20, refine_factor=3)
+    rounds = [rounds for rounds, _ in counts(Bench(folder).run(again, again, other))]
     assert rounds[0] <= 6
-    assert rounds[1] == 2
+    assert rounds[1:] == [2, 3]
 
 
 def test_kept_partitions_are_read_once(folder: pathlib.Path) -> None:

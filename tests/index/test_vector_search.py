@@ -280,3 +280,61 @@ def test_plans_name_index_and_partitions(tmp_path: Path) -> None:
     assert f"uuid={index.segments[0].uuid}, minimum_nprobes=2, maximum_nprobes=2" in text
     theirs = peer.scanner(["id"], nearest=nearest).explain_plan()
     assert "ANNSubIndex: name=v_idx, k=27, deltas=1, metric=L2" in theirs
+
+
+@pytest.mark.parametrize("kind", ["flat", "pq8", "sq"])
+@pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
+def test_queries_without_a_direction_find_nothing(tmp_path: Path, kind: str, metric: str) -> None:
+    """As in pylance, but for scalar codes, which it compares with a query of NaN."""
+    peer, ours = indexed(tmp_path, kind, metric)
+    query = drawn(1, "float32", 4)[0]
+    for bad in (np.nan, np.inf):
+        query[3] = bad
+        nearest = {"column": "v", "q": query, "k": 5, "nprobes": 3}
+        assert ours.to_table(["id"], nearest=nearest).num_rows == 0
+        if kind != "sq":
+            assert peer.to_table(["id"], nearest=nearest).num_rows == 0
+    if metric == "cosine":
+        nearest = {"column": "v", "q": np.zeros(DIM, "f4"), "k": 5, "nprobes": 3}
+        assert ours.to_table(["id"], nearest=nearest).num_rows == 0
+
+
+def test_small_and_empty_tables(tmp_path: Path) -> None:
+    query = drawn(1, "float32", 4)[0]
+    nearest = {"column": "v", "q": query, "k": 5, "nprobes": 10}
+    for num_rows, kind in ((1, "IVF_FLAT"), (5, "IVF_FLAT"), (5, "IVF_SQ")):
+        folder = str(tmp_path / f"{num_rows}{kind}")
+        peer = lance.write_dataset(table_of(drawn(num_rows, "float32", 1)), folder)
+        peer.create_index("v", kind, metric="l2", num_partitions=1)
+        mine = lance_io.dataset(folder).to_table(["id"], nearest=nearest)
+        assert mine["id"] == peer.to_table(["id"], nearest=nearest)["id"]
+        peer.delete("true")
+        assert lance_io.dataset(folder).to_table(["id"], nearest=nearest).num_rows == 0
+    peer, ours = indexed(tmp_path / "more")
+    every = {**nearest, "k": 5 * NUM_ROWS}
+    assert ours.to_table(["id"], nearest=every)["id"] == peer.to_table(["id"], nearest=every)["id"]
+
+
+def test_effort_goes_from_one_partition_to_all(tmp_path: Path) -> None:
+    _, ours = indexed(tmp_path)
+    nearest = {"column": "v", "q": drawn(1, "float32", 4)[0], "k": 5, "nprobes": 2}
+    plans = [
+        ours.scanner(["id"], nearest={**nearest, "search_effort": effort}).explain_plan() for effort in (0, 0.5, 1)
+    ]
+    num_partitions = int(plans[0].split("] of ")[1].split(",")[0])
+    firsts = [int(plan.split("minimum_nprobes=")[1].split(",")[0]) for plan in plans]
+    assert firsts == [1, round(num_partitions**0.5), num_partitions]
+
+
+def test_vectors_that_are_null_or_no_numbers_are_left_out(tmp_path: Path) -> None:
+    values = drawn(NUM_ROWS, "float32", 1)
+    values[5, 0] = np.nan
+    is_null = pa.array([row % 7 == 0 for row in range(NUM_ROWS)])
+    column = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), DIM, mask=is_null)
+    peer = lance.write_dataset(pa.table({"id": range(NUM_ROWS), "v": column}), str(tmp_path))
+    peer.create_index("v", "IVF_SQ", metric="l2", num_partitions=PARTITIONS)
+    ours = lance_io.dataset(str(tmp_path))
+    nearest = {"column": "v", "q": drawn(1, "float32", 4)[0], "k": NUM_ROWS, "nprobes": PARTITIONS}
+    mine, its = (table.to_table(["id"], nearest=nearest) for table in (ours, peer))
+    assert mine.num_rows == its.num_rows == NUM_ROWS - len(range(0, NUM_ROWS, 7)) - 1
+    assert {*mine["id"].to_pylist()} == {*its["id"].to_pylist()}
