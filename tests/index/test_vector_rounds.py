@@ -1,6 +1,7 @@
 """Rounds and requests of vector searches on a bucket, as exact numbers; a request lasts one unit of time.
 
-The table and its indices are pylance's, with one page a column, so that which partitions a query wants does not matter.
+The table and its indices are pylance's, with few pages, so that which partitions a query wants does not matter,
+and answers so small that they are decoded on the loop: virtual time does not wait for threads.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from lance_io.dataset.lance_dataset import AsyncDataset
 
-NUM_ROWS, DIM = 40_000, 16
+NUM_ROWS, DIM = 16_000, 16
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), DIM)
     rows = pa.table({"id": range(NUM_ROWS), "text": [f"text {row}" for row in range(NUM_ROWS)], "v": vectors})
     table = lance.write_dataset(rows, path, max_rows_per_file=NUM_ROWS // 4)
-    table.create_index("v", "IVF_PQ", metric="l2", num_partitions=40, num_sub_vectors=8)
+    table.create_index("v", "IVF_PQ", metric="l2", num_partitions=40, num_sub_vectors=16)
     table.create_scalar_index("id", "BTREE")
     return path
 
@@ -44,20 +45,18 @@ def search(seed: int, filter: str | None = None, columns: tuple[str, ...] = ("id
     return call
 
 
-@pytest.mark.parametrize("nprobes", [1, 20])
+@pytest.mark.parametrize("nprobes", [1, 8])
 def test_rounds_of_a_search(folder: pathlib.Path, nprobes: int) -> None:
     again = search(1, nprobes=nprobes)
     rounds = [rounds for rounds, _ in counts(Bench(folder).run(again, again, search(2, nprobes=nprobes)))]
-    assert rounds[0] <= 5  # in threads beside the loop it may miss a turn
-    assert rounds[1:] == [1, 2]  # again: its partitions are kept
+    assert rounds == [4, 1, 2]  # again: its partitions are kept
 
 
 def test_rounds_of_a_refined_search(folder: pathlib.Path) -> None:
-    again = search(1, nprobes=20, refine_factor=3)
-    other = search(2, nprobes=20, refine_factor=3)
+    again = search(1, nprobes=8, refine_factor=3)
+    other = search(2, nprobes=8, refine_factor=3)
     rounds = [rounds for rounds, _ in counts(Bench(folder).run(again, again, other))]
-    assert rounds[0] <= 6
-    assert rounds[1:] == [2, 3]
+    assert rounds == [5, 2, 3]
 
 
 def test_kept_partitions_are_read_once(folder: pathlib.Path) -> None:
