@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _CHANGE: Final = "let pylance make this change: `lance.dataset(uri).{name}(...)`, then `checkout_latest()` here"
-_INDEX: Final = "this release makes no indices, and reads scalar ones; pylance makes all, valid beside our writes"
+_INDEX: Final = "this release makes and reads no indices; pylance does, and they stay valid beside our writes"
 _LOG: Final = "this release has no write-ahead log in memory; append with `insert` or `write_dataset`, or use pylance"
 _PARTS: Final = "this release merges no index segments; use pylance, on the same table"
 _OVERLAY: Final = "replace whole columns by `DataReplacement`, or commit overlays with pylance"

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 ZONE_MAP: Final = "zonemap.lance"
 BLOOM: Final = "bloomfilter.lance"
 _NULLS: Final = "null_bitmap"
-_PLACES: Final = ("fragment_id", "zone_start", "zone_length")
-ZONE_MAP_USES: Final = (FileUse(ZONE_MAP, ("min", "max", "null_count", "nan_count", *_PLACES), (), (_NULLS,)),)
-BLOOM_USES: Final = (FileUse(BLOOM, (*_PLACES, "has_null", "bloom_filter_data"), (), (_NULLS,)),)
+_BOUNDS: Final = ("fragment_id", "zone_start", "zone_length")
+ZONE_MAP_USES: Final = (FileUse(ZONE_MAP, ("min", "max", "null_count", "nan_count", *_BOUNDS), (), (_NULLS,)),)
+BLOOM_USES: Final = (FileUse(BLOOM, (*_BOUNDS, "has_null", "bloom_filter_data"), (), (_NULLS,)),)
 
 
 def zone_map_answers(question: Question) -> bool | None:
@@ -232,12 +232,12 @@ def open_bloom_filters(
 
 
 def _zones(file: TableFile, name: str, space: Space, has_null: Mask) -> Zones:
-    """The places of zones. Raises `FormatError` for zones that overlap or pass the end of a fragment."""
-    for place in _PLACES:
-        check_type(file, name, place, pa.uint64())
-        if file.columns[place].null_count:
-            raise FormatError(f"{name}: {place} is null")
-    fragments, firsts, lengths = (values_of(file.columns[place]) for place in _PLACES)
+    """The rows of zones. Raises `FormatError` for zones that overlap or pass the end of a fragment."""
+    for bound in _BOUNDS:
+        check_type(file, name, bound, pa.uint64())
+        if file.columns[bound].null_count:
+            raise FormatError(f"{name}: {bound} is null")
+    fragments, firsts, lengths = (values_of(file.columns[bound]) for bound in _BOUNDS)
     limit = np.uint64(1 << 32)
     if (fragments >= limit - np.uint64(1)).any() or (firsts >= limit).any() or (lengths > limit - firsts).any():
         raise FormatError(f"{name}: a zone passes the end of any fragment")

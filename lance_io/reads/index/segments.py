@@ -7,11 +7,11 @@ are opened in one round; what each reads next is independent of the others.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lance_io.errors import FormatError, NotFound, UnsupportedError
+from lance_io.errors import FormatError, NotFound, ResourceLimitError, UnsupportedError
 from lance_io.file.file_requests import ReadFiles
 from lance_io.file.file_steps import FilesSteps, Independent
 from lance_io.file.open.file_source import FileRef
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.reads.index.table_indices import IndexPart, TableIndex
     from lance_io.reads.version.state import DatasetState
+
+INDEX_ERRORS: Final = (FormatError, UnsupportedError, NotFound, ResourceLimitError)
 
 Part = tuple["TableIndex", "IndexPart"]
 
@@ -71,7 +73,7 @@ def _open(state: DatasetState, index: TableIndex, part: IndexPart) -> Plan[tuple
         dtype = None if part.details.json_path is not None else index.field.arrow_type
         named = {use.name: file for use, file in zip(reader.uses, files, strict=True)}
         segment = reader.open(named, dtype, part.details, part.space)
-    except (FormatError, UnsupportedError, NotFound) as error:
+    except INDEX_ERRORS as error:
         raise in_index(error, index, refs[0]) from error
     return segment, segment.nbytes
 
@@ -173,7 +175,7 @@ def _search_steps(
             cached[at] = block
             state.session.index_cache.put(keys[at], block, 256 + sum(array.nbytes for array in block))
         return _finish(search, cached)
-    except (FormatError, UnsupportedError, NotFound) as error:
+    except INDEX_ERRORS as error:
         raise in_index(error, index, ref) from error
 
 
