@@ -260,7 +260,7 @@ class ScannerBuilder(ScannerBuilderNotOffered):
         distance_range: tuple[float | None, float | None] | None = None,
         search_effort: float | None = None,
     ) -> Self:
-        """Find the rows whose vectors are nearest to `q`. The search is exact: it compares every vector.
+        """Find the rows whose vectors are nearest to `q`, by an IVF index of the column, else by comparing all vectors.
 
         Args:
             column: Name or dotted path of a column of vectors (fixed-size lists of float16, float32, float64, bfloat16
@@ -269,16 +269,16 @@ class ScannerBuilder(ScannerBuilderNotOffered):
             k: Rows to find; 10, or the limit of the scan, by default.
             metric: "l2" (squared), "cosine", "dot" or "hamming". By default that of the column's index, else "l2", and
                 "hamming" for uint8, which has no other.
-            nprobes: Checked; no effect, as this release reads no vector indices.
-            minimum_nprobes: Checked; no effect.
-            maximum_nprobes: Checked; no effect.
-            refine_factor: Checked; no effect.
-            use_index: Whether the index decides the default metric and the fragments of `fast_search`.
-            ef: Checked; no effect.
+            nprobes: Partitions of an index to search.
+            minimum_nprobes: Partitions to search at first; more while there are fewer than `k` rows.
+            maximum_nprobes: Partitions to search at most.
+            refine_factor: Computes the exact distances of this many times `k` candidates of an index.
+            use_index: Whether an index answers the search; it also decides the default metric.
+            ef: Checked; no effect, as graphs are not read.
             query_parallelism: Checked; no effect.
             approx_mode: Checked; no effect.
             distance_range: `(lower, upper)`: keeps distances `lower <= d < upper`; None for no bound.
-            search_effort: Checked; no effect.
+            search_effort: From 0, the minimum, to 1, all partitions; `nprobes` is then ignored.
 
         Raises:
             TypeError: A value has the wrong type, or the column holds no vectors.

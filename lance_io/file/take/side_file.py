@@ -19,7 +19,7 @@ from lance_io.file.file_steps import serve_from_tail, single_request
 from lance_io.file.open.file_source import FileRef
 from lance_io.file.open.leaf_projection import FileColumns, Projection
 from lance_io.file.open.open_file import load_columns, open_cached
-from lance_io.file.take.page_rows import locate_error, read_column
+from lance_io.file.take.page_rows import every_page, load_indexes, locate_error, read_column
 from lance_io.file.take.take_files import FileTake
 from lance_io.format.error_context import FILE_ERRORS
 from lance_io.levels.join import join_arrays
@@ -126,6 +126,18 @@ class SideFile:
         for key, index in answers[len(whole) :]:
             cache.put(key, index, index.nbytes)
         return self._assemble(projection, columns, answers[: len(whole)], file.num_rows)
+
+    def load_indexes(self, names: Sequence[str], num_pages_max: int) -> FileSteps[None]:
+        """Load the page indexes of some columns, unless they have more pages: then reading rows is one round.
+
+        Raises as `read`.
+        """
+        _, columns = self._columns(names)
+        if missing := self._file.missing(columns.columns):
+            yield from load_columns(self._file, missing)
+        wanted = every_page(self._file.view(columns))
+        if sum(len(each.numbers) for each in wanted) <= num_pages_max:
+            yield from load_indexes(self._context.cache, self._file, wanted, self._tail, is_ahead=True)
 
     def _columns(self, names: Sequence[str]) -> tuple[Projection, FileColumns]:
         for name in names:

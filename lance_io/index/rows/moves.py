@@ -14,6 +14,8 @@ from lance_io.records import dataclass
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy.typing as npt
+
     from lance_io.index.rows.row_set import U64Array
 
 _HALF = np.uint64(1 << 32)
@@ -73,3 +75,30 @@ def moved_rows(rows: RowSet, moves: Sequence[Move]) -> RowSet:
     for move in moves:
         rows = move.apply(rows)
     return rows
+
+
+def moved_addresses(addresses: U64Array, moves: Sequence[Move]) -> tuple[U64Array, npt.NDArray[np.bool_]]:
+    """Addresses one by one after some moves, oldest first, and a mask of those whose rows still exist.
+
+    addresses  u64[n], in any order
+    """
+    exists = np.ones(len(addresses), np.bool_)
+    for move in moves:
+        old = np.fromiter(move.old, np.uint64, len(move.old))
+        at = np.flatnonzero(np.isin(addresses >> np.uint64(32), old))
+        if not len(at):
+            continue
+        rows = addresses[at]
+        runs = np.searchsorted(move.rows.starts, rows, side="right") - 1
+        stays = (runs >= 0) & (rows < move.rows.ends[np.maximum(runs, 0)]) if len(move.rows.ends) else runs >= 0
+        exists[at[~stays]] = False
+        at, rows, runs = at[stays], rows[stays], runs[stays]
+        lengths = move.rows.ends - move.rows.starts
+        positions = (np.cumsum(lengths) - lengths)[runs] + (rows - move.rows.starts[runs])
+        sizes = np.array([num_rows for _, num_rows in move.new], np.uint64)
+        ends = np.cumsum(sizes)
+        new = np.searchsorted(ends, positions, side="right")
+        ids = np.array([fragment_id for fragment_id, _ in move.new], np.uint64)
+        addresses = addresses.copy()
+        addresses[at] = (ids[new] << np.uint64(32)) + positions - (ends - sizes)[new]
+    return addresses, exists

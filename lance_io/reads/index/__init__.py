@@ -1,9 +1,15 @@
-"""INDICES OF A VERSION: which of them answers a filter, and with which rows.
+"""INDICES OF A VERSION: which of them answers a filter or a vector search, and with which rows.
 
-table_indices   the indices that this release reads, by column, and the fragments that they cover
+table_indices   the indices that answer filters, by column, and the fragments that they cover
 choose          a filter's bound tree -> conditions on indexed columns, and the rest
 segments        opens segments: their lookups and keys, kept in memory
 execute         conditions -> row addresses, of covered fragments only
 
-Scans and key look-ups use them in `reads/scan/`.
+vector_indices  the indices of vectors
+partitions      opens their segments, reads partitions; both are kept in memory
+row_filter      the rows of an index that count: live, covered, allowed by a filter
+neighbours      partitions in one round -> the nearest rows
+exact_rows      chosen rows -> their exact distances
+
+Scans, key look-ups and vector searches use them in `reads/scan/`.
 """

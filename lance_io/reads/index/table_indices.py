@@ -101,12 +101,23 @@ def load_table_indices(state: DatasetState) -> Plan[TableIndices]:
 
 
 def _table_indices(state: DatasetState, entries: Sequence[IndexMetadata]) -> TableIndices:
+    usable, moves = usable_entries(state, entries)
+    return TableIndices(tuple(_indices(state, usable)), moves)
+
+
+def usable_entries(
+    state: DatasetState, entries: Sequence[IndexMetadata]
+) -> tuple[Sequence[IndexMetadata], tuple[Move, ...]]:
+    """The entries whose files name rows that can be found, with current coverage, and the moves of these rows.
+
+    Raises `FormatError` for a damaged record of moves.
+    """
     reuse = None if state.has_stable_row_ids else find_reuse(entries)
     if not is_readable(reuse):
-        return TableIndices()  # index files may name addresses of fragments that are gone
+        return [], ()  # index files may name addresses of fragments that are gone
     moves = () if reuse is None else tuple(map(_move, recorded_moves(reuse)))
     usable = [entry for entry in entries if entry.follows_moves or not _is_interrupted(state, moves)]
-    return TableIndices(tuple(_indices(state, with_current_coverage(usable))), moves)
+    return with_current_coverage(usable), moves
 
 
 def _is_interrupted(state: DatasetState, moves: Sequence[Move]) -> bool:

@@ -122,7 +122,9 @@ def explain_scan(
     projection: OutputProjection | None = None
     if options.nearest is not None:
         ledger.notes.append("the columns of the rows that are found are read afterwards")
-        options, projection = searches.scan_part(state, options)
+        files = _merging(state, "take", costs)
+        (options, projection, notes), _ = yield from _watch(ledger, searches.scan_part(state, options), files=files)
+        ledger.notes += notes
     if options.order_by:
         ordering = Ordering(state, options)
         options, projection = ordering.options, ordering.projection

@@ -1,12 +1,11 @@
-"""Vector search: the rows whose vectors are nearest to a query, found by comparing all of them.
+"""Vector search: the rows whose vectors are nearest to a query, by an index or by comparing all of them.
 
-    plan_search  rows to scan: the vectors, and the filter's columns if it comes first
-    batches      -> `FlatSearch`, a few at once on the CPU pool; k rows and their distances are kept
-    take         the output columns of the matches, in one round
-    then         the filter if it comes after, order, limit
-
-The search does not read the table's indices, so the result is exact. An index only decides the default metric, and the
-fragments of a `fast_search`: those that it covers.
+plan_search  an index if there is one for the column and metric; rows to scan: those that it does not cover
+index        the rows that a filter allows, if it comes first -> few: their exact distances; else the index's nearest
+             rows, with exact distances if the search refines them or compares uncovered rows, too
+batches      of the scan -> `FlatSearch`, a few at once on the CPU pool; k rows and their distances are kept
+take         the output columns of the matches, in one round
+then         the filter if it comes after, order, limit
 """
 
 from __future__ import annotations
@@ -20,15 +19,14 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.errors import UsageError
-from lance_io.format.wire import parse_message
-from lance_io.index.vector.distances import Metric
+from lance_io.file.open.leaf_projection import Projection as FileProjection
+from lance_io.file.table_reader import TableReader
 from lance_io.index.vector.flat_search import FlatSearch, SearchTerms
-from lance_io.index.vector.nearest_rows import Scored
+from lance_io.index.vector.nearest_rows import NearestRows, Scored
 from lance_io.levels.arrays import true_positions, values_of
 from lance_io.plans.cpu_requests import Begin, Result
-from lance_io.plans.plan import Import
+from lance_io.plans.plan import Import, Together
 from lance_io.plans.streams import EachInPlan
-from lance_io.proto import table_pb2
 from lance_io.reads.rows.rebatch import empty_columns
 from lance_io.reads.rows.row_arithmetic import OFFSET_BITS, OFFSET_MASK, group_rows
 from lance_io.reads.scan.ordering import Ordering
@@ -44,9 +42,15 @@ from lance_io.reads.scan.search_columns import (
 )
 from lance_io.reads.scan.stream import ScanRun
 from lance_io.reads.scan.vector_query import K, vector_column
+from lance_io.reads.scan.vectors.index_search import (
+    describe_by_index,
+    plan_by_index,
+    read_by_index,
+    run_by_index,
+)
+from lance_io.reads.scan.vectors.vector_choice import choose_index, vector_output
 from lance_io.reads.takes.take_rows import prepare, take_grouped
 from lance_io.reads.version.column_lists import COMPILER, OutputColumn, Projection
-from lance_io.reads.version.index_entries import load_indices
 from lance_io.reads.version.system_columns import ROW_ADDRESS, ROW_ID, system_field
 from lance_io.records import dataclass
 from lance_io.runtime import cpu_count
@@ -59,14 +63,13 @@ if TYPE_CHECKING:
     from lance_io.reads.scan.pipeline import ScanPlan
     from lance_io.reads.scan.scan_options import ScanOptions
     from lance_io.reads.scan.scan_statistics import ScanWatch
-    from lance_io.reads.scan.vector_query import VectorColumn, VectorQuery
+    from lance_io.reads.scan.vector_query import VectorColumn
+    from lance_io.reads.scan.vectors.index_search import IndexSearch
     from lance_io.reads.version.state import DatasetState, FragmentPlace
 
-_DETAILS: Final = "VectorIndexDetails"
-_INDEX_METRICS: Final = (Metric.L2, Metric.COSINE, Metric.DOT, Metric.HAMMING)
-_VECTOR: Final = "vector"
 _NONE: Final = np.empty(0, np.int64)
 SCORED_BYTES: Final = 20  # of a kept row
+OPENED_FRAGMENTS_MAX: Final = 8  # whose files are opened before it is known which have matches: a request each
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,12 +80,14 @@ class SearchPlan:
     options  of the scan that gives the vectors
     scan     the scan; its columns are the vector, the address, and the row id if that is another number
     names    columns that the search adds
+    by_index  the part of the search that an index answers, or None
     """
 
     terms: SearchTerms
     options: ScanOptions
     scan: ScanPlan
     names: tuple[str, ...]
+    by_index: IndexSearch | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,21 +110,27 @@ def plan_search(state: DatasetState, options: ScanOptions) -> Plan[SearchPlan]:
     if options.include_deleted_rows:
         raise UsageError("Invalid user input: Cannot include deleted rows in a nearest neighbor search")
     column = vector_column(state.schema, query)
-    metric, covered = yield from _indexed(state, query, column)
+    choice = yield from choose_index(state, query, column)
     k = options.limit if query.k is None and options.limit is not None else query.k or K
     if not k:
         raise UsageError("Invalid user input: k must be positive")
-    terms = SearchTerms(column.metric(metric), column.queries(query), k, column.is_multi, query.lower, query.upper)
+    terms = SearchTerms(
+        column.metric(choice.metric), column.queries(query), k, column.is_multi, query.lower, query.upper
+    )
     scanned, projection = _scan_of(state, options, column)
-    if options.hints.get("fast_search"):
-        chosen = [
-            fragment_index
-            for fragment_index in state.scanned_fragment_indexes(options.fragments)
-            if state.fragment_ids[fragment_index] in covered
-        ]
-        scanned = replace(scanned, fragments=_named(state, chosen))
+    fragment_indexes = state.scanned_fragment_indexes(options.fragments)
+    by_index = yield from plan_by_index(state, options, terms, choice, fragment_indexes)
+    is_fast = bool(options.hints.get("fast_search"))
+    if by_index is not None:
+        left = [index for index in fragment_indexes if not by_index.is_searched(index)]
+        left = [] if is_fast else left
+        by_index = replace(by_index, is_mixed=bool(left))
+        scanned = replace(scanned, fragments=_named(state, left), filter=scanned.filter if left else None)
+    elif is_fast:
+        left = [index for index in fragment_indexes if state.fragment_ids[index] in choice.covered]
+        scanned = replace(scanned, fragments=_named(state, left))
     plan = yield from plan_scan(state, scanned, projection)
-    return SearchPlan(terms, scanned, plan, search_column_names(query, column.is_multi))
+    return SearchPlan(terms, scanned, plan, search_column_names(query, column.is_multi), by_index)
 
 
 def _named(state: DatasetState, fragment_indexes: Sequence[int]) -> tuple[int | FragmentPlace, ...]:
@@ -142,31 +153,12 @@ def _scan_of(state: DatasetState, options: ScanOptions, column: VectorColumn) ->
         blob_handling=None,
     )
     outputs = [
-        OutputColumn(_VECTOR, column.path, pa.field(_VECTOR, column.dtype)),
+        vector_output(column),
         OutputColumn("address", (ROW_ADDRESS,), system_field("address")),
     ]
     if state.has_stable_row_ids:
         outputs.append(OutputColumn("id", (ROW_ID,), system_field("id")))
     return scanned, Projection(tuple(outputs), None)
-
-
-def _indexed(
-    state: DatasetState, query: VectorQuery, column: VectorColumn
-) -> Plan[tuple[Metric | None, frozenset[int]]]:
-    """The metric of a search, and the ids of the fragments that an index of the column with that metric covers."""
-    if not (query.use_index and state.has_index):
-        return query.metric, frozenset()
-    metric, covered = query.metric, frozenset[int]()
-    for entry in (yield from load_indices(state)):
-        details = None if entry.message is None else entry.message.index_details
-        if details is None or [*entry.fields] != [column.field.id] or not details.type_url.endswith(_DETAILS):
-            continue
-        number = parse_message(table_pb2.VectorIndexDetails, details.value, "index details").metric
-        its_metric = _INDEX_METRICS[number] if number < len(_INDEX_METRICS) else None
-        metric = metric or its_metric
-        if its_metric is metric:
-            covered |= entry.fragment_ids or frozenset()
-    return metric, covered
 
 
 def search(
@@ -180,7 +172,7 @@ def search(
     ordering = Ordering(state, options, projection) if options.order_by else None
     if ordering is not None:
         projection = ordering.projection
-    matches, predicate, names = yield from _search(state, options, watch)
+    matches, predicate, names = yield from _search(state, options, watch, projection)
     is_cut = predicate is None and ordering is None
     if is_cut:
         matches = matches[_window(options)]
@@ -211,7 +203,7 @@ def _window(options: ScanOptions) -> slice:
 
 
 def _search(
-    state: DatasetState, options: ScanOptions, watch: ScanWatch | None
+    state: DatasetState, options: ScanOptions, watch: ScanWatch | None, projection: Projection | None = None
 ) -> Plan[tuple[_Matches, Predicate | None, tuple[str, ...]]]:
     """The matches, the filter still to be applied, and the columns that the search adds."""
     nearest_projection(state, options)
@@ -221,11 +213,60 @@ def _search(
     predicate = None
     if options.filter is not None and not options.hints.get("prefilter"):
         predicate = _bind(state, options.filter, names)
-    plan = yield from plan_search(state, options)
+    planning = plan_search(state, options)
+    opening = (
+        None
+        if projection is None
+        else _opened_beside(state, options, SearchColumns.of(state, projection, predicate, names).taken)
+    )
+    plan: SearchPlan = (yield from planning) if opening is None else (yield Together[Any]([planning, opening]))[0]
     if watch is not None:
         watch.record_plan(plan.scan)
-    matches = yield from _run(state, plan, watch)
-    return matches, predicate, names
+    parts = yield from _results(state, options, plan, watch)
+    queries = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts])
+    return _Matches(queries, Scored.joined(parts)), predicate, names
+
+
+def _opened_beside(state: DatasetState, options: ScanOptions, taken: Projection) -> Plan[None] | None:
+    """Loads metadata of few data files while an index is opened, where that saves rounds; once for each column list.
+
+    taken  the columns that are read of the matches
+    """
+    query = query_of(options)
+    fragment_indexes = state.scanned_fragment_indexes(options.fragments)
+    is_of_use = state.has_index and query.use_index and not state.is_local
+    if not is_of_use or len(fragment_indexes) > OPENED_FRAGMENTS_MAX:
+        return None
+    outputs = taken.outputs
+    if query.hints.get("refine_factor"):
+        outputs = (*outputs, vector_output(vector_column(state.schema, query)))
+    paths = frozenset(Projection(outputs, None).data_paths)
+    key = "opened beside", paths
+    if not paths or state.prepared.get(key) is not None:
+        return None
+    state.prepared.put(key, True)
+    reader = TableReader(state.context, FileProjection(state.pruned_fields(paths)))
+    return reader.warm([state.sources[fragment_index] for fragment_index in fragment_indexes])
+
+
+def _results(
+    state: DatasetState, options: ScanOptions, plan: SearchPlan, watch: ScanWatch | None
+) -> Plan[list[Scored]]:
+    """The rows nearest to each query, nearest first."""
+    by_index = plan.by_index
+    if by_index is None:
+        return (yield from _run(state, plan, watch))
+    if not by_index.is_mixed:
+        return (yield from run_by_index(state, options, plan.terms, by_index))
+    ours, theirs = yield Together[Any]([run_by_index(state, options, plan.terms, by_index), _run(state, plan, watch)])
+    return [_nearest_of_both(plan.terms.k, first, second) for first, second in zip(ours, theirs, strict=True)]
+
+
+def _nearest_of_both(k: int, first: Scored, second: Scored) -> Scored:
+    nearest = NearestRows(k)
+    nearest.add(first)
+    nearest.add(second)
+    return nearest.rows()
 
 
 def _bind(state: DatasetState, filter: Any, names: tuple[str, ...]) -> Predicate:
@@ -237,7 +278,8 @@ def _bind(state: DatasetState, filter: Any, names: tuple[str, ...]) -> Predicate
     return compile_filter(filter, pa.schema(fields))
 
 
-def _run(state: DatasetState, plan: SearchPlan, watch: ScanWatch | None) -> Plan[_Matches]:
+def _run(state: DatasetState, plan: SearchPlan, watch: ScanWatch | None) -> Plan[list[Scored]]:
+    """The rows of the scan that are nearest to each query."""
     searched = FlatSearch(plan.terms)
     under_way: deque[Any] = deque()
     run = ScanRun(state, plan.scan, plan.options, None, watch)
@@ -260,8 +302,7 @@ def _run(state: DatasetState, plan: SearchPlan, watch: ScanWatch | None) -> Plan
     parts: list[Scored] = yield Result(
         (yield Begin(searched.results, plan.terms.k * plan.terms.num_results * SCORED_BYTES))
     )
-    queries = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts])
-    return _Matches(queries, Scored.joined(parts))
+    return parts
 
 
 def _look(searched: FlatSearch, batch: pa.RecordBatch) -> None:
@@ -334,14 +375,32 @@ def explain(state: DatasetState, options: ScanOptions) -> Plan[str]:
     taken = SearchColumns.of(state, projection, predicate, plan.names).taken
     names = list(dict.fromkeys(path[0] for path in taken.data_paths))
     lines.append(f"Take: projection=[{', '.join(names)}]")
-    terms = plan.terms
-    lines.append(f"KNNVectorDistance: metric={terms.metric}, k={terms.k}, queries={terms.num_results}")
+    terms, by_index = plan.terms, plan.by_index
+    if by_index is None or by_index.is_exact:
+        lines.append(f"KNNVectorDistance: metric={terms.metric}, k={terms.k}, queries={terms.num_results}")
+    depth = len(lines)
+    if by_index is not None:
+        lines += [] if not by_index.is_mixed else ["Union: of the index, and of the fragments that it does not cover"]
+        depth = len(lines)
+        lines += describe_by_index(by_index, terms)
     text = "".join("  " * depth + line + "\n" for depth, line in enumerate(lines))
+    if by_index is not None and not by_index.is_mixed:
+        return text
     inner = explain_plan(state, plan.scan, plan.options).splitlines()
-    return text + "".join("  " * len(lines) + line + "\n" for line in inner)
+    return text + "".join("  " * depth + line + "\n" for line in inner)
 
 
-def scan_part(state: DatasetState, options: ScanOptions) -> tuple[ScanOptions, Projection]:
-    """The scan of a search, for `explain_io`: its options and its columns."""
+def scan_part(state: DatasetState, options: ScanOptions) -> Plan[tuple[ScanOptions, Projection, Sequence[str]]]:
+    """The parts of a search for `explain_io`: options and columns of its scan, and remarks on the index.
+
+    Reads what the search reads of the index.
+    """
     nearest_projection(state, options)
-    return _scan_of(state, options, vector_column(state.schema, query_of(options)))
+    if options.filter is not None:
+        yield Import(COMPILER)
+    plan = yield from plan_search(state, options)
+    _, projection = _scan_of(state, options, vector_column(state.schema, query_of(options)))
+    notes: Sequence[str] = ()
+    if plan.by_index is not None:
+        notes = yield from read_by_index(state, options, plan.terms, plan.by_index)
+    return plan.options, projection, notes

@@ -353,7 +353,8 @@ def test_blobs_and_json_come_with_what_is_found(tmp_path: Path) -> None:
 # -- indices ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_table_with_an_index_is_searched_exactly(tmp_path: Path) -> None:
+def test_without_its_index_a_table_is_searched_exactly(tmp_path: Path) -> None:
+    """`tests/index/test_vector_search.py` has the searches by the index."""
     values = matrix(700, dim=8)
     peer = lance.write_dataset(table_of(vectors(values[:600])), str(tmp_path), max_rows_per_file=250)
     peer.create_index("v", "IVF_PQ", metric="cosine", num_partitions=4, num_sub_vectors=2)
@@ -362,18 +363,20 @@ def test_a_table_with_an_index_is_searched_exactly(tmp_path: Path) -> None:
     nearest = {"column": "v", "q": values[650], "k": 20}
     exact = {metric: peer.to_table(nearest={**nearest, "metric": metric, "use_index": False}) for metric in METRICS}
     for options, metric in (
-        ({}, "cosine"),  # as the index measures
+        ({"nprobes": 4, "refine_factor": 30}, "cosine"),  # as the index measures
         ({"use_index": False}, "l2"),
-        ({"metric": "dot"}, "dot"),
-        ({"metric": "cosine", "nprobes": 1, "refine_factor": 1, "ef": 30}, "cosine"),
+        ({"metric": "dot", "use_index": False}, "dot"),
+        ({"metric": "cosine", "nprobes": 4, "refine_factor": 30, "ef": 30}, "cosine"),
     ):
-        found = ours.to_table(nearest={**nearest, **options})
-        assert found["t"] == exact[metric]["t"]
-        np.testing.assert_allclose(found["_distance"], exact[metric]["_distance"], rtol=1e-5, atol=1e-6)
-    for options in ({"use_index": False}, {"metric": "l2"}):
-        fast = peer.to_table(nearest={**nearest, **options}, fast_search=True)
-        assert fast.num_rows == 0 == ours.to_table(nearest={**nearest, **options}, fast_search=True).num_rows
-    covered = ours.scanner(nearest={**nearest, "k": 1000}, fast_search=True, with_row_address=True).to_table()
+        matches = ours.to_table(nearest={**nearest, **options})
+        assert matches["t"] == exact[metric]["t"]
+        np.testing.assert_allclose(matches["_distance"], exact[metric]["_distance"], rtol=1e-5, atol=1e-6)
+    fast = peer.to_table(nearest={**nearest, "use_index": False}, fast_search=True)
+    assert fast.num_rows == 0 == ours.to_table(nearest={**nearest, "use_index": False}, fast_search=True).num_rows
+    with pytest.warns(UserWarning, match="measures cosine"):
+        assert ours.to_table(nearest={**nearest, "metric": "l2"}, fast_search=True).num_rows == 0
+    every = {**nearest, "k": 1000, "nprobes": 4}
+    covered = ours.scanner(nearest=every, fast_search=True, with_row_address=True).to_table()
     assert {*(covered["_rowaddr"].to_numpy() >> 32).tolist()} == {0, 1, 2}
     assert covered.num_rows == 600
 

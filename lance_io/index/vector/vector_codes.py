@@ -1,0 +1,219 @@
+"""Codes of vectors in the partitions of an index, and their distances from a query (spec: indices, 6.2 and 6.3).
+
+    product codes  a codeword for each part of the residual `vector - centroid`, or of the vector itself for dot
+    scalar codes   a byte for each number, from the range of the sampled numbers
+
+Distances are float32, except that those of float64 codebooks are computed in float64.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from lance_io.errors import FormatError, UnsupportedError
+from lance_io.format.wire import parse_message
+from lance_io.index.vector.distances import Metric
+from lance_io.index.vector.vector_arrays import as_floats
+from lance_io.proto import index_pb2
+from lance_io.records import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+
+    from lance_io.format.wire import Buffer
+    from lance_io.index.vector.distances import Distances, FloatArray
+
+_DTYPES: Final[Mapping[int, np.dtype[Any]]] = {
+    0: np.dtype("<u2"),  # bfloat16
+    1: np.dtype("<f2"),
+    2: np.dtype("<f4"),
+    3: np.dtype("<f8"),
+    4: np.dtype("u1"),
+}
+_JSON_BYTES_MAX: Final = 1 << 20
+_LEVELS: Final = 255  # steps of a scalar code
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProductCodes:
+    """Product quantization.
+
+    codebook    [parts, codewords, width]
+    bits        8 or 4 of a code; two codes of 4 bits share a byte, the low half first
+    transposed  whether the bytes of a partition are stored column by column
+    """
+
+    codebook: FloatArray
+    bits: int
+    transposed: bool
+
+    @property
+    def width(self) -> int:
+        """Bytes of a row."""
+        return len(self.codebook) * self.bits // 8
+
+    def rows_of(self, stored: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        """The bytes of a partition [n, width] as columns [width, n]: one for each part, or for two of 4 bits."""
+        if self.transposed:
+            return stored.reshape(-1).reshape(self.width, len(stored))
+        return np.ascontiguousarray(stored.T)
+
+    def distances(
+        self, metric: Metric, query: FloatArray, centroid: FloatArray, columns: npt.NDArray[np.uint8]
+    ) -> Distances:
+        """Distances of rows from a query.
+
+        query    [dim], of unit length for cosine
+        columns  from `rows_of`
+        """
+        table = self._table(metric, query, centroid)
+        num_columns, num_rows = columns.shape
+        total = np.zeros(num_rows, table.dtype)
+        for number in range(num_columns):
+            total += table[number].take(columns[number])
+        return total.astype(np.float32)
+
+    def _table(self, metric: Metric, query: FloatArray, centroid: FloatArray) -> FloatArray:
+        """Distance of each value of a byte, [columns, 256]."""
+        parts, words, width = self.codebook.shape
+        target = query if metric is Metric.DOT else query - centroid
+        part = target.reshape(parts, 1, width)
+        table: FloatArray
+        if metric is Metric.DOT:
+            table = self.codebook.dtype.type(1 / parts) - (self.codebook * part).sum(axis=2)
+        else:
+            difference = self.codebook - part
+            difference *= difference
+            table = difference.sum(axis=2)
+        if self.bits == 8:
+            return table
+        low, high = table[0::2], table[1::2]
+        both: FloatArray = (high[:, :, None] + low[:, None, :]).reshape(parts // 2, words * words)
+        return both
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScalarCodes:
+    """Scalar quantization.
+
+    dim         numbers of a vector
+    start, end  the sampled range
+    """
+
+    dim: int
+    start: float
+    end: float
+
+    @property
+    def width(self) -> int:
+        """Bytes of a row."""
+        return self.dim
+
+    def distances(self, metric: Metric, query: FloatArray, codes: npt.NDArray[np.uint8]) -> Distances:
+        """Distances of rows [n, dim] from a query [dim], which is of unit length for cosine."""
+        step = (self.end - self.start) / _LEVELS
+        wide = codes.astype(np.float64)
+        if metric is Metric.DOT:
+            products = wide @ query.astype(np.float64)
+            dots: Distances = (1 - step * products - self.start * query.sum(dtype=np.float64)).astype(np.float32)
+            return dots
+        with np.errstate(all="ignore"):
+            scaled = np.nan_to_num((query.astype(np.float64) - self.start) / step if step else query * 0.0)
+        wide -= np.trunc(scaled.clip(0, _LEVELS))
+        squares: Distances = (np.einsum("ij,ij->i", wide, wide) * (step * step)).astype(np.float32)
+        return squares
+
+
+Codes = ProductCodes | ScalarCodes
+
+
+def read_codes(coding: str, text: str | None, codebook: Buffer | None, dim: int) -> Codes | None:
+    """The codes that `storage_metadata` describes; None for vectors as they are.
+
+    coding    "FLAT", "PQ" or "SQ"
+    codebook  of product codes: the buffer that `codebook_position` names
+    Raises `FormatError` for a contradiction.
+    """
+    if coding == "FLAT":
+        return None
+    about = storage_of(text)
+    return _product_codes(about, codebook, dim) if coding == "PQ" else _scalar_codes(about, dim)
+
+
+def storage_of(text: str | None) -> Mapping[str, Any]:
+    """`storage_metadata`: a JSON list with the text of a JSON object. Raises `FormatError`."""
+    listed = parse_json(text, "storage_metadata")
+    if not (isinstance(listed, list) and len(listed) == 1 and isinstance(listed[0], str)):
+        raise FormatError("storage_metadata: expected a JSON list of one text")
+    about = parse_json(listed[0], "storage_metadata")
+    if not isinstance(about, dict):
+        raise FormatError("storage_metadata: expected the text of a JSON object")
+    return about
+
+
+def parse_json(text: str | None, key: str) -> Any:
+    """A JSON text of the metadata. Raises `FormatError`."""
+    if text is None or len(text) > _JSON_BYTES_MAX:
+        raise FormatError(f"{key}: expected JSON in the metadata, found {'none' if text is None else 'too much of it'}")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{key}: expected JSON in the metadata, found {text[:40]!r}") from error
+
+
+def whole(about: Mapping[str, Any], key: str, least: int, most: int) -> int:
+    """A whole number of `storage_metadata`. Raises `FormatError`."""
+    value = about.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise FormatError(f"storage_metadata: expected {key} from {least} to {most}, found {str(value)[:40]}")
+    return value
+
+
+def read_tensor(data: Buffer | index_pb2.Tensor, what: str) -> npt.NDArray[Any]:
+    """A tensor [rows, columns]; bfloat16 as float32, float16 too. Raises `FormatError` or `UnsupportedError`."""
+    tensor = data if isinstance(data, index_pb2.Tensor) else parse_message(index_pb2.Tensor, data, what)
+    dtype = _DTYPES.get(tensor.data_type)
+    if dtype is None:
+        raise UnsupportedError(f"{what}: numbers of type {tensor.data_type}")
+    shape = [*tensor.shape]
+    if len(shape) != 2 or shape[0] * shape[1] * dtype.itemsize != len(tensor.data):
+        raise FormatError(f"{what}: {len(tensor.data)} bytes of {dtype} do not have the shape {shape[:4]}")
+    values = np.frombuffer(tensor.data, dtype).reshape(shape)
+    return values if dtype == np.uint8 else as_floats(values)
+
+
+def _product_codes(about: Mapping[str, Any], codebook: Buffer | None, dim: int) -> ProductCodes:
+    bits = whole(about, "nbits", 1, 64)
+    if bits not in (4, 8):
+        raise UnsupportedError(f"product codes of {bits} bits")
+    whole(about, "dimension", dim, dim)
+    parts = whole(about, "num_sub_vectors", 1, dim)
+    transposed = about.get("transposed", False)
+    if dim % parts or (parts * bits) % 8 or not isinstance(transposed, bool):
+        raise FormatError(f"storage_metadata: {parts} parts of {bits} bits for vectors of {dim} numbers")
+    if codebook is None:
+        raise FormatError("storage_metadata: expected codebook_position to name a buffer")
+    words = read_tensor(codebook, "codebook")
+    if words.dtype == np.uint8 or words.size != dim << bits:
+        raise FormatError(f"codebook: {words.size} numbers of type {words.dtype}, expected {dim << bits} floats")
+    return ProductCodes(words.reshape(parts, 1 << bits, dim // parts), bits, transposed)
+
+
+def _scalar_codes(about: Mapping[str, Any], dim: int) -> ScalarCodes:
+    bits = whole(about, "num_bits", 1, 64)
+    if bits != 8:
+        raise UnsupportedError(f"scalar codes of {bits} bits")
+    whole(about, "dim", dim, dim)
+    bounds = about.get("bounds")
+    ends: list[Any] = [bounds.get(key) for key in ("start", "end")] if isinstance(bounds, dict) else []
+    if len(ends) != 2 or any(not isinstance(end, int | float) or not abs(end) < 1e300 for end in ends):
+        raise FormatError(f"storage_metadata: expected bounds with start and end, found {str(bounds)[:80]}")
+    start, end = (float(each) for each in ends)
+    if not start <= end:
+        raise FormatError(f"storage_metadata: bounds from {start} to {end} fall")
+    return ScalarCodes(dim, start, end)

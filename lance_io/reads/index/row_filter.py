@@ -1,0 +1,96 @@
+"""Which rows of an index count: those that exist, in fragments that their segment covers, and that a filter allows.
+
+Row numbers of index files become addresses first (spec: indices, 1.3). With stable row ids the order matters: an
+updated row keeps its id, and an old entry leads to its new place in another fragment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lance_io.index.details import Space
+from lance_io.index.rows.moves import moved_addresses
+from lance_io.reads.rows.deletions_and_ids import load_live, load_row_id_index
+from lance_io.reads.rows.row_arithmetic import OFFSET_BITS, OFFSET_MASK
+from lance_io.records import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    import numpy.typing as npt
+
+    from lance_io.index.rows.row_set import RowSet
+    from lance_io.plans.plan import Plan
+    from lance_io.reads.index.vector_indices import VectorIndex, VectorPart
+    from lance_io.reads.rows.row_arithmetic import LiveRows
+    from lance_io.reads.version.state import DatasetState
+    from lance_io.spans import IntArray
+    from lance_io.table.manifest.row_ids import RowIdIndex
+
+    BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LiveEntries:
+    """Finds the live rows of an index.
+
+    live     rows of the searched fragments with deletions, by fragment index
+    row_ids  by which ids become addresses; None for an index of addresses
+    chosen   mask of the searched fragments, by fragment index
+    allowed  addresses that a filter allows; None for all
+    """
+
+    state: DatasetState
+    index: VectorIndex
+    live: Mapping[int, LiveRows]
+    row_ids: RowIdIndex | None
+    chosen: BoolArray
+    allowed: RowSet | None = None
+
+    def find(self, part: VectorPart, rows: npt.NDArray[np.uint64]) -> tuple[BoolArray, IntArray]:
+        """Which rows of a segment count, and the addresses of all (of those that do not count, any number)."""
+        if self.row_ids is not None:
+            unsigned, counts = self.row_ids.lookup(rows)
+        else:
+            unsigned, counts = moved_addresses(rows, self.index.moves)
+        counts = counts & (unsigned < np.uint64(1 << 63))
+        addresses = np.where(counts, unsigned, np.uint64(0)).astype(np.int64)
+        fragment_indexes = self.state.find_fragment_indexes(addresses >> OFFSET_BITS)
+        offsets = addresses & OFFSET_MASK
+        counts &= fragment_indexes >= 0
+        counts &= self.chosen[fragment_indexes] & self._is_covered(part)[fragment_indexes]
+        counts &= offsets < self.state.physical_rows[fragment_indexes]
+        if self.row_ids is None and self.live:  # ids of deleted rows lead to no address
+            for fragment_index in np.unique(fragment_indexes[counts]).tolist():
+                if fragment_index in self.live:
+                    here = np.flatnonzero(fragment_indexes == fragment_index)
+                    counts[here] &= ~self.live[fragment_index].is_deleted(offsets[here])
+        if self.allowed is not None:
+            counts &= contains(self.allowed, addresses.view(np.uint64))
+        return counts, addresses
+
+    def _is_covered(self, part: VectorPart) -> BoolArray:
+        covered = np.zeros(len(self.chosen), np.bool_)
+        covered[self.state.find_fragment_indexes(np.array(sorted(part.covered), np.int64))] = True
+        return covered
+
+
+def contains(rows: RowSet, numbers: npt.NDArray[np.uint64]) -> BoolArray:
+    """Whether each number is in a set."""
+    if rows.is_empty:
+        return np.zeros(len(numbers), np.bool_)
+    runs = np.searchsorted(rows.starts, numbers, side="right") - 1
+    inside: BoolArray = (runs >= 0) & (numbers < rows.ends[np.maximum(runs, 0)])
+    return inside
+
+
+def load_live_entries(state: DatasetState, index: VectorIndex, fragment_indexes: Collection[int]) -> Plan[LiveEntries]:
+    """The live rows of an index in some fragments; reads their deletion files, or the row ids of the table."""
+    chosen = np.zeros(len(state.fragment_ids), np.bool_)
+    chosen[[*fragment_indexes]] = True
+    if any(part.space is Space.IDS for part in index.parts):
+        return LiveEntries(state, index, {}, (yield from load_row_id_index(state)), chosen)
+    live = yield from load_live(state, [number for number in fragment_indexes if state.has_deletions[number]])
+    return LiveEntries(state, index, live, None, chosen)

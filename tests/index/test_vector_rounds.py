@@ -1,0 +1,101 @@
+"""Rounds and requests of vector searches on a bucket, as exact numbers; a request lasts one unit of time.
+
+The table and its indices are pylance's, with few pages, so that which partitions a query wants does not matter,
+and answers so small that they are decoded on the loop: virtual time does not wait for threads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.index.test_index_rounds import Bench, counts
+
+if TYPE_CHECKING:
+    import pathlib
+
+    from lance_io.dataset.lance_dataset import AsyncDataset
+
+NUM_ROWS, DIM = 16_000, 16
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    path = tmp_path_factory.mktemp("vectors")
+    values = np.random.default_rng(5).normal(size=(NUM_ROWS, DIM)).astype("f4")
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), DIM)
+    rows = pa.table({"id": range(NUM_ROWS), "text": [f"text {row}" for row in range(NUM_ROWS)], "v": vectors})
+    table = lance.write_dataset(rows, path, max_rows_per_file=NUM_ROWS // 4)
+    table.create_index("v", "IVF_PQ", metric="l2", num_partitions=40, num_sub_vectors=16)
+    table.create_scalar_index("id", "BTREE")
+    return path
+
+
+def search(seed: int, filter: str | None = None, columns: tuple[str, ...] = ("id",), **more: Any) -> Any:
+    query = np.random.default_rng(seed).normal(size=DIM).astype("f4")
+    nearest = {"column": "v", "q": query, "k": 10, **more}
+
+    async def call(table: AsyncDataset) -> pa.Table:
+        return await table.to_table([*columns], filter, nearest=nearest, prefilter=filter is not None)
+
+    return call
+
+
+@pytest.mark.parametrize("nprobes", [1, 8])
+def test_rounds_of_a_search(folder: pathlib.Path, nprobes: int) -> None:
+    again = search(1, nprobes=nprobes)
+    rounds = [rounds for rounds, _ in counts(Bench(folder).run(again, again, search(2, nprobes=nprobes)))]
+    assert rounds == [4, 1, 2]  # again: its partitions are kept
+
+
+def test_rounds_of_a_refined_search(folder: pathlib.Path) -> None:
+    again = search(1, nprobes=8, refine_factor=3)
+    other = search(2, nprobes=8, refine_factor=3)
+    rounds = [rounds for rounds, _ in counts(Bench(folder).run(again, again, other))]
+    assert rounds == [5, 2, 3]
+
+
+def test_kept_partitions_are_read_once(folder: pathlib.Path) -> None:
+    everything = search(3, nprobes=40)
+    measured = Bench(folder).run(everything, search(4, nprobes=40), search(5, nprobes=3))
+    logs = [[line for line in log if "_indices" in line] for _, log, _ in measured]
+    assert logs[0]
+    assert logs[1] == logs[2] == []
+
+
+def test_few_rows_of_a_filter_leave_the_partitions_alone(folder: pathlib.Path) -> None:
+    """The filter is answered by its scalar index, and its rows are compared."""
+    measured = Bench(folder).run(search(1, nprobes=1), search(2, "id < 20", nprobes=1), search(2, "id < 20", nprobes=1))
+    assert not [line for line in measured[1][1] if "auxiliary" in line]
+    rounds, log, rows = measured[2]
+    assert rounds == 2
+    assert rows.num_rows == 10
+    assert not [line for line in log if "_indices" in line]
+
+
+def test_queries_of_a_batch_share_partitions(folder: pathlib.Path) -> None:
+    queries = np.random.default_rng(8).normal(size=(6, DIM)).astype("f4")
+    nearest = {"column": "v", "q": queries, "k": 5, "nprobes": 40}
+    ((_, together, rows),) = Bench(folder).run(lambda table: table.to_table(["id"], nearest=nearest))
+    single = {**nearest, "q": queries[0]}
+    ((_, alone, _),) = Bench(folder).run(lambda table: table.to_table(["id"], nearest=single))
+    assert rows.num_rows == 30
+    assert sorted(line for line in together if "_indices" in line) == sorted(
+        line for line in alone if "_indices" in line
+    )
+
+
+def test_explained_reads_are_those_of_the_search(folder: pathlib.Path) -> None:
+    query = np.random.default_rng(1).normal(size=DIM).astype("f4")
+    nearest = {"column": "v", "q": query, "k": 10, "nprobes": 5}
+    ((_, _, plan),) = Bench(folder).run(lambda table: table.scanner(["id"], nearest=nearest).explain_io(cold=True))
+    ((_, log, _),) = Bench(folder).run(lambda table: table.to_table(["id"], nearest=nearest))
+    planned = {
+        f"get t/{plan.short_key(key)} {start}-{end}" for each in plan.rounds for key, start, end in each.requests
+    }
+    assert planned == {line for line in log if "_indices" in line}
+    assert any("v_idx" in note for note in plan.notes)
