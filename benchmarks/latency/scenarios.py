@@ -45,8 +45,8 @@ class Scenario:
 
     who         contenders, in the order of the first round; replayers follow ours
     also        contenders at 30 ms only
-    arguments   by kind: `pattern`, `count`; `columns` (one or all), `where`; `callers`, `takes`, `for_s`, `during_scan`,
-                `rows`
+    arguments   by kind: `pattern`, `count`; `columns` (one or all), `where`; `callers`, `takes`, `for_s`,
+                `during_scan`, `rows`
     condition   what the proxy does besides its latency
     each_own    everybody reads the files that it has written, instead of pylance's
     rounds      0: as many as the run has

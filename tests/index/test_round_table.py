@@ -46,7 +46,7 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def keys(seed: int) -> list[int]:
-    return np.random.default_rng(seed).choice(NUM_ROWS, 100, replace=False).tolist()  # type: ignore[no-any-return]
+    return np.random.default_rng(seed).choice(NUM_ROWS, 100, replace=False).tolist()
 
 
 def in_list(seed: int) -> str:
