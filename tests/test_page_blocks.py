@@ -39,11 +39,11 @@ BLOCKS = {
 }
 ON_DISK = (
     "README-0 branches-0 changing-0 commits-0 commits-1 costs-0 operations-0 operations-1 tour-0 tour-1 tour-2 tour-4 "
-    "upkeep-0 upkeep-1 writing-0 writing-1"
+    "indices-0 indices-1 indices-2 indices-vectors-0 upkeep-0 upkeep-1 writing-0 writing-1"
 ).split()
 ON_S3 = ["costs-1", "credentials-0", "disk-cache-0", "filesystems-1", "filesystems-2", "storage-0", "tour-3"]
 ON_OTHERS = ["clouds-0", "clouds-1", "filesystems-0", "filesystems-3"]
-ON_SPARK = ["spark-0", "tour-5"]
+ON_SPARK = ["spark-0", "spark-1", "tour-5"]  # tests/spark/test_spark_blocks.py, test_pipeline.py
 
 ORDERS = pa.table({"id": range(300_000), "drink": ["mate"] * 300_000, "price": [42.5] * 300_000})
 ORDERS = ORDERS.append_column("token", ORDERS["id"].cast(pa.string()))
@@ -105,6 +105,11 @@ def test_every_block_is_run() -> None:
 def test_blocks_on_disk_run(name: str, tmp_path: Path) -> None:
     if name in ("tour-0", "tour-1", "tour-2"):
         lance.write_dataset(ORDERS, str(tmp_path / "orders.lance"))
+    if name == "indices-vectors-0":
+        images = pa.table(
+            {"id": range(400), "v": pa.FixedSizeListArray.from_arrays(pa.array([0.5] * 51_200, "f4"), 128)}
+        )
+        lance.write_dataset(images, str(tmp_path / "images.lance")).create_index("v", "IVF_FLAT", num_partitions=2)
     run_block(name, tmp_path, {"/tmp/": f"{tmp_path}/"} if "/tmp/" in BLOCKS[name] else {})
 
 
