@@ -133,7 +133,7 @@ def explain_scan(
         ledger, plan_scan(state, options, projection), files=_merging(state, "take", costs)
     )
     if plan.index is not None:
-        ledger.notes.append(f"rows by index: {plan.index}")
+        ledger.notes.append(f"rows by index: {plan.index()}")
     for part in plan.parts or (plan,):
         number = yield from _scan_part(state, ledger, part, number, costs)
     _note_unknown(ledger, plan, options)

@@ -8,6 +8,7 @@ plan of a filter -> rows that indices name -> parts, in the order of the fragmen
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -89,7 +90,7 @@ def plan_indexed(
         spans=tuple(span for part in parts for span in part.spans),
         live={index: live for part in parts for index, live in part.live.items()},
         parts=tuple(parts),
-        index=describe_choice(rows.choice),
+        index=partial(describe_choice, rows.choice),
     )
 
 

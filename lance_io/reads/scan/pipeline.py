@@ -100,7 +100,7 @@ class ScanPlan:
     chosen         offsets of the rows to read of each span, ascending, without deleted rows; None for whole spans
     parts          the plans that the scan runs one after the other, if indices answer it for some fragments
     num_matches    rows of the result before skip and limit, if known without reading any
-    index          description of the indices that answer the filter; None without one
+    index          describes the indices that answer the filter; None without one
     num_batches, num_batches_skipped  batches of files of version 0.1 whose statistics were checked, and those of them
                    that are not read
     """
@@ -123,7 +123,7 @@ class ScanPlan:
     chosen: tuple[IntArray, ...] | None = None
     parts: tuple[ScanPlan, ...] = ()
     num_matches: int | None = None
-    index: str | None = None
+    index: Callable[[], str] | None = None
     num_batches: int = 0
     num_batches_skipped: int = 0
 

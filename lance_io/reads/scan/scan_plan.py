@@ -296,5 +296,5 @@ def explain(state: DatasetState, plan: ScanPlan, options: ScanOptions) -> str:
         f"num_fragments={num_fragments}, num_rows={plan.num_rows}, system_columns={system}"
     )
     if plan.index is not None:
-        lines.append(f"ScalarIndexQuery: query={plan.index}")
+        lines.append(f"ScalarIndexQuery: query={plan.index()}")
     return "".join("  " * depth + line + "\n" for depth, line in enumerate(lines))
