@@ -11,19 +11,19 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.errors import FormatError
-from lance_io.index.api import Blocks, FileUse, IsNull, Labels, OneOf, Within
+from lance_io.index.questions import Blocks, FileUse, IsNull, Labels, OneOf, Within
 from lance_io.index.rows.row_set import Answer, RowSet
 from lance_io.index.rows.tree_maps import decode_tree_map
 from lance_io.index.scalar.files import check_type
-from lance_io.index.scalar.keys import KeySpan, SortedKeys, has_keys, keys_of
+from lance_io.index.scalar.key_order import KeySpan, SortedKeys, has_keys, keys_of
 from lance_io.levels.arrays import numbers
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from lance_io.index.api import Question, Search, TableFile
     from lance_io.index.details import IndexDetails, Space
+    from lance_io.index.questions import Question, Search, TableFile
     from lance_io.spans import IntArray
 
 LOOKUP: Final = "bitmap_page_lookup.lance"

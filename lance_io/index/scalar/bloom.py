@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lance_io.errors import FormatError
-from lance_io.index.scalar.keys import is_binary
+from lance_io.index.scalar.key_order import is_binary
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:

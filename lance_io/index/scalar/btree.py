@@ -12,18 +12,18 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.errors import FormatError, UnsupportedError
-from lance_io.index.api import Blocks, FileUse, IsNull, OneOf, Prefix, Within
+from lance_io.index.questions import Blocks, FileUse, IsNull, OneOf, Prefix, Within
 from lance_io.index.rows.row_set import Answer, RowSet
 from lance_io.index.scalar.files import check_type, column, whole_number
-from lance_io.index.scalar.keys import KeySpan, SortedKeys, keys_of
+from lance_io.index.scalar.key_order import KeySpan, SortedKeys, keys_of
 from lance_io.levels.arrays import values_of
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lance_io.index.api import Question, Search, TableFile
     from lance_io.index.details import IndexDetails, Space
+    from lance_io.index.questions import Question, Search, TableFile
     from lance_io.spans import IntArray
 
 LOOKUP: Final = "page_lookup.lance"

@@ -9,7 +9,7 @@ from lance_io.errors import FormatError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lance_io.index.api import TableFile
+    from lance_io.index.questions import TableFile
 
 _COUNT_MAX: Final = (1 << 31) - 1
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.errors import FormatError
-from lance_io.index.api import Blocks, Contains, FileUse
+from lance_io.index.questions import Blocks, Contains, FileUse
 from lance_io.index.rows.row_set import Answer, RowSet
 from lance_io.index.rows.tree_maps import decode_treemap64
 from lance_io.index.scalar.files import check_type
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from lance_io.index.api import Question, Search, TableFile
     from lance_io.index.details import IndexDetails, Space
+    from lance_io.index.questions import Question, Search, TableFile
 
 POSTINGS: Final = "ngram_postings.lance"
 USES: Final = (FileUse(POSTINGS, ("tokens",), ("posting_list",)),)

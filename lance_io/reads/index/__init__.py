@@ -1,9 +1,10 @@
 """INDICES OF A VERSION: which of them answers a filter or a vector search, and with which rows.
 
 table_indices   the indices that answer filters, by column, and the fragments that they cover
-choose          a filter's bound tree -> conditions on indexed columns, and the rest
+choose_indices  a filter's bound tree -> conditions on indexed columns, and the rest
 segments        opens segments: their lookups and keys, kept in memory
-execute         conditions -> row addresses, of covered fragments only
+indexed_rows    conditions -> row addresses, of covered fragments only
+describe_choice the conditions as text
 
 vector_indices  the indices of vectors
 partitions      opens their segments, reads partitions; both are kept in memory

@@ -16,7 +16,7 @@ from lance_io.file.file_requests import ReadFiles
 from lance_io.file.file_steps import FilesSteps, Independent
 from lance_io.file.open.file_source import FileRef
 from lance_io.file.take.side_file import SideFile
-from lance_io.index.api import TableFile
+from lance_io.index.questions import TableFile
 from lance_io.index.scalar.kinds import READERS
 from lance_io.levels.arrays import numbers
 from lance_io.plans.plan import Together
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.file.file_steps import FileSteps
-    from lance_io.index.api import Blocks, FileUse, Search, Segment
+    from lance_io.index.questions import Blocks, FileUse, Search, Segment
     from lance_io.index.rows.row_set import Answer
     from lance_io.plans.plan import Plan
     from lance_io.reads.index.table_indices import IndexPart, TableIndex

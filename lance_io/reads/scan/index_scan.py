@@ -18,8 +18,8 @@ from lance_io.file.table_reader import TableReader
 from lance_io.filters.compiled import Predicate
 from lance_io.filters.expressions.expression_tree import And
 from lance_io.plans.plan import Together
-from lance_io.reads.index.execute import indexed_rows
-from lance_io.reads.index.explain import describe_choice
+from lance_io.reads.index.describe_choice import describe_choice
+from lance_io.reads.index.indexed_rows import indexed_rows
 from lance_io.reads.index.table_indices import load_table_indices
 from lance_io.reads.rows.deletions_and_ids import load_live
 from lance_io.reads.rows.row_arithmetic import OFFSET_BITS
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from lance_io.index.rows.row_set import RowSet
     from lance_io.plans.plan import Plan
-    from lance_io.reads.index.execute import IndexedRows
+    from lance_io.reads.index.indexed_rows import IndexedRows
     from lance_io.reads.rows.row_arithmetic import LiveRows
     from lance_io.reads.scan.scan_options import ScanOptions
     from lance_io.reads.version.state import DatasetState

@@ -2,8 +2,8 @@
 
     __main__        the process: versions of both sides, where it listens, and its end with the JVM
     listening       a socket in a folder of its own, or a port of the loopback
-    connections     one request for each connection; its message, its answer, its errors
-    operations      the requests by name
+    jvm_connections  one request for each connection; its message, its answer, its errors
+    worker_operations  the requests by name
     named_versions  versions by number, tag, branch and time, and what is kept where there is none
     narrowed_structs  structs of which a query uses some members
     pushed_filters  Spark's predicates in the language of filters

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lance_io import __version__, runtime
 from lance_io.lazy_names import lazy_module
-from lance_io.spark.worker.connections import serve
+from lance_io.spark.worker.jvm_connections import serve
 from lance_io.spark.worker.listening import Listener, remove_abandoned
 
 if TYPE_CHECKING:
-    from lance_io.spark.worker import operations
-else:
-    operations = lazy_module("lance_io.spark.worker.operations")  # after the answer to the JVM, which waits for it
+    from lance_io.spark.worker import worker_operations
+else:  # loaded after the answer to the JVM, which waits for it
+    worker_operations = lazy_module("lance_io.spark.worker.worker_operations")
 
 PROTOCOL: Final = 1
 HELLO_BYTES_MAX: Final = 1 << 16
@@ -42,7 +42,7 @@ def main() -> None:
     threading.Thread(target=_end_with_jvm, args=(listener,), name="lance_io-jvm", daemon=True).start()
     runtime.use_cpus(int(hello["cpus"]))
     _say(answers, {**mine, **listener.address})
-    serve(listener.socket, str(hello["token"]), lambda connection, request: operations.run(connection, request))
+    serve(listener.socket, str(hello["token"]), lambda connection, request: worker_operations.run(connection, request))
 
 
 def _read_hello() -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lance_io.dataset import distributed
 from lance_io.errors import LanceError, NotFound
 from lance_io.spark.engine import open_version, table_place
-from lance_io.spark.worker.connections import MissingTable
+from lance_io.spark.worker.jvm_connections import MissingTable
 
 if TYPE_CHECKING:
     from lance_io.dataset.distributed import TablePlace, TableVersion

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from lance_io.dataset.distributed import ScanPart
     from lance_io.spark.read.reader import ReadJob
-    from lance_io.spark.worker.connections import Connection
+    from lance_io.spark.worker.jvm_connections import Connection
 
 Batches: TypeAlias = "Generator[pa.RecordBatch, None, None]"
 

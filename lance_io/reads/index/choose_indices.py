@@ -29,9 +29,9 @@ from lance_io.filters.expressions.expression_tree import (
     Not,
     Or,
 )
-from lance_io.index import api
+from lance_io.index import questions
 from lance_io.index.details import Kind
-from lance_io.index.scalar.keys import is_binary, key_of
+from lance_io.index.scalar.key_order import is_binary, key_of
 from lance_io.levels.arrays import scalar
 from lance_io.reads.index.patterns import literal_pieces
 from lance_io.records import dataclass
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from lance_io.filters.expressions.expression_tree import CompareOp, Expr
-    from lance_io.index.api import Question
+    from lance_io.index.questions import Question
     from lance_io.reads.index.table_indices import Path, TableIndex
 
     Answers = Callable[[TableIndex, Question], bool | None]
@@ -144,10 +144,10 @@ class _Chooser:
         """The conditions of conjuncts, and the conjuncts that these do not decide."""
         nodes: list[Node] = []
         rest: list[Expr] = []
-        ranges: dict[Path, list[tuple[Expr, api.Within]]] = {}
+        ranges: dict[Path, list[tuple[Expr, questions.Within]]] = {}
         for arg in _flat(args):
             asked = self._asked(arg)
-            within = next((question for _, question in asked if isinstance(question, api.Within)), None)
+            within = next((question for _, question in asked if isinstance(question, questions.Within)), None)
             if within is not None:
                 ranges.setdefault(asked[0][0], []).append((arg, within))
                 continue
@@ -160,7 +160,7 @@ class _Chooser:
             interval = parts[0][1].interval
             for _, within in parts[1:]:
                 interval = _both(interval, within.interval)
-            condition = self._condition([(path, api.Within(interval))])
+            condition = self._condition([(path, questions.Within(interval))])
             if condition is not None:
                 nodes.append(condition[0])
             if condition is None or not condition[1]:
@@ -235,10 +235,10 @@ class _Chooser:
                 return self._one_of(arg, values)
             case IsNull(arg, False):
                 path = self._path_of(arg, None)
-                return [] if path is None else [(path, api.IsNull())]
+                return [] if path is None else [(path, questions.IsNull())]
             case Column():
                 path = self._path_of(expr, pa.bool_())
-                return [] if path is None else [(path, api.OneOf(pa.repeat(scalar(True, pa.bool_()), 1)))]
+                return [] if path is None else [(path, questions.OneOf(pa.repeat(scalar(True, pa.bool_()), 1)))]
             case Function(name, (arg, Literal(value))) if value.is_valid:
                 return self._of_function(name, arg, value)
             case _:
@@ -249,19 +249,19 @@ class _Chooser:
         if path is None or op == "!=":
             return []
         if op == "=":
-            return [(path, api.OneOf(_zeros(value)))]
+            return [(path, questions.OneOf(_zeros(value)))]
         if pt.is_floating(value.type) and value.as_py() == 0:
             value = scalar(-0.0 if op in ("<", ">=") else 0.0, value.type)
         if op in (">", ">="):
-            interval = api.Interval(low=value, has_low=op == ">=")
+            interval = questions.Interval(low=value, has_low=op == ">=")
         else:
-            interval = api.Interval(high=value, has_high=op == "<=")
-        return [(path, api.Within(interval))]
+            interval = questions.Interval(high=value, has_high=op == "<=")
+        return [(path, questions.Within(interval))]
 
     def _one_of(self, arg: Expr, values: pa.Array) -> list[tuple[Path, Question]]:
         path = self._path_of(arg, values.type)
         has_nan = pt.is_floating(values.type) and any(value != value for value in values.to_pylist())
-        return [] if path is None or has_nan else [(path, api.OneOf(values))]
+        return [] if path is None or has_nan else [(path, questions.OneOf(values))]
 
     def _of_function(self, name: str, arg: Expr, value: pa.Scalar) -> list[tuple[Path, Question]]:
         if name in ("array_has", "array_contains"):
@@ -275,9 +275,9 @@ class _Chooser:
         if not is_binary(index.field.arrow_type):
             return []
         if name == "starts_with":
-            return [(path, api.Prefix(bytes(value.as_buffer())))]
+            return [(path, questions.Prefix(bytes(value.as_buffer())))]
         if name == "contains":
-            return [(path, api.Contains(value.as_py()))] if isinstance(value.as_py(), str) else []
+            return [(path, questions.Contains(value.as_py()))] if isinstance(value.as_py(), str) else []
         return [(path, question) for question in _of_like(value)] if name == "like" else []
 
     def _labels(self, arg: Expr, items: pa.Array, *, needs_all: bool) -> list[tuple[Path, Question]]:
@@ -288,7 +288,7 @@ class _Chooser:
         is_list = pt.is_list(dtype) or pt.is_large_list(dtype)
         if not is_list or dtype.value_type != items.type or (items.null_count and len(items) == 1):
             return []
-        return [(path, api.Labels(items, needs_all))]
+        return [(path, questions.Labels(items, needs_all))]
 
     def _path_of(self, expr: Expr, dtype: pa.DataType | None) -> Path | None:
         """The path of an indexed column that an expression is; None for anything else.
@@ -336,11 +336,11 @@ def _zeros(value: pa.Scalar) -> pa.Array:
     return pa.repeat(value, 1)
 
 
-def _both(first: api.Interval, second: api.Interval) -> api.Interval:
+def _both(first: questions.Interval, second: questions.Interval) -> questions.Interval:
     """The values of both intervals."""
     low, has_low = _tighter(first.low, first.has_low, second.low, second.has_low, is_low=True)
     high, has_high = _tighter(first.high, first.has_high, second.high, second.has_high, is_low=False)
-    return api.Interval(low, high, has_low, has_high)
+    return questions.Interval(low, high, has_low, has_high)
 
 
 def _tighter(
@@ -361,11 +361,11 @@ def _of_like(value: pa.Scalar) -> list[Question]:
     if pieces is None:
         return []
     if pieces.is_whole:
-        return [api.OneOf(pa.repeat(scalar(pieces.first, value.type), 1))]
-    questions: list[Question] = []
+        return [questions.OneOf(pa.repeat(scalar(pieces.first, value.type), 1))]
+    asked: list[Question] = []
     if pieces.first:
-        questions.append(api.Prefix(pieces.first.encode(), is_exact=pieces.is_prefix))
+        asked.append(questions.Prefix(pieces.first.encode(), is_exact=pieces.is_prefix))
     longest = max(pieces.all, key=len, default="")
     if longest:
-        questions.append(api.Contains(longest))
-    return questions
+        asked.append(questions.Contains(longest))
+    return asked

@@ -22,7 +22,7 @@ from lance_io.records import dataclass
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from lance_io.index.api import Interval
+    from lance_io.index.questions import Interval
     from lance_io.spans import IntArray
 
 _SIGNED: Final = {16: np.int16, 32: np.int32, 64: np.int64}

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.distributed import TableScan, TableVersion
     from lance_io.spark.options import ReadOptions
     from lance_io.spark.worker import part_batches
-    from lance_io.spark.worker.connections import Connection
+    from lance_io.spark.worker.jvm_connections import Connection
 else:
     part_batches = lazy_module("lance_io.spark.worker.part_batches")
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lance_io.index import api
-from lance_io.reads.index.choose import AllOf, AnyOf, Condition, IsTrue, Opposite
+from lance_io.index import questions
+from lance_io.reads.index.choose_indices import AllOf, AnyOf, Condition, IsTrue, Opposite
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lance_io.reads.index.choose import Choice, Node
+    from lance_io.reads.index.choose_indices import Choice, Node
 
 _SHOWN = 5
 _SHOWN_BYTES = 10
@@ -36,25 +36,25 @@ def _describe(node: Node) -> str:
             return f"[{_question(column, question)}]@{index.name}({index.kind.value})"
 
 
-def _question(column: str, question: api.Question) -> str:
+def _question(column: str, question: questions.Question) -> str:
     match question:
-        case api.Within(interval):
+        case questions.Within(interval):
             above, below = ">=" if interval.has_low else ">", "<=" if interval.has_high else "<"
             low = None if interval.low is None else f"{column} {above} {_shown(interval.low)}"
             high = None if interval.high is None else f"{column} {below} {_shown(interval.high)}"
             return " && ".join(filter(None, (low, high)))
-        case api.OneOf(values):
+        case questions.OneOf(values):
             shown = [_shown(value) for value in values.slice(0, _SHOWN)]
             if len(values) == 1:
                 return f"{column} = {shown[0]}"
             return f"{column} IN [{','.join(shown)}{',...' if len(values) > _SHOWN else ''}]"
-        case api.IsNull():
+        case questions.IsNull():
             return f"{column} IS NULL"
-        case api.Prefix(prefix):
+        case questions.Prefix(prefix):
             return f"{column} LIKE '{prefix.decode('utf-8', 'replace')}%'"
-        case api.Contains(needle):
+        case questions.Contains(needle):
             return f"contains({column}, {needle!r})"
-        case api.Labels(items, needs_all):
+        case questions.Labels(items, needs_all):
             name = "array_has_all" if needs_all else "array_has_any"
             return f"{name}({column}, [{','.join(map(str, items))}])"
 

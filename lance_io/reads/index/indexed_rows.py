@@ -15,7 +15,7 @@ from lance_io.index.details import Space
 from lance_io.index.rows.moves import moved_rows
 from lance_io.index.rows.row_set import Answer, RowSet, conjunction, disjunction
 from lance_io.index.scalar.kinds import READERS
-from lance_io.reads.index.choose import AllOf, AnyOf, Condition, IsTrue, Opposite, choose, conditions
+from lance_io.reads.index.choose_indices import AllOf, AnyOf, Condition, IsTrue, Opposite, choose, conditions
 from lance_io.reads.index.segments import open_segments, search_segments
 from lance_io.reads.index.table_indices import load_table_indices
 from lance_io.reads.rows.deletions_and_ids import load_live_counts, load_row_id_index
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lance_io.filters.expressions.expression_tree import Expr
-    from lance_io.index.api import Question, Segment
+    from lance_io.index.questions import Question, Segment
     from lance_io.index.rows.moves import Move
     from lance_io.plans.plan import Plan
-    from lance_io.reads.index.choose import Choice, Node
+    from lance_io.reads.index.choose_indices import Choice, Node
     from lance_io.reads.index.table_indices import IndexPart, TableIndex
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.row_ids import RowIdIndex

@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lance_io.errors import FormatError
-from lance_io.index.api import FileUse, IsNull, OneOf, Prefix, Within
+from lance_io.index.questions import FileUse, IsNull, OneOf, Prefix, Within
 from lance_io.index.rows.row_set import Answer, RowSet
 from lance_io.index.rows.tree_maps import decode_tree_map
 from lance_io.index.scalar.bloom import Filters
 from lance_io.index.scalar.files import check_type
-from lance_io.index.scalar.keys import KeySpan, has_keys, keys_of
+from lance_io.index.scalar.key_order import KeySpan, has_keys, keys_of
 from lance_io.levels.arrays import values_of
 from lance_io.records import dataclass
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from lance_io.index.api import Question, Search, TableFile
     from lance_io.index.details import IndexDetails, Space
+    from lance_io.index.questions import Question, Search, TableFile
 
     Mask = npt.NDArray[np.bool_]
     Keys = npt.NDArray[Any] | list[Any]
