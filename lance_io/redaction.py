@@ -117,6 +117,7 @@ class _Hiding(logging.Filter):
         record.msg, record.args = hide_secrets(record.getMessage()), None
         if record.exc_info and record.exc_info[0] is not None:
             record.exc_text = hide_secrets("".join(traceback.format_exception(*record.exc_info)).rstrip("\n"))
+            record.exc_info = None  # formatters of other packages (PySpark's) would write the exception itself
         return True
 
 

@@ -88,9 +88,10 @@ def run_block(
 ) -> None:
     """Run a block in `folder` with other addresses; it must end well and say nothing on its error output."""
     code = BLOCKS[name]
-    for old, new in changes.items():
-        assert old in code, f"the block no longer has {old}"
-        code = code.replace(old, new)
+    missing = [old for old in changes if old not in code]
+    assert not missing, f"the block no longer has {missing}"
+    if changes:  # in one pass: a new address may hold an old one
+        code = re.sub("|".join(map(re.escape, changes)), lambda match: changes[match[0]], code)
     command = [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning:botocore", "-c", before + code]
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), **(variables or {})}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=100)

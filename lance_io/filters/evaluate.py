@@ -42,6 +42,7 @@ from lance_io.filters.expressions.expression_tree import (
 )
 from lance_io.filters.value_order import BITS, compare_nested, total_order
 from lance_io.format.schema import first_member
+from lance_io.levels.arrays import scalar
 from lance_io.levels.portable import compact_batch, taken
 from lance_io.levels.row_bytes import fixed_bits
 
@@ -60,7 +61,8 @@ _KERNELS = {
     ">=": pc.greater_equal,
 }
 _BELOW_OUTSIDE = frozenset(("sqrt", "acosh", "atanh"))  # others have the NaN above all numbers
-_NULL = pa.nulls(1, pa.bool_())[0]  # `pa.scalar` would import pandas
+_NULL = pa.nulls(1, pa.bool_())[0]  # `pa.scalar` would import pandas, and so would `True` as an argument of a kernel
+_TRUE = scalar(True, pa.bool_())
 _UNDECIDED_MAX = 0.25  # share of rows up to which looking them up costs less than computing a dear operand for all
 _FEW_VALUES = 3  # up to this many, comparing value by value is faster than Arrow's hash table
 
@@ -120,7 +122,7 @@ def _connected(
         if isinstance(result, pa.Scalar) or not (can_fail or is_dear):
             value = evaluate(arg, batch)
         else:
-            undecided = pc.not_equal(result, decided).fill_null(True)
+            undecided = pc.if_else(pc.is_null(result), _TRUE, pc.invert(result) if decided else result)
             is_narrow = can_fail or undecided.true_count <= _UNDECIDED_MAX * len(undecided)
             value = _where(undecided, arg, batch) if is_narrow else evaluate(arg, batch)
         result = connect(result, value)

@@ -99,6 +99,32 @@ def is_tied(peer: Any, nearest: dict[str, Any], scan: dict[str, Any], tolerance:
     return bool(np.isclose(distances[cut - 1].as_py(), distances[cut].as_py(), **tolerance))
 
 
+def is_between_partitions(peer: Any, query: np.ndarray, nearest: dict[str, Any], metric: str) -> bool:
+    """Whether rounding to half a float decides which partitions are the nearest."""
+    point = query.astype("f8") / (np.linalg.norm(query.astype("f8")) if metric == "cosine" else 1)
+    for segment in peer.stats.index_stats("v_idx")["indices"]:
+        centroids = np.array(segment["centroids"], dtype="f8")
+        distances = -centroids @ point if metric == "dot" else ((centroids - point) ** 2).sum(axis=1)
+        ordered = np.sort(distances)
+        cut = nearest["nprobes"]
+        if cut < len(ordered) and np.isclose(ordered[cut - 1], ordered[cut], rtol=1e-2, atol=1e-2):
+            return True
+    return False
+
+
+def assert_as_near(ours: pa.Table, theirs: pa.Table, tolerance: dict[str, float]) -> None:
+    """A graph may miss rows, which are found here; those that both find have one distance."""
+    mine, its = ours["_distance"].to_numpy(), theirs["_distance"].to_numpy()
+    assert len(mine) >= len(its)
+    assert (mine[: len(its)] <= its * (1 + np.sign(its) * tolerance["rtol"]) + tolerance["atol"]).all(), (mine, its)
+    by_row = dict(zip(ours["_rowid"].to_pylist(), mine.tolist(), strict=True))
+    both = [
+        (by_row[row], at) for row, at in zip(theirs["_rowid"].to_pylist(), its.tolist(), strict=True) if row in by_row
+    ]
+    assert len(both) >= 0.7 * len(its)
+    np.testing.assert_allclose([pair[0] for pair in both], [pair[1] for pair in both], **tolerance)
+
+
 def assert_same(ours: pa.Table, theirs: pa.Table, tolerance: dict[str, float]) -> None:
     mine, its = ours["_distance"].to_numpy(), theirs["_distance"].to_numpy()
     assert len(mine) == len(its)
@@ -131,7 +157,11 @@ def test_searches_are_those_of_pylance(tmp_path: Path, name: str, metric: str, d
                     continue
                 columns = {"columns": ["id", "_distance"], "with_row_id": True}
                 theirs = peer.scanner(nearest=nearest, **columns, **scan).to_table()
-                assert_same(ours.scanner(nearest=nearest, **columns, **scan).to_table(), theirs, tolerance)
+                if dtype == "float16" and is_between_partitions(peer, query, nearest, metric):
+                    num_tied += 1
+                    continue
+                check = assert_as_near if name.startswith("hnsw") else assert_same
+                check(ours.scanner(nearest=nearest, **columns, **scan).to_table(), theirs, tolerance)
     assert num_tied <= num_searches / (2 if "pq4" in name or dtype in ("uint8", "float16") else 8)
 
 

@@ -48,6 +48,14 @@ RECEIVERS: dict[str, Callable[[Any], Any]] = {
 }
 # of calls that need some; what is neither here nor in `table_calls` is called without
 ARGUMENTS: dict[str, Callable[[], tuple[Any, ...]]] = {
+    "LanceDataset.commit_existing_index_segments": lambda: ("a_idx", "a", []),
+    "LanceDataset.create_index_uncommitted": lambda: ("a", "BTREE"),
+    "LanceDataset.create_scalar_index": lambda: ("a", "BTREE"),
+    "LanceDataset.get": lambda: ("a", [2]),
+    "LanceDataset.index_statistics": lambda: ("a_idx",),
+    "LanceDataset.merge_existing_index_segments": lambda: ([],),
+    "LanceDataset.prewarm_index": lambda: ("a_idx",),
+    "LanceStats.index_stats": lambda: ("a_idx",),
     "LanceDataset.filter": lambda: (import_module("pyarrow.compute").field("a") > 2,),
     "LanceDataset.join": lambda: (keyed(), "a"),
     "LanceDataset.sort_by": lambda: ("a",),
