@@ -274,20 +274,6 @@ CAMPAIGNS: Final = (
         ),
     ),
     Campaign(
-        "indices",
-        "Random filters over seven indexed columns, on tables that both libraries changed in random steps: appends, "
-        "deletes, updates, merges, compactions at once and deferred, new, replaced and dropped indices, optimizations; "
-        "with and without stable row ids. Every answer of an index is that of a scan.",
-        (
-            Part(
-                ("tests/index/test_index_property.py", "tests/index/test_index_histories.py"),
-                "LANCE_IO_INDEX_FILTERS",
-                20_000,
-                "{tests} tests, {size} filters each",
-            ),
-        ),
-    ),
-    Campaign(
         "fidelity",
         "Every type and encoding, alone and at its full size: pylance reads and changes the tables that we write, and "
         "we those of pylance.",
