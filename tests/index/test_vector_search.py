@@ -107,7 +107,7 @@ def is_between_partitions(peer: Any, query: np.ndarray, nearest: dict[str, Any],
         distances = -centroids @ point if metric == "dot" else ((centroids - point) ** 2).sum(axis=1)
         ordered = np.sort(distances)
         cut = nearest["nprobes"]
-        if cut < len(ordered) and np.isclose(ordered[cut - 1], ordered[cut], rtol=1e-2, atol=1e-2):
+        if cut < len(ordered) and np.isclose(ordered[cut - 1], ordered[cut], rtol=3e-3, atol=3e-3):
             return True
     return False
 
