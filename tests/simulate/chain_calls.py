@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 
 RETRIES: Final = 100
 COMPACTION: Final[dict[str, Any]] = {"target_rows_per_fragment": 1000}
-DETAILS: Final = ("/lance.table.BTreeIndexDetails", b"")
+DETAILS: Final = (
+    "/lance.table.InvertedIndexDetails",
+    b"",
+)  # its files are not there: no kind that is read or built again
 
 
 def value_of(kind: pa.DataType, key: int) -> Any:
