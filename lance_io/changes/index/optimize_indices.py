@@ -23,7 +23,7 @@ from lance_io.changes.index.index_request import limit_bytes
 from lance_io.changes.index.known_segments import is_built_here, may_hold_updated_rows, names_ids, request_of
 from lance_io.errors import UnsupportedError
 from lance_io.plans.plan import RollBackOnError
-from lance_io.reads.version.index_entries import load_indices
+from lance_io.reads.version.index_entries import by_name, load_indices
 from lance_io.records import dataclass
 from lance_io.redaction import get_logger
 from lance_io.table.manifest.fragment_reuse import find_reuse, is_readable, segments_needing_record
@@ -136,11 +136,8 @@ def _by_name(
     state: DatasetState, entries: Collection[IndexMetadata], names: frozenset[str] | None
 ) -> Iterator[tuple[str, list[IndexMetadata]]]:
     """The segments of each wanted index. Raises `UnsupportedError` for a named index of another kind."""
-    known: dict[str, list[IndexMetadata]] = {}
-    for entry in entries:
-        if not entry.is_system and (names is None or entry.name in names):
-            known.setdefault(entry.name, []).append(entry)
-    for name, segments in known.items():
+    wanted = [entry for entry in entries if not entry.is_system and (names is None or entry.name in names)]
+    for name, segments in by_name(wanted).items():
         if all(is_built_here(state, entry) for entry in segments):
             yield name, segments
         elif names is not None:

@@ -6,8 +6,10 @@ read serve the rows as well: a small file is one request.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from lance_io._kernels import PieceTooLargeError
@@ -22,6 +24,7 @@ from lance_io.file.open.open_file import load_columns, open_cached
 from lance_io.file.take.page_rows import every_page, load_indexes, locate_error, read_column
 from lance_io.file.take.take_files import FileTake
 from lance_io.format.error_context import FILE_ERRORS
+from lance_io.levels.arrays import numbers
 from lance_io.levels.join import join_arrays
 from lance_io.limits import KIB, MIB
 from lance_io.spans import Ranges
@@ -67,6 +70,11 @@ class SideFile:
         return cls(context, opened, tail)
 
     @property
+    def key(self) -> str:
+        """Key of the file."""
+        return self._file.key
+
+    @property
     def num_rows(self) -> int:
         """Rows of the file."""
         return self._file.num_rows
@@ -106,6 +114,20 @@ class SideFile:
             return self._assemble(projection, columns, (yield from together(reads)), len(rows))
         except PieceTooLargeError as error:
             raise self._too_large(len(rows)) from error
+
+    def read_ranges(self, names: Sequence[str], ranges: Sequence[tuple[int, int]]) -> FileSteps[list[list[pa.Array]]]:
+        """Some columns of ranges of rows, each range in memory of its own, so that a cache may keep it alone.
+
+        ranges  first row and end, ascending, without overlap
+        Raises as `read`.
+        """
+        if any(not 0 <= first <= end <= self.num_rows for first, end in ranges):
+            last = max(end for _, end in ranges)
+            raise FormatError(f"rows to {last} wanted; the file has {self.num_rows}", path=self._file.key)
+        rows = np.concatenate([np.arange(first, end, dtype=np.int64) for first, end in ranges])
+        arrays = yield from self.read(names, rows)
+        ends = np.cumsum([end - first for first, end in ranges]).tolist()
+        return [[_own(array, start, end) for array in arrays] for start, end in pairwise([0, *ends])]
 
     def read_whole(self, names: Sequence[str], searched: Sequence[str] = ()) -> FileSteps[list[pa.Array]]:
         """All rows of some columns, in one round.
@@ -213,3 +235,9 @@ class SideFile:
         request = single_request(Ranges.of((start, start + size), purpose="metadata"))
         fetched: Fetched = yield from serve_from_tail(self._tail, request)  # type: ignore[arg-type]
         return bytes(fetched.piece(0, size))
+
+
+def _own(array: pa.Array, start: int, end: int) -> pa.Array:
+    if end - start == len(array):
+        return array
+    return array.slice(start, end - start).take(numbers(np.arange(end - start, dtype=np.int64)))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lance_io.filters.expressions.expression_tree import Expr
+    from lance_io.index.details import IndexDetails
     from lance_io.index.questions import Question, Segment
     from lance_io.index.rows.moves import Move
     from lance_io.plans.plan import Plan
@@ -94,7 +95,7 @@ def _whole_indices(
     return whole
 
 
-def _uuids(parts: Iterable[tuple[TableIndex, IndexPart]]) -> list[str]:
+def _uuids(parts: Iterable[tuple[TableIndex, IndexPart[IndexDetails]]]) -> list[str]:
     return [part.uuid for _, part in parts]
 
 
@@ -163,7 +164,11 @@ def _joined(answers: Sequence[Answer]) -> Answer:
 
 
 def _to_addresses(
-    state: DatasetState, part: IndexPart, answer: Answer, row_ids: RowIdIndex | None, moves: Sequence[Move]
+    state: DatasetState,
+    part: IndexPart[IndexDetails],
+    answer: Answer,
+    row_ids: RowIdIndex | None,
+    moves: Sequence[Move],
 ) -> Answer:
     """An answer of a segment as addresses of the rows that it covers."""
     covered = fragment_rows(state, part.covered)

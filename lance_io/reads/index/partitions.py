@@ -5,12 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import numpy as np
-
-from lance_io.errors import FormatError, NotFound, UnsupportedError
+from lance_io.errors import FormatError, UnsupportedError
 from lance_io.file.file_requests import ReadFiles
-from lance_io.file.file_steps import Independent
-from lance_io.file.open.file_source import FileRef
 from lance_io.file.take.side_file import SideFile
 from lance_io.index.vector.ivf import (
     INDEX_FILE,
@@ -21,10 +17,11 @@ from lance_io.index.vector.ivf import (
     codebook_number,
     open_ivf,
 )
-from lance_io.levels.arrays import numbers
 from lance_io.limits import MIB
 from lance_io.plans.plan import Together
+from lance_io.reads.index.index_files import buffer_number, file_ref, folder_key, independent
 from lance_io.reads.rows.deletions_and_ids import load_cached
+from lance_io.reads.version.index_errors import INDEX_ERRORS, in_index
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -32,16 +29,18 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lance_io.file.file_steps import FilesSteps, FileSteps
+    from lance_io.file.file_steps import FileSteps
+    from lance_io.file.open.file_source import FileRef
     from lance_io.index.vector.ivf import Partition
+    from lance_io.index.vector.vector_details import VectorDetails
     from lance_io.plans.plan import Plan
-    from lance_io.reads.index.vector_indices import VectorIndex, VectorPart
+    from lance_io.reads.index.table_indices import IndexPart
+    from lance_io.reads.index.vector_indices import VectorIndex
     from lance_io.reads.version.state import DatasetState
 
 GROUP_BYTES: Final = 64 * MIB  # of partitions that are read at once; more is read in groups, so that memory is bounded
-
-
 INDEXED_PAGES_MAX: Final = 16  # of a file whose indexes are loaded before it is known which are wanted: a request each
+WITHOUT: Final = "use_index=False compares all vectors"  # in errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ def open_vector_segments(
     Raises `FormatError` naming index and file.
     """
     cache = state.session.index_cache
-    keys = [("vectors", *_folder_key(state, part), dim, item) for part in index.parts]
+    keys = [("vectors", *folder_key(state, part), dim, item) for part in index.parts]
     opened: list[Ivf | Unread] = yield Together(
         [
             load_cached(cache, key, partial(_open, state, index, part, dim, item))
@@ -84,25 +83,17 @@ def open_vector_segments(
     return opened
 
 
-def _folder_key(state: DatasetState, part: VectorPart) -> tuple[Any, ...]:
-    return state.context.store.identity, state.object_keys.index_key(part.uuid, part.base_id, "x")
-
-
-def _ref(state: DatasetState, part: VectorPart, name: str) -> FileRef:
-    return FileRef(state.object_keys.index_key(part.uuid, part.base_id, name), part.sizes.get(name, 0), (), ())
-
-
 def _open(
-    state: DatasetState, index: VectorIndex, part: VectorPart, dim: int, item: pa.DataType
+    state: DatasetState, index: VectorIndex, part: IndexPart[VectorDetails], dim: int, item: pa.DataType
 ) -> Plan[tuple[Ivf | Unread, int]]:
-    refs = [_ref(state, part, name) for name in (INDEX_FILE, ROWS_FILE)]
+    refs = [file_ref(state, part, name) for name in (INDEX_FILE, ROWS_FILE)]
     try:
         opening = [(ref, SideFile.open(state.context, ref.key, ref.size_bytes)) for ref in refs]
-        files: list[SideFile] = yield ReadFiles(state.context, _independent(opening))
-        buffers = [(ref, file, number) for ref, file in zip(refs, files, strict=True) for number in _buffers(ref, file)]
+        files: list[SideFile] = yield ReadFiles(state.context, independent(opening))
+        buffers = [(ref, file, number) for ref, file in zip(refs, files, strict=True) for number in _buffers(file)]
         steps: list[tuple[FileRef, FileSteps[Any]]] = [(ref, file.read_buffer(number)) for ref, file, number in buffers]
         steps.append((refs[1], files[1].load_indexes([*files[1].types], INDEXED_PAGES_MAX)))
-        layout, rows_layout, *codebook, _ = yield ReadFiles(state.context, _independent(steps))
+        layout, rows_layout, *codebook, _ = yield ReadFiles(state.context, independent(steps))
         head, rows = (
             FileHead(file.num_rows, file.types, file.metadata, buffer)
             for file, buffer in zip(files, (layout, rows_layout), strict=True)
@@ -110,36 +101,22 @@ def _open(
         segment = open_ivf(head, rows, codebook[0] if codebook else None, part.details, dim, item)
     except UnsupportedError as error:
         return Unread(error.message), 256
-    except (FormatError, NotFound) as error:
-        raise in_vector_index(error, index, refs[0]) from error
+    except INDEX_ERRORS as error:
+        raise in_index(error, index.name, refs[0].key, WITHOUT) from error
     return segment, segment.nbytes
 
 
-def _independent(steps: Sequence[tuple[FileRef, FileSteps[Any]]]) -> FilesSteps[list[Any]]:
-    results: list[Any] = yield Independent(steps)
-    return results
-
-
-def _buffers(ref: FileRef, file: SideFile) -> list[int]:
+def _buffers(file: SideFile) -> list[int]:
     """The global buffers of a file to keep: partitions, and the codebook if it has one."""
+    layout = buffer_number(file, LAYOUT)
+    if layout is None:
+        raise FormatError(f"{LAYOUT}: expected the number of a global buffer, there is none", path=file.key)
     try:
-        number = file.metadata.get(LAYOUT, "")
-        if not (number.isascii() and number.isdigit() and len(number) < 10):
-            raise FormatError(f"{LAYOUT}: expected the number of a global buffer, found {number[:40]!r}")
         codebook = codebook_number(file.types, file.metadata)
-        return [int(number)] if codebook is None else [int(number), codebook]
     except FormatError as error:
-        error.path = error.path or ref.key
+        error.path = error.path or file.key
         raise
-
-
-def in_vector_index(error: FormatError | NotFound, index: VectorIndex, ref: FileRef) -> FormatError:
-    """An error about a file of an index, naming both."""
-    where = f"index {index.name!r} (use_index=False compares all vectors; drop the index, or build it again)"
-    if isinstance(error, NotFound):
-        error = FormatError(f"a file of the index is missing: {error.message}", path=error.path)
-    error.path = error.path or ref.key
-    return error.within(where)
+    return [layout] if codebook is None else [layout, codebook]
 
 
 # -- partitions ------------------------------------------------------------------------------------------------------
@@ -173,7 +150,7 @@ def read_pieces(
 ) -> Plan[list[Partition]]:
     """Some pieces, from the cache or in one round. Raises `FormatError` naming index and file."""
     cache = state.session.index_cache
-    folders = [_folder_key(state, part) for part in index.parts]
+    folders = [folder_key(state, part) for part in index.parts]
     keys = [("partition", *folders[piece.part], *piece[1:]) for piece in pieces]
     partitions: list[Any] = cache.get_many(keys)
     missing: dict[int, list[int]] = {}
@@ -183,11 +160,11 @@ def read_pieces(
     if missing:
         steps = []
         for part, wanted in missing.items():
-            ref = _ref(state, index.parts[part], ROWS_FILE)
+            ref = file_ref(state, index.parts[part], ROWS_FILE)
             ordered = sorted(wanted, key=lambda at: _first_row(segments, pieces[at]))
             missing[part] = ordered
             steps.append((ref, _read(state, index, ref, segments[part], [pieces[at] for at in ordered])))
-        read: list[list[Partition]] = yield ReadFiles(state.context, _independent(steps))
+        read: list[list[Partition]] = yield ReadFiles(state.context, independent(steps))
         for ordered, its in zip(missing.values(), read, strict=True):
             for at, partition in zip(ordered, its, strict=True):
                 partitions[at] = partition
@@ -207,22 +184,7 @@ def _read(
         file = yield from SideFile.open(state.context, ref.key, ref.size_bytes)
         firsts = [int(segment.offsets[piece.partition]) for piece in pieces]
         ranges = [(first + piece.first, first + piece.end) for first, piece in zip(firsts, pieces, strict=True)]
-        if ranges[-1][1] > file.num_rows:
-            raise FormatError(f"rows to {ranges[-1][1]} wanted; the file has {file.num_rows}")
-        rows = np.concatenate([np.arange(first, end, dtype=np.int64) for first, end in ranges])
-        row_ids, values = yield from file.read(segment.columns, rows)
-        partitions, start = [], 0
-        for first, end in ranges:
-            own = [_own(array, start, end - first) for array in (row_ids, values)]
-            partitions.append(segment.check_partition(*own))
-            start += end - first
-        return partitions
-    except (FormatError, NotFound) as error:
-        raise in_vector_index(error, index, ref) from error
-
-
-def _own(array: pa.Array, start: int, length: int) -> pa.Array:
-    """Some rows, in memory of their own if they are a part of more, so that a cached partition holds no others."""
-    if length == len(array):
-        return array
-    return array.slice(start, length).take(numbers(np.arange(length, dtype=np.int64)))
+        blocks = yield from file.read_ranges(segment.columns, ranges)
+        return [segment.check_partition(row_ids, values) for row_ids, values in blocks]
+    except INDEX_ERRORS as error:
+        raise in_index(error, index.name, ref.key, WITHOUT) from error

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lance_io.index.rows.row_set import RowSet
+    from lance_io.index.vector.vector_details import VectorDetails
     from lance_io.plans.plan import Plan
-    from lance_io.reads.index.vector_indices import VectorIndex, VectorPart
+    from lance_io.reads.index.table_indices import IndexPart
+    from lance_io.reads.index.vector_indices import VectorIndex
     from lance_io.reads.rows.row_arithmetic import LiveRows
     from lance_io.reads.version.state import DatasetState
     from lance_io.spans import IntArray
@@ -49,7 +51,7 @@ class LiveEntries:
     chosen: BoolArray
     allowed: RowSet | None = None
 
-    def find(self, part: VectorPart, rows: npt.NDArray[np.uint64]) -> tuple[BoolArray, IntArray]:
+    def find(self, part: IndexPart[VectorDetails], rows: npt.NDArray[np.uint64]) -> tuple[BoolArray, IntArray]:
         """Which rows of a segment count, and the addresses of all (of those that do not count, any number)."""
         if self.row_ids is not None:
             unsigned, counts = self.row_ids.lookup(rows)
@@ -71,7 +73,7 @@ class LiveEntries:
             counts &= contains(self.allowed, addresses.view(np.uint64))
         return counts, addresses
 
-    def _is_covered(self, part: VectorPart) -> BoolArray:
+    def _is_covered(self, part: IndexPart[VectorDetails]) -> BoolArray:
         covered = np.zeros(len(self.chosen), np.bool_)
         covered[self.state.find_fragment_indexes(np.array(sorted(part.covered), np.int64))] = True
         return covered

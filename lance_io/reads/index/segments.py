@@ -9,26 +9,22 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from lance_io.errors import FormatError
 from lance_io.file.file_requests import ReadFiles
-from lance_io.file.file_steps import FilesSteps, Independent
-from lance_io.file.open.file_source import FileRef
 from lance_io.file.take.side_file import SideFile
 from lance_io.index.questions import TableFile
 from lance_io.index.scalar.kinds import READERS
-from lance_io.levels.arrays import numbers
 from lance_io.plans.plan import Together
+from lance_io.reads.index.index_files import buffer_number, file_ref, folder_key, independent
 from lance_io.reads.rows.deletions_and_ids import load_cached
 from lance_io.reads.version.index_errors import INDEX_ERRORS, in_index
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pyarrow as pa
-
     from lance_io.file.file_steps import FileSteps
+    from lance_io.file.open.file_source import FileRef
+    from lance_io.index.details import IndexDetails
     from lance_io.index.questions import Blocks, FileUse, Search, Segment
     from lance_io.index.rows.row_set import Answer
     from lance_io.plans.plan import Plan
@@ -36,12 +32,12 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
 
 
-Part = tuple["TableIndex", "IndexPart"]
+Part = tuple["TableIndex", "IndexPart[IndexDetails]"]
 
 
 def open_segments(state: DatasetState, parts: Sequence[Part]) -> Plan[list[Segment]]:
     """The segments, from the cache or opened together. Raises `FormatError` naming index and file."""
-    keys = [_cache_key(state, part) for _, part in parts]
+    keys = [("segment", *folder_key(state, part)) for _, part in parts]
     cached: list[Any] = state.session.index_cache.get_many(keys)
     missing = [at for at, segment in enumerate(cached) if segment is None]
     if missing:
@@ -54,21 +50,13 @@ def open_segments(state: DatasetState, parts: Sequence[Part]) -> Plan[list[Segme
     return cached
 
 
-def _cache_key(state: DatasetState, part: IndexPart) -> tuple[Any, ...]:
-    return ("segment", state.context.store.identity, state.object_keys.index_key(part.uuid, part.base_id, "x"))
-
-
-def _ref(state: DatasetState, part: IndexPart, name: str) -> FileRef:
-    return FileRef(state.object_keys.index_key(part.uuid, part.base_id, name), part.sizes.get(name, 0), (), ())
-
-
-def _open(state: DatasetState, index: TableIndex, part: IndexPart) -> Plan[tuple[Segment, int]]:
+def _open(state: DatasetState, index: TableIndex, part: IndexPart[IndexDetails]) -> Plan[tuple[Segment, int]]:
     reader = READERS[part.details.kind]
-    refs = [_ref(state, part, use.name) for use in reader.uses]
+    refs = [file_ref(state, part, use.name) for use in reader.uses]
     try:
         files = yield ReadFiles(
             state.context,
-            _independent([(ref, _open_file(state, ref, use)) for ref, use in zip(refs, reader.uses, strict=True)]),
+            independent([(ref, _open_file(state, ref, use)) for ref, use in zip(refs, reader.uses, strict=True)]),
         )
         dtype = None if part.details.json_path is not None else index.field.arrow_type
         named = {use.name: file for use, file in zip(reader.uses, files, strict=True)}
@@ -78,23 +66,15 @@ def _open(state: DatasetState, index: TableIndex, part: IndexPart) -> Plan[tuple
     return segment, segment.nbytes
 
 
-def _independent(steps: Sequence[tuple[FileRef, FileSteps[Any]]]) -> FilesSteps[list[Any]]:
-    results: list[Any] = yield Independent(steps)
-    return results
-
-
 def _open_file(state: DatasetState, ref: FileRef, use: FileUse) -> FileSteps[TableFile]:
     file = yield from SideFile.open(state.context, ref.key, ref.size_bytes)
     columns = yield from file.read_whole(use.columns, [name for name in use.searched if name in file.types])
-    metadata = file.metadata
     buffers = {}
     for key in use.buffers:
-        number = metadata.get(key)
+        number = buffer_number(file, key)
         if number is not None:
-            if not (number.isascii() and number.isdigit() and len(number) < 10):
-                raise FormatError(f"{key}: expected the number of a global buffer, found {number[:40]!r}", path=ref.key)
-            buffers[key] = yield from file.read_buffer(int(number))
-    return TableFile(file.num_rows, file.types, metadata, dict(zip(use.columns, columns, strict=True)), buffers)
+            buffers[key] = yield from file.read_buffer(number)
+    return TableFile(file.num_rows, file.types, file.metadata, dict(zip(use.columns, columns, strict=True)), buffers)
 
 
 # -- searches --------------------------------------------------------------------------------------------------------
@@ -108,7 +88,7 @@ def search_segments(state: DatasetState, searches: Sequence[tuple[Part, Search]]
     for at, ((index, part), search) in enumerate(searches):
         try:
             blocks = next(search)
-            ref = _ref(state, part, blocks.file)
+            ref = file_ref(state, part, blocks.file)
             cached = _cached_blocks(state, ref, blocks)
             if None not in cached:
                 answers[at] = _finish(search, cached)
@@ -118,11 +98,11 @@ def search_segments(state: DatasetState, searches: Sequence[tuple[Part, Search]]
             continue
         except FormatError as error:
             file = READERS[part.details.kind].uses[0].name
-            raise in_index(error, index.name, _ref(state, part, file).key) from error
+            raise in_index(error, index.name, file_ref(state, part, file).key) from error
         steps.append((ref, _search_steps(state, ref, index, search, blocks, cached)))
         positions.append(at)
     if steps:
-        read: list[Any] = yield ReadFiles(state.context, _independent(steps))
+        read: list[Any] = yield ReadFiles(state.context, independent(steps))
         for at, answer in zip(positions, read, strict=True):
             answers[at] = answer
     return answers
@@ -152,26 +132,11 @@ def _search_steps(
     try:
         missing = [at for at, block in enumerate(cached) if block is None]
         file = yield from SideFile.open(state.context, ref.key, ref.size_bytes)
-        ranges = [blocks.ranges[at] for at in missing]
-        if any(not 0 <= first <= end <= file.num_rows for first, end in ranges):
-            raise FormatError(f"rows to {max(end for _, end in ranges)} wanted; the file has {file.num_rows}")
-        rows = np.concatenate([np.arange(first, end, dtype=np.int64) for first, end in ranges])
-        arrays = yield from file.read(blocks.columns, rows)
-        start = 0
+        read = yield from file.read_ranges(blocks.columns, [blocks.ranges[at] for at in missing])
         keys = _block_keys(state, ref, blocks)
-        for at, (first, end) in zip(missing, ranges, strict=True):
-            block = [_own(array, start, end - first) for array in arrays]
-            start += end - first
+        for at, block in zip(missing, read, strict=True):
             cached[at] = block
             state.session.index_cache.put(keys[at], block, 256 + sum(array.nbytes for array in block))
         return _finish(search, cached)
     except INDEX_ERRORS as error:
         raise in_index(error, index.name, ref.key) from error
-
-
-def _own(array: pa.Array, start: int, length: int) -> pa.Array:
-    """Some rows, in memory of their own if they are a part of more, so that a cached block holds no others."""
-    if length == len(array):
-        return array
-    part = array.slice(start, length)
-    return part.take(numbers(np.arange(length, dtype=np.int64)))

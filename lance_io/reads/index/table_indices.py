@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from lance_io.index.details import Space, decode_details
 from lance_io.index.rows.moves import Move
 from lance_io.index.rows.tree_maps import decode_treemap64
-from lance_io.reads.version.index_entries import load_indices
+from lance_io.reads.version.index_entries import by_name, load_indices
 from lance_io.records import dataclass
 from lance_io.table.manifest.fragment_reuse import find_reuse, is_readable, recorded_moves
 from lance_io.table.transaction.index_coverage import with_current_coverage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lance_io.format.schema import Field
     from lance_io.index.details import IndexDetails, Kind
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 _OTHER: Final = ("inverted", "vector", "fragmentreuse", "memwal")  # kinds that other parts of a release know
 
 Path = tuple[str, ...]
+DetailsT = TypeVar("DetailsT")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class IndexPart:
+class IndexPart(Generic[DetailsT]):
     """One segment of an index, as the index section describes it.
 
     uuid     name of its folder
@@ -42,10 +43,17 @@ class IndexPart:
 
     uuid: str
     base_id: int | None
-    details: IndexDetails
+    details: DetailsT
     space: Space
     sizes: Mapping[str, int]
     covered: frozenset[int]
+
+    @classmethod
+    def of(cls, entry: IndexMetadata, details: DetailsT, space: Space, covered: frozenset[int]) -> IndexPart[DetailsT]:
+        """The segment of an entry."""
+        assert entry.message is not None, "it has the details"
+        sizes = {file.path: file.size_bytes for file in entry.message.files}
+        return cls(entry.uuid, entry.base_id, details, space, sizes, covered)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +69,7 @@ class TableIndex:
     name: str
     path: Path
     field: Field
-    parts: tuple[IndexPart, ...]
+    parts: tuple[IndexPart[IndexDetails], ...]
 
     @property
     def kind(self) -> Kind:
@@ -136,12 +144,8 @@ def _move(recorded: RecordedMove) -> Move:
 
 
 def _indices(state: DatasetState, entries: Sequence[IndexMetadata]) -> Iterator[TableIndex]:
-    by_name: dict[str, list[IndexMetadata]] = {}
-    for entry in entries:
-        if not entry.is_system and len(entry.fields) == 1:
-            by_name.setdefault(entry.name, []).append(entry)
     columns = {field.id: (path, field) for path, field in _walk(state.schema.fields)}
-    for name, segments in by_name.items():
+    for name, segments in by_name(of_one_column(entries)).items():
         column = columns.get(segments[0].fields[0])
         if column is None or any(segment.fields != segments[0].fields for segment in segments):
             continue
@@ -151,9 +155,14 @@ def _indices(state: DatasetState, entries: Sequence[IndexMetadata]) -> Iterator[
             yield TableIndex(name, *column, parts)
 
 
-def _parts(state: DatasetState, name: str, segments: Sequence[IndexMetadata]) -> tuple[IndexPart, ...]:
+def of_one_column(entries: Iterable[IndexMetadata]) -> Iterator[IndexMetadata]:
+    """The entries of indices over a single column."""
+    return (entry for entry in entries if not entry.is_system and len(entry.fields) == 1)
+
+
+def _parts(state: DatasetState, name: str, segments: Sequence[IndexMetadata]) -> tuple[IndexPart[IndexDetails], ...]:
     """The segments that cover fragments; none of those that cover a fragment that another one covers, too."""
-    parts: list[IndexPart] = []
+    parts: list[IndexPart[IndexDetails]] = []
     seen: set[int] = set()
     for segment in segments:
         message = segment.message
@@ -173,8 +182,7 @@ def _parts(state: DatasetState, name: str, segments: Sequence[IndexMetadata]) ->
         seen |= covered
         if covered:
             space = details.space(stable_row_ids=state.has_stable_row_ids)
-            sizes = {file.path: file.size_bytes for file in message.files}
-            parts.append(IndexPart(segment.uuid, segment.base_id, details, space, sizes, covered))
+            parts.append(IndexPart.of(segment, details, space, covered))
     return tuple(parts)
 
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from lance_io.index.details import Space
 from lance_io.index.vector.vector_details import decode_vector_details
-from lance_io.reads.index.table_indices import usable_entries
-from lance_io.reads.version.index_entries import load_indices
+from lance_io.reads.index.table_indices import IndexPart, of_one_column, usable_entries
+from lance_io.reads.version.index_entries import by_name, load_indices
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from lance_io.index.rows.moves import Move
     from lance_io.index.vector.distances import Metric
@@ -20,26 +20,6 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.index_section import IndexMetadata
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class VectorPart:
-    """One segment of a vector index, as the index section describes it.
-
-    uuid     name of its folder
-    base_id  base path that it lies below, or None
-    details  its settings
-    space    of the row numbers in its files
-    sizes    of its files, by name, as far as they are recorded
-    covered  ids of the fragments of the version that it covers
-    """
-
-    uuid: str
-    base_id: int | None
-    details: VectorDetails
-    space: Space
-    sizes: Mapping[str, int]
-    covered: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +34,7 @@ class VectorIndex:
 
     name: str
     field_id: int
-    parts: tuple[VectorPart, ...]
+    parts: tuple[IndexPart[VectorDetails], ...]
     moves: tuple[Move, ...]
 
     @property
@@ -84,13 +64,9 @@ def load_vector_indices(state: DatasetState) -> Plan[tuple[VectorIndex, ...]]:
 
 
 def _indices(state: DatasetState, entries: Sequence[IndexMetadata], moves: tuple[Move, ...]) -> Iterator[VectorIndex]:
-    by_name: dict[str, list[IndexMetadata]] = {}
-    for entry in entries:
-        if not entry.is_system and len(entry.fields) == 1:
-            by_name.setdefault(entry.name, []).append(entry)
     space = Space.IDS if state.has_stable_row_ids else Space.ADDRESSES
-    for name, segments in by_name.items():
-        parts: list[VectorPart] = []
+    for name, segments in by_name(of_one_column(entries)).items():
+        parts: list[IndexPart[VectorDetails]] = []
         seen: set[int] = set()
         for segment in segments:
             message = segment.message
@@ -102,8 +78,7 @@ def _indices(state: DatasetState, entries: Sequence[IndexMetadata], moves: tuple
             if details is None or not covered:
                 continue
             seen |= covered
-            sizes = {file.path: file.size_bytes for file in message.files}
-            parts.append(VectorPart(segment.uuid, segment.base_id, details, space, sizes, covered))
+            parts.append(IndexPart.of(segment, details, space, covered))
         if parts:
             yield VectorIndex(name, segments[0].fields[0], tuple(parts), moves)
 

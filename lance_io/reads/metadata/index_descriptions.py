@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lance_io.errors import UnsupportedError
 from lance_io.format.wire import parse_message
 from lance_io.proto import table_pb2
-from lance_io.reads.version.index_entries import load_indices
+from lance_io.reads.version.index_entries import by_name, load_indices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,11 +91,9 @@ class IndexDescription:
 
 def describe_indices(state: DatasetState) -> Plan[list[IndexDescription]]:
     """The indices of the open version by name; at most one request."""
-    by_name: dict[str, list[IndexMetadata]] = {}
-    for entry in (yield from load_indices(state)):
-        by_name.setdefault(entry.name, []).append(entry)
+    indices = by_name((yield from load_indices(state)))
     paths = _paths(state.schema.fields)
-    return [_describe(state, name, by_name[name], paths) for name in sorted(by_name)]
+    return [_describe(state, name, indices[name], paths) for name in sorted(indices)]
 
 
 def index_segments(described: Sequence[IndexDescription]) -> list[dict[str, Any]]:

@@ -9,6 +9,8 @@ from lance_io.table.manifest.index_section import decode_indices
 from lance_io.table.manifest.manifest import decode_manifest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lance_io.plans.plan import Plan
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.index_section import IndexMetadata
@@ -23,3 +25,11 @@ def load_indices(state: DatasetState) -> Plan[list[IndexMetadata]]:
         file = yield from state.session.handler(state.location).find_version(state.location, state.manifest.version)
         section = decode_manifest((yield from read_named(state.location.store, file.key))).index_section
     return [] if section is None else decode_indices(section)
+
+
+def by_name(entries: Iterable[IndexMetadata]) -> dict[str, list[IndexMetadata]]:
+    """The segments of each index, in their order."""
+    indices: dict[str, list[IndexMetadata]] = {}
+    for entry in entries:
+        indices.setdefault(entry.name, []).append(entry)
+    return indices

@@ -9,9 +9,12 @@ from lance_io.errors import FormatError, NotFound, ResourceLimitError, Unsupport
 INDEX_ERRORS: Final = (FormatError, UnsupportedError, NotFound, ResourceLimitError)
 
 
-def in_index(error: Any, name: str, key: str) -> Any:
-    """An error about a file of an index, naming both."""
-    where = f"index {name!r} (use_scalar_index=False reads without it; drop the index, or build it again)"
+def in_index(error: Any, name: str, key: str, without: str = "use_scalar_index=False reads without it") -> Any:
+    """An error about a file of an index, naming both.
+
+    without  the argument that does without the index
+    """
+    where = f"index {name!r} ({without}; drop the index, or build it again)"
     if isinstance(error, UnsupportedError):
         return UnsupportedError(f"{where}: {error.message}", path=error.path or key)
     if isinstance(error, NotFound):
