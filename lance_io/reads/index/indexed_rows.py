@@ -81,9 +81,7 @@ def _whole_indices(
         for part in index.parts:
             num_rows = segments[part.uuid].num_rows
             if num_rows is not None:
-                ids = np.array(sorted(part.covered), dtype=np.int64)
-                counts = yield from load_live_counts(state, state.find_fragment_indexes(ids).tolist())
-                lost = part if num_rows < sum(counts) else lost
+                lost = part if num_rows < (yield from _live_rows(state, part.covered)) else lost
         if lost is None:
             whole.append(index)
         else:
@@ -93,6 +91,17 @@ def _whole_indices(
                 stacklevel=2,
             )
     return whole
+
+
+def _live_rows(state: DatasetState, covered: frozenset[int]) -> Plan[int]:
+    """Number of live rows of some fragments."""
+    key = "live rows", covered
+    num_rows: int | None = state.prepared.get(key)
+    if num_rows is None:
+        ids = np.array([*covered], dtype=np.int64)
+        num_rows = sum((yield from load_live_counts(state, state.find_fragment_indexes(ids).tolist())))
+        state.prepared.put(key, num_rows)
+    return num_rows
 
 
 def _uuids(parts: Iterable[tuple[TableIndex, IndexPart[IndexDetails]]]) -> list[str]:
@@ -187,8 +196,17 @@ def _translated(rows: RowSet, row_ids: RowIdIndex | None) -> RowSet:
     return RowSet.of_rows(_ADDRESSES, addresses[exists])
 
 
-def fragment_rows(state: DatasetState, fragment_ids: Iterable[int]) -> RowSet:
+def fragment_rows(state: DatasetState, fragment_ids: frozenset[int]) -> RowSet:
     """The addresses of all rows of some fragments, including deleted ones."""
+    key = "fragment rows", fragment_ids
+    rows: RowSet | None = state.prepared.get(key)
+    if rows is None:
+        rows = _fragment_rows(state, fragment_ids)
+        state.prepared.put(key, rows)
+    return rows
+
+
+def _fragment_rows(state: DatasetState, fragment_ids: frozenset[int]) -> RowSet:
     ids = np.array(sorted(fragment_ids), dtype=np.int64)
     sizes = state.physical_rows[state.find_fragment_indexes(ids)] if len(ids) else ids
     starts = ids.astype(np.uint64) << np.uint64(32)

@@ -78,11 +78,11 @@ def plan_indexed(
         rest_columns = columns_for(left, replace(options, late_materialization=False))
     rows_max = None if options.limit is None or rest else (options.offset or 0) + options.limit
     parts: list[ScanPlan] = []
-    for is_covered, group in groupby(fragment_indexes, lambda index: state.fragment_ids[index] in rows.covered):
+    for is_covered, indexes in _by_coverage(state, rows.covered, fragment_indexes):
         if is_covered:
-            parts += yield from _covered(state, rows, [*group], rest_columns, rows_max, finish)
+            parts += yield from _covered(state, rows, indexes, rest_columns, rows_max, finish)
         elif not options.hints.get("fast_search"):
-            live = yield from load_live(state, [*(indexes := [*group])])
+            live = yield from load_live(state, indexes)
             spans = tuple(Span(index, 0, live[index].num_rows) for index in indexes)
             parts.append((yield from finish(columns, spans, live)))
     return replace(
@@ -110,6 +110,17 @@ def _rows_beside_files(
     return rows  # type: ignore[no-any-return]
 
 
+def _by_coverage(
+    state: DatasetState, covered: frozenset[int], fragment_indexes: Sequence[int]
+) -> list[tuple[bool, list[int]]]:
+    """Runs of neighbouring fragments that are covered, and of those that are not."""
+    is_covered = np.zeros(len(state.fragment_ids), np.bool_)
+    is_covered[state.find_fragment_indexes(np.array([*covered], np.int64))] = True
+    indexes = np.array(fragment_indexes, np.int64)
+    borders = np.flatnonzero(np.diff(is_covered[indexes])) + 1
+    return [(bool(is_covered[run[0]]), run.tolist()) for run in np.split(indexes, borders) if len(run)]
+
+
 def _covered(
     state: DatasetState,
     rows: IndexedRows,
@@ -126,9 +137,9 @@ def _covered(
     live = yield from load_live(state, list(by_index))
     wanted = []
     taken_max = 0 if state.is_local else TAKEN_ROWS_MAX
-    for index in fragment_indexes:
-        if index not in by_index or rows_max == 0:
-            continue
+    for index in by_index:
+        if rows_max == 0:
+            break
         part = _Wanted.of(index, *by_index[index], live[index], rows_max, taken_max)
         if part.num_rows:
             wanted.append(part)
@@ -188,13 +199,16 @@ class _Wanted(NamedTuple):
 def _by_fragment(
     state: DatasetState, rows: RowSet, fragment_indexes: Sequence[int]
 ) -> dict[int, tuple[IntArray, IntArray]]:
-    """Runs of rows by fragment index: first offsets and ends."""
+    """Runs of rows by fragment index, in the order of the fragments: first offsets and ends."""
     starts, ends = rows.starts.astype(np.int64), rows.ends.astype(np.int64)  # no run passes the end of a fragment
-    ids = starts >> OFFSET_BITS
+    ids, firsts = np.unique(starts >> OFFSET_BITS, return_index=True)
+    indexes = np.array(fragment_indexes, np.int64)
+    number_of = np.full(len(state.fragment_ids) + 1, -1, np.int64)  # among the fragments; the last one is for none
+    number_of[indexes] = np.arange(len(indexes))
+    numbers = number_of[state.find_fragment_indexes(ids)]
+    lasts = np.append(firsts[1:], len(starts))
     by_index = {}
-    for index in fragment_indexes:
-        first_row = state.fragment_ids[index] << OFFSET_BITS
-        first, end = np.searchsorted(ids, (state.fragment_ids[index], state.fragment_ids[index] + 1)).tolist()
-        if first < end:
-            by_index[index] = starts[first:end] - first_row, ends[first:end] - first_row
+    for at in np.argsort(numbers, kind="stable")[np.count_nonzero(numbers < 0) :].tolist():
+        here, first_row = slice(firsts[at], lasts[at]), ids[at] << OFFSET_BITS
+        by_index[int(indexes[numbers[at]])] = starts[here] - first_row, ends[here] - first_row
     return by_index
