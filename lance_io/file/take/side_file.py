@@ -89,10 +89,6 @@ class SideFile:
         """Types of its columns."""
         return {name: field.arrow_type for name, field in self._fields.items()}
 
-    def forget_tail(self) -> None:
-        """Drop the bytes of the file's end."""
-        self._tail = None
-
     def read(self, names: Sequence[str], rows: IntArray) -> FileSteps[list[pa.Array]]:
         """Some columns of some rows.
 

@@ -185,8 +185,10 @@ class LateColumns:
 
     def _take(self, waiting: list[Rows | Joined]) -> _Take:
         rows = _joined(waiting)
-        groups = [(self._plan.spans[span].fragment_index, offsets) for span, offsets in rows.parts]
-        return _Take(rows, self._reader.pieces(groups))
+        return _Take(rows, self._reader.pieces(self._groups(rows)))
+
+    def _groups(self, rows: Joined) -> list[tuple[int, IntArray]]:
+        return [(self._plan.spans[span].fragment_index, offsets) for span, offsets in rows.parts]
 
     def _give_pieces(self, take: _Take, give: Give) -> Stream:
         first, take.first = take.first, None
@@ -212,8 +214,7 @@ class LateColumns:
         """Read the late columns of some rows and deliver them; in halves if dictionaries do not fit together."""
         try:
             rows = _joined(waiting)
-            groups = [(self._plan.spans[span].fragment_index, offsets) for span, offsets in rows.parts]
-            complete = self._with_late(rows, (yield from self._reader.read(groups)))
+            complete = self._with_late(rows, (yield from self._reader.read(self._groups(rows))))
         except TooManyValues:
             halves = halves_of_rows(waiting)
             if halves is None:

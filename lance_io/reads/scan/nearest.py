@@ -140,18 +140,7 @@ def _named(state: DatasetState, fragment_indexes: Sequence[int]) -> tuple[int | 
 def _scan_of(state: DatasetState, options: ScanOptions, column: VectorColumn) -> tuple[ScanOptions, Projection]:
     """The scan that gives the vectors, and its columns."""
     is_first = bool(options.hints.get("prefilter"))
-    scanned = replace(
-        options,
-        nearest=None,
-        columns=[],
-        filter=options.filter if is_first else None,
-        limit=None,
-        offset=None,
-        order_by=None,
-        with_row_id=None,
-        with_row_address=None,
-        blob_handling=None,
-    )
+    scanned = replace(options.rows_alone(), filter=options.filter if is_first else None)
     outputs = [
         vector_output(column),
         OutputColumn("address", (ROW_ADDRESS,), system_field("address")),

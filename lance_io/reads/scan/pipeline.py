@@ -285,11 +285,11 @@ class Pipeline:
 
     def _pass_second(self, rows: Rows | Joined, cut: Cut) -> Stream:
         """Compute the second stage for rows that have its columns."""
+        mask = yield self._second_mask(rows)
         joined = rows if isinstance(rows, Joined) else Joined(rows.columns, rows.parts, rows.num_rows)
-        mask = yield self._second_mask(joined)
         yield from self._pass(joined.keep(mask, [name for name in joined.columns if name in self._shown]), cut)
 
-    def _second_mask(self, rows: Joined) -> Compute[pa.BooleanArray]:
+    def _second_mask(self, rows: Rows | Joined) -> Compute[pa.BooleanArray]:
         assert self._plan.second is not None, "it reads the rows"
         self._add_system(rows, self._second_system)
         columns = [rows.columns[name] for name in self._second_names]
@@ -307,8 +307,7 @@ class Pipeline:
             yield from self._second.add(rows, self._count_second, is_last=False)
 
     def _count_second(self, rows: Rows | Joined) -> Stream:
-        joined = rows if isinstance(rows, Joined) else Joined(rows.columns, rows.parts, rows.num_rows)
-        mask = yield self._second_mask(joined)
+        mask = yield self._second_mask(rows)
         yield Items((mask.true_count,))
 
     @property

@@ -113,6 +113,20 @@ class ScanOptions:
     nearest: VectorQuery | None = None
     hints: Mapping[str, Any] = field(default_factory=dict)
 
+    def rows_alone(self) -> ScanOptions:
+        """The options of a scan of the same rows before a search, an order and a limit, without output columns."""
+        return replace(
+            self,
+            nearest=None,
+            columns=[],
+            limit=None,
+            offset=None,
+            order_by=None,
+            with_row_id=None,
+            with_row_address=None,
+            blob_handling=None,
+        )
+
     @property
     def batch_rows(self) -> int:
         """Maximum rows of a batch."""

@@ -99,25 +99,10 @@ def plan_by_index(
     allowed = None
     if options.filter is not None and options.hints.get("prefilter"):
         ids = tuple(state.fragment_ids[number] for number in searched)
-        allowed = replace(_plain(options), fragments=ids)
+        allowed = replace(options.rows_alone(), fragments=ids)
     probing = Probing(index, choice.segments, candidates, terms.k, first, most)
     yield from ()
     return IndexSearch(probing, choice.vectors, searched, factor is not None, is_mixed=False, allowed=allowed)
-
-
-def _plain(options: ScanOptions) -> ScanOptions:
-    """The options of a scan for the addresses of a filter's rows."""
-    return replace(
-        options,
-        nearest=None,
-        columns=[],
-        limit=None,
-        offset=None,
-        order_by=None,
-        with_row_id=None,
-        with_row_address=None,
-        blob_handling=None,
-    )
 
 
 def run_by_index(
