@@ -160,6 +160,20 @@ def test_keys_that_cannot_be_looked_up(folder: Path) -> None:
         pinned.get("id", [1])
 
 
+@pytest.mark.parametrize("kind", ["BTREE", "BITMAP"])
+def test_keys_are_looked_up_by_an_index_that_covers_no_row(tmp_path: Path, kind: str) -> None:
+    """Of a table without rows, or one that is not built yet: rows that come later are scanned."""
+    uri = str(tmp_path / "t")
+    schema = pa.schema([("id", pa.int64())])
+    lance_io.write_dataset(schema.empty_table(), uri).create_scalar_index("id", kind)
+    table = lance_io.dataset(uri)
+    assert table.get("id", [1, 2]).num_rows == 0
+    assert table.get("id", [1, 2], on_missing="null")["id"].to_pylist() == [None, None]
+    table.insert([{"id": 2}, {"id": 3}])
+    table.create_scalar_index("id", kind, train=False)
+    assert lance_io.dataset(uri).get("id", [3, 2, 9])["id"].to_pylist() == [3, 2]
+
+
 @pytest.mark.parametrize(
     ("url", "version"), [("/lance.table.SomeNewIndexDetails", 0), ("/lance.table.BTreeIndexDetails", 9)]
 )

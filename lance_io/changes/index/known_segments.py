@@ -11,7 +11,8 @@ from lance_io.index.build.btree_files import PAGE_ROWS
 from lance_io.index.build.index_kinds import BY_KIND
 from lance_io.index.build.zone_files import ZONE_ROWS
 from lance_io.index.details import FILES, Kind, Space
-from lance_io.reads.metadata.index_statistics import details_of, open_index_file
+from lance_io.reads.metadata.index_statistics import open_index_file
+from lance_io.reads.version.index_entries import details_of
 from lance_io.table.manifest.row_ids import decode_row_versions
 
 if TYPE_CHECKING:

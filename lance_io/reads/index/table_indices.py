@@ -5,10 +5,10 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from lance_io.index.details import Space, decode_details
+from lance_io.index.details import Space
 from lance_io.index.rows.moves import Move
 from lance_io.index.rows.tree_maps import decode_treemap64
-from lance_io.reads.version.index_entries import by_name, load_indices
+from lance_io.reads.version.index_entries import by_name, details_of, load_indices
 from lance_io.records import dataclass
 from lance_io.table.manifest.fragment_reuse import find_reuse, is_readable, recorded_moves
 from lance_io.table.transaction.index_coverage import with_current_coverage
@@ -169,7 +169,7 @@ def _parts(state: DatasetState, name: str, segments: Sequence[IndexMetadata]) ->
         if message is None or segment.fragment_ids is None:
             continue
         url = message.index_details.type_url
-        details = decode_details(url, message.index_details.value, message.index_version)
+        details = details_of(segment)
         if details is None:
             if not any(kind in url.lower() for kind in _OTHER):
                 warnings.warn(

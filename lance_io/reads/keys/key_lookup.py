@@ -40,6 +40,7 @@ from lance_io.reads.version.column_lists import (
     fields_along,
     project_taken,
 )
+from lance_io.reads.version.index_entries import details_of, load_indices
 from lance_io.reads.version.index_errors import in_index
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
 
 _KEY: Final = "key of the row"  # a name with blanks cannot clash: outputs are selected by position
+_KINDS: Final = (Kind.BTREE, Kind.BITMAP)
 _MISSING: Final = ("skip", "null", "raise")
 
 
@@ -69,8 +71,8 @@ def get_rows(
     path = column_path(state.schema, column)
     field = fields_along(state.schema, path)[-1]
     indices = (yield from load_table_indices(state)).indices
-    usable = [index for index in indices if index.path == path and index.kind in (Kind.BTREE, Kind.BITMAP)]
-    if not usable:
+    usable = [index for index in indices if index.path == path and index.kind in _KINDS]
+    if not usable and not (yield from _has_index(state, field.id)):
         raise UsageError(
             f"column {column!r} has no BTREE or BITMAP index, which a look-up of keys needs: build it with "
             f"create_scalar_index({column!r}, 'BTREE')",
@@ -80,8 +82,16 @@ def get_rows(
     distinct = wanted.unique().drop_null()
     projection = _projection(state, columns, path, on_missing)
     table = yield from _rows_with_keys(state, path, distinct, projection)
-    _check_keys(state, table.column(-1), distinct, min(usable, key=lambda index: index.kind is not Kind.BTREE))
+    if usable:
+        _check_keys(state, table.column(-1), distinct, min(usable, key=lambda index: index.kind is not Kind.BTREE))
     return _in_order(table, wanted, column, on_missing)
+
+
+def _has_index(state: DatasetState, field_id: int) -> Plan[bool]:
+    """Whether a column has an index that may cover no fragment, so that all rows are scanned."""
+    entries = [entry for entry in (yield from load_indices(state)) if entry.fields == (field_id,)]
+    known = [details for entry in entries if (details := details_of(entry)) is not None]
+    return any(details.kind in _KINDS and details.json_path is None for details in known)
 
 
 def _cast(keys: Any, dtype: pa.DataType, column: str) -> pa.Array:

@@ -10,11 +10,11 @@ from lance_io.errors import NotFound
 from lance_io.file.file_requests import ReadFile
 from lance_io.file.open.file_source import FileRef
 from lance_io.file.reader import FileAccess
-from lance_io.index.details import FILES, Kind, decode_details
+from lance_io.index.details import FILES, Kind
 from lance_io.plans.plan import Together
 from lance_io.reads.metadata.index_descriptions import describe_indices
 from lance_io.reads.rows.deletions_and_ids import load_live_counts
-from lance_io.reads.version.index_entries import load_indices
+from lance_io.reads.version.index_entries import details_of, load_indices
 from lance_io.reads.version.index_errors import INDEX_ERRORS, in_index
 from lance_io.records import dataclass
 from lance_io.table.manifest.paths import INDICES, check_relative
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lance_io.index.details import IndexDetails
     from lance_io.plans.plan import Plan
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.index_section import IndexMetadata
@@ -116,14 +115,6 @@ def index_stats(state: DatasetState, name: str) -> Plan[dict[str, Any]]:
         "num_indexed_rows_per_delta": [sum(rows[each] for each in fragments) for fragments in covered],
         "updated_at_timestamp_ms": max(created, default=None),
     }
-
-
-def details_of(entry: IndexMetadata) -> IndexDetails | None:
-    """The details of a segment, None for a kind that is not read."""
-    if entry.message is None:
-        return None
-    details = entry.message.index_details
-    return decode_details(details.type_url, details.value, entry.message.index_version)
 
 
 def _segment(state: DatasetState, entry: IndexMetadata) -> Plan[dict[str, Any]]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lance_io.commit.latest import read_named
+from lance_io.index.details import decode_details
 from lance_io.table.manifest.index_section import decode_indices
 from lance_io.table.manifest.manifest import decode_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from lance_io.index.details import IndexDetails
     from lance_io.plans.plan import Plan
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.index_section import IndexMetadata
@@ -25,6 +27,14 @@ def load_indices(state: DatasetState) -> Plan[list[IndexMetadata]]:
         file = yield from state.session.handler(state.location).find_version(state.location, state.manifest.version)
         section = decode_manifest((yield from read_named(state.location.store, file.key))).index_section
     return [] if section is None else decode_indices(section)
+
+
+def details_of(entry: IndexMetadata) -> IndexDetails | None:
+    """The details of a segment, None for a kind or a version that is not read. Raises `FormatError`."""
+    if entry.message is None:
+        return None
+    details = entry.message.index_details
+    return decode_details(details.type_url, details.value, entry.message.index_version)
 
 
 def by_name(entries: Iterable[IndexMetadata]) -> dict[str, list[IndexMetadata]]:
