@@ -116,8 +116,10 @@ class _Hiding(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg, record.args = hide_secrets(record.getMessage()), None
         if record.exc_info and record.exc_info[0] is not None:
-            record.exc_text = hide_secrets("".join(traceback.format_exception(*record.exc_info)).rstrip("\n"))
-            record.exc_info = None  # formatters of other packages (PySpark's) would write the exception itself
+            text = "".join(traceback.format_exception(*record.exc_info)).rstrip("\n")
+            record.exc_text = hide_secrets(text)
+            if record.exc_text != text:
+                record.exc_info = None  # formatters of other packages (PySpark's) would write the exception itself
         return True
 
 

@@ -122,6 +122,17 @@ def test_logs_show_none(caplog: pytest.LogCaptureFixture) -> None:
     assert [record.exc_info for record in caplog.records] == [None, None]
 
 
+def test_an_exception_without_secrets_stays_in_its_record(caplog: pytest.LogCaptureFixture) -> None:
+    """Structured logs, as PySpark's, write `exc_info` and omit `exc_text`."""
+    failure = OSError("disk full")
+    try:
+        raise failure
+    except OSError:
+        get_logger("lance_io.test").exception("failed")
+    (record,) = caplog.records
+    assert record.exc_info is not None and record.exc_info[1] is failure
+
+
 def test_every_module_logs_through_it() -> None:
     found = {
         path.relative_to(PACKAGE).as_posix()
