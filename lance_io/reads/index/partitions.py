@@ -185,6 +185,6 @@ def _read(
         firsts = [int(segment.offsets[piece.partition]) for piece in pieces]
         ranges = [(first + piece.first, first + piece.end) for first, piece in zip(firsts, pieces, strict=True)]
         blocks = yield from file.read_ranges(segment.columns, ranges)
-        return [segment.check_partition(row_ids, values) for row_ids, values in blocks]
+        return [segment.check_partition(*columns) for columns in blocks]
     except INDEX_ERRORS as error:
         raise in_index(error, index.name, ref.key, WITHOUT) from error
