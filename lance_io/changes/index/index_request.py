@@ -75,7 +75,7 @@ class IndexRequest:
         """The columns of the scan: the values."""
         if self.json_path is None:
             return [self.path]
-        path = self.json_path if self.json_path.startswith("$") else f"$.{self.json_path}"
+        path = self.json_path if self.json_path.startswith(("$", "[")) else f"$.{self.json_path}"
         quoted = path.replace("'", "''")
         return {"values": f"json_extract({sql_path(self.path)}, '{quoted}')"}
 

@@ -100,6 +100,11 @@ class SortedKeys:
     def __len__(self) -> int:
         return len(self._values)
 
+    @property
+    def type(self) -> pa.DataType:
+        """Type of the values."""
+        return self._values.type
+
     def at(self, position: int) -> Any:
         """The key of a value."""
         return key_of(self._values[position]) if self._numbers is None else self._numbers[position]

@@ -151,7 +151,7 @@ def _indices(state: DatasetState, entries: Sequence[IndexMetadata]) -> Iterator[
             continue
         parts = _parts(state, name, segments)
         kinds = {(part.details.kind, part.details.json_path) for part in parts}
-        if len(kinds) == 1 and parts[0].details.json_path is None:  # those on paths of documents are not asked
+        if len(kinds) == 1:
             yield TableIndex(name, *column, parts)
 
 

@@ -71,7 +71,7 @@ def get_rows(
     path = column_path(state.schema, column)
     field = fields_along(state.schema, path)[-1]
     indices = (yield from load_table_indices(state)).indices
-    usable = [index for index in indices if index.path == path and index.kind in _KINDS]
+    usable = [index for index in indices if index.path == path and index.kind in _KINDS and index.json_path is None]
     if not usable and not (yield from _has_index(state, field.id)):
         raise UsageError(
             f"column {column!r} has no BTREE or BITMAP index, which a look-up of keys needs: build it with "
