@@ -7,6 +7,7 @@ index_files     keys and buffers of the files of segments
 segments        opens segments: their lookups and keys, kept in memory
 indexed_rows    conditions -> row addresses, of covered fragments only
 describe_choice the conditions as text
+extremes        the least and the greatest value of a column
 
 vector_indices  the indices of vectors
 partitions      opens their segments, reads partitions; both are kept in memory
