@@ -1,0 +1,3 @@
+//! Loops over the files of table indices.
+
+pub mod vector;
