@@ -100,10 +100,11 @@ impl<'a> TokenMap<'a> {
         }
         let (inputs, at) = self.before(at, count)?;
         let (targets, at) = self.before(at, count * to)?;
-        let (outputs, end) = self.before(at, count * out)?;
+        let (outputs, mut end) = self.before(at, count * out)?;
         let mut final_output = None;
         if state & 0x40 != 0 {
-            final_output = Some(if out > 0 { little_endian(self.before(end, out)?.0) } else { 0 });
+            let (bytes, start) = self.before(end, out)?;
+            (final_output, end) = (Some(little_endian(bytes)), start);
         }
         Ok(Node { address, final_output, count, inputs, targets, outputs, single: 0, next: None, end })
     }

@@ -311,4 +311,4 @@ def _positions(
     of_documents = documents.offsets.to_numpy()[lists[number] : lists[number + 1] + 1].astype(np.int64)
     pieces = documents.values
     first, end = int(of_documents[0]), int(of_documents[-1])
-    return pieces.buffers()[2] or b"", _offsets(pieces)[first : end + 1], of_documents
+    return pieces.buffers()[2] or b"", _offsets(pieces)[first : end + 1], of_documents - first

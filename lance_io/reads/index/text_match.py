@@ -15,7 +15,7 @@ from lance_io._kernels import DamagedError, match_terms
 from lance_io.errors import FormatError, UsageError
 from lance_io.index.text.scoring import CorpusStatistics
 from lance_io.index.text.text_matches import TextMatches
-from lance_io.index.text.text_partition import POSTINGS, partition_file
+from lance_io.index.text.text_partition import METADATA_FILE, POSTINGS, partition_file
 from lance_io.plans.cpu_requests import Compute
 from lance_io.reads.index.index_files import file_ref
 from lance_io.reads.index.text_segments import WITHOUT, TokenKey, load_postings
@@ -114,7 +114,7 @@ def find_tokens_of(state: DatasetState, opened: OpenedText, search: WordSearch) 
     try:
         terms, keys = _terms(opened, search)
     except FormatError as error:
-        raise in_index(error, opened.index.name, file_ref(state, opened.index.parts[0], "").key, WITHOUT) from error
+        raise in_index(error, opened.index.name, file_ref(state, opened.index.parts[0], METADATA_FILE).key, WITHOUT) from error
     wanted = [key for its in keys for key in its]
     postings = yield from load_postings(state, opened.index, opened.segments, wanted, has_positions=is_phrase)
     return FoundTokens(terms, keys, postings, len(dict.fromkeys(token.text for token in search.tokens)))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lance_io.errors import UsageError
-from lance_io.index.text.full_text_query import FullTextQuery
+from lance_io.index.text.full_text_query import FullTextOperator, FullTextQuery, MultiMatchQuery, PhraseQuery
 from lance_io.records import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 NO_INDEX = (
     "Cannot perform full text search unless an INVERTED index has been created on at least one column; name columns to "
@@ -48,3 +51,16 @@ def text_request(given: Any) -> TextRequest:
     if not names:
         raise UsageError(NO_INDEX)
     return TextRequest(query, names)
+
+
+def words_query(words: str, columns: Sequence[str] | None, *, all_words: bool, is_phrase: bool) -> TextRequest:
+    """The search of the command: words in columns, any of them, all of them, or one after another."""
+    if is_phrase:
+        first, *others = [PhraseQuery(words, name) for name in columns or ()]
+        query: FullTextQuery = first
+        for other in others:
+            query = query | other
+        return TextRequest(query)
+    if all_words:
+        return TextRequest(MultiMatchQuery(words, [*(columns or ())], operator=FullTextOperator.AND))
+    return TextRequest(words, None if columns is None else tuple(columns))
