@@ -167,16 +167,19 @@ def _run_leaf(
         parts += [find_tokens_of(state, index, search), load_live_entries(state, index.index, leaf.covered)]
     flat = FlatTexts(analyzer_of(leaf.leaf.column.parameters), search)
     if leaf.flat is not None:
+        if index is not None and search.fuzziness:  # other texts are searched for the words themselves
+            parts.append(find_tokens_of(state, index, replace(search, fuzziness=0)))
         parts.append(_run_flat(state, leaf.flat, flat, watch))
     answers = yield Together[Any](parts)
     if index is None:
         return flat.matches(CorpusStatistics(0, 0), lambda _: 0)
-    found, entries, *_ = answers
+    found, entries, *more = answers
     entries = replace(entries, allowed=allowed)
     matches = yield from match_by_index(state, index, search, found, entries, most)
     if leaf.flat is None:
         return matches  # type: ignore[no-any-return]
-    return TextMatches.joined([matches, flat.matches(index.statistics, found.num_matches)])
+    words = more[0] if search.fuzziness else found
+    return TextMatches.joined([matches, flat.matches(index.statistics, words.num_matches)])
 
 
 def _run_flat(
