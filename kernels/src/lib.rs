@@ -11,6 +11,7 @@ mod error;
 mod files;
 mod fullzip;
 mod gil;
+mod index;
 mod io;
 mod jsonb;
 mod levels;
@@ -47,6 +48,9 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<take::pages::Layouts>()?;
     m.add_class::<take::pages::PagesPlan>()?;
     m.add_class::<levels::rows::PageRows>()?;
+    m.add_class::<index::text::analyzer::Analyzer>()?;
+    m.add_class::<index::text::merge::TermMerger>()?;
+    m.add_class::<index::text::term_lists::TermLists>()?;
     m.add_class::<arrays::keys::KeyTable>()?;
     m.add_class::<arrays::keys::SliceFilter>()?;
     #[cfg(target_os = "linux")]

@@ -1,0 +1,3 @@
+//! Loops of table indices.
+
+pub mod text;
