@@ -972,6 +972,112 @@ def hash_variable(
     """As `hash_fixed`, for slices of `data`, by Arrow's n + 1 offsets, of 64 bits if `wide`."""
 
 @final
+class Analyzer:
+    """Makes tokens of texts: a base tokenizer, then filters in this order, each only if it is asked for.
+
+    base                simple, whitespace, raw, ngram, icu, icu/split or code
+    is_json             texts are stored JSON documents: a token is a path, a type, and a token or value
+    split_identifiers   tokens of code are split at case and, with `split_on_numerics`, at digits;
+                        `preserve_original` keeps the whole token before its parts
+    length_limit_bytes  tokens of this many bytes and longer are dropped; None keeps all
+    lower_case, stem    of the language
+    stop_words          the words of `custom_stop_words`, None for those of the language, are dropped
+    ascii_folding       letters lose their accents
+    ngram_chars         characters of the shortest and the longest n-gram; `prefix_only` from the start of a text
+    index_operators     operators of code are tokens
+
+    Raises `ValueError` for a name that it does not know.
+    """
+
+    def __new__(
+        cls,
+        base: str,
+        *,
+        is_json: bool,
+        language: str,
+        length_limit_bytes: int | None,
+        lower_case: bool,
+        stem: bool,
+        stop_words: bool,
+        custom_stop_words: list[str] | None,
+        ascii_folding: bool,
+        ngram_chars: tuple[int, int],
+        prefix_only: bool,
+        split_identifiers: bool,
+        split_on_numerics: bool,
+        preserve_original: bool,
+        index_operators: bool,
+    ) -> Analyzer: ...
+    def tokenize(
+        self, num_rows: int, texts: TextArgument, present: Buffer | None, bytes_max: int, /
+    ) -> tuple[OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer]:
+        """The tokens of texts: first token of each text (i32[num_rows + 1]), offsets (i32) and bytes of the tokens,
+        and positions (i32). Rows whose flag in `present` is 0 have none.
+
+        Raises `ValueError` if the tokens take more than `bytes_max`.
+        """
+
+@final
+class TermLists:
+    """Maps from tokens to the documents that have them, which grow while texts are added; each worker has one.
+
+    seed             of the process, against tokens that are chosen to collide
+    with_positions   keep positions
+    keep_empty       texts without tokens are documents, too
+    """
+
+    def __new__(cls, seed: int, num_workers: int, *, with_positions: bool, keep_empty: bool) -> TermLists: ...
+    def add(
+        self, analyzer: Analyzer, num_rows: int, texts: TextArgument, present: Buffer | None, row_numbers: Buffer, /
+    ) -> None:
+        """Add texts with their rows (i64), but those whose flag in `present` is 0. Each worker takes a share."""
+
+    @property
+    def num_documents(self) -> list[int]:
+        """Of each worker."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all maps."""
+
+    def documents(self, worker: int, /) -> tuple[OwnedBuffer, OwnedBuffer]:
+        """Rows (i64) and numbers of tokens (i32) of all documents of a worker, which leave the map."""
+
+    def take(
+        self, worker: int, bytes_max: int, /
+    ) -> tuple[OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer] | None:
+        """The next tokens of a worker in order, up to about `bytes_max`, and None after the last: offsets (i64) and
+        bytes of the tokens, numbers of documents (i32), offsets and bytes of the lists of documents, and of positions.
+        They leave the map, which is empty at the end."""
+
+@final
+class TermMerger:
+    """Merges runs of sorted tokens (`TermLists.take`) to the rows of a partition (spec: indices, 7.2 and 7.3).
+
+    lengths      number of tokens of each document (i32), run after run
+    run_lengths  number of documents of each run
+    block_size   128 or 256
+    """
+
+    def __new__(
+        cls, lengths: Buffer, run_lengths: list[int], *, block_size: int, with_positions: bool
+    ) -> TermMerger: ...
+    def feed(self, run: int, columns: Sequence[Buffer] | None, /) -> None:
+        """The next tokens of a run, as `TermLists.take` returns them; None at its end."""
+
+    def merge(self, bytes_max: int, /) -> tuple[int, list[OwnedBuffer], int | None]:
+        """The next rows, up to about `bytes_max`: their number, their buffers, and a run that has to be fed before
+        `merge` goes on. There are no more rows if that is None and the number is 0.
+
+        Buffers: of the blocks list offsets (i32), offsets (i64) and bytes; largest scores (f32); numbers of documents
+        (i32); of the impacts as of the blocks; offsets (i64) and bytes of positions; list offsets (i32) and starts
+        (u32) of their blocks.
+        """
+
+    def token_map(self) -> tuple[OwnedBuffer, int, int]:
+        """After all rows: the bytes of the map from tokens to their rows, the number of tokens, and their bytes."""
+
+@final
 class KeyTable:
     """Rows by their keys, which may repeat.
 

@@ -48,6 +48,9 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<take::pages::Layouts>()?;
     m.add_class::<take::pages::PagesPlan>()?;
     m.add_class::<levels::rows::PageRows>()?;
+    m.add_class::<index::text::analyzer::Analyzer>()?;
+    m.add_class::<index::text::merge::TermMerger>()?;
+    m.add_class::<index::text::term_lists::TermLists>()?;
     m.add_class::<arrays::keys::KeyTable>()?;
     m.add_class::<arrays::keys::SliceFilter>()?;
     m.add_class::<index::postings::TermPostings>()?;

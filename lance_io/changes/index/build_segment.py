@@ -20,6 +20,7 @@ from lance_io.index.build.bloom_files import BloomFilterBuilder
 from lance_io.index.build.btree_files import BTreeBuilder
 from lance_io.index.build.json_values import JsonBuilder
 from lance_io.index.build.zone_files import ZoneMapBuilder
+from lance_io.index.text.text_builder import TextBuilder
 from lance_io.levels.arrays import values_of
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.plan import RollBackOnError
@@ -93,7 +94,7 @@ def _builder(request: IndexRequest, limit_bytes: int) -> IndexBuilder:
 
 
 def _builder_of(request: IndexRequest, dtype: pa.DataType, limit_bytes: int) -> IndexBuilder:
-    parameters, store = request.parameters, SpilledBatches()
+    parameters, store = request.parameters, SpilledBatches()  # without a file until it is used
     match request.kind:
         case kinds.BTREE:
             return BTreeBuilder(dtype, store, limit_bytes, parameters["zone_size"])
@@ -103,6 +104,9 @@ def _builder_of(request: IndexRequest, dtype: pa.DataType, limit_bytes: int) -> 
             return LabelListBuilder(dtype, store, limit_bytes)
         case kinds.NGRAM:
             return NgramBuilder(store, limit_bytes)
+        case kinds.INVERTED:
+            text = request.text
+            return TextBuilder(text.parameters, text.format_version, SpilledBatches, limit_bytes, text.num_workers)
         case kinds.ZONEMAP:
             return ZoneMapBuilder(dtype, parameters["rows_per_zone"])
         case _:

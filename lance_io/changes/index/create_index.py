@@ -20,7 +20,7 @@ from lance_io.reads.version.index_entries import load_indices
 from lance_io.table.transaction.operations import CreateIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lance_io.changes.index.build_progress import BuildProgress
     from lance_io.changes.index.build_segment import NewSegment
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.index_section import IndexMetadata
 
+NO_OPTIONS: Final[Mapping[str, Any]] = {}
 _REPEATS: Final = 2  # builds after the first one, each on the newest version
 _REPEATS_UNTIL: Final = timedelta(days=7)
 
@@ -44,6 +45,7 @@ def create_index(
     uuid: str | None,
     memory_limit: int | None,
     progress: BuildProgress | None,
+    options: Mapping[str, Any] = NO_OPTIONS,
 ) -> Plan[DatasetState]:
     """Build and commit an index; parameters as for `LanceDataset.create_scalar_index`."""
     limit = limit_bytes(memory_limit)
@@ -58,6 +60,7 @@ def create_index(
         uuid=uuid,
         limit=limit,
         progress=progress,
+        options=options,
     )
     return (yield from repeat_on_conflict(state, attempt, _REPEATS, _REPEATS_UNTIL))
 
@@ -73,8 +76,9 @@ def _create(
     uuid: str | None,
     limit: int,
     progress: BuildProgress | None,
+    options: Mapping[str, Any],
 ) -> Plan[DatasetState]:
-    request = index_request(state, column, index_type, name)
+    request = index_request(state, column, index_type, name, options)
     before = yield from _segments_to_replace(state, request, replace=replace)
     fragment_ids = state.fragment_ids if train else []
     segment = yield from build_segment(state, request, fragment_ids, uuid, limit, progress)

@@ -11,7 +11,6 @@ import pyarrow as pa
 from lance_io import _kernels
 from lance_io.codecs.roaring import encode_roaring
 from lance_io.index.build.index_file import NewIndexFile, no_metadata
-from lance_io.levels.arrays import numbers
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -153,9 +152,11 @@ def _token_batch(merger: _kernels.TermMerger) -> pa.RecordBatch:
 
 def document_batch(rows: Any, lengths: Any) -> pa.RecordBatch:
     """Documents: their rows (i64) and numbers of tokens (i32)."""
+    memory = [pa.py_buffer(rows), pa.py_buffer(lengths)]
+    count = memory[1].size // 4
     columns = [
-        numbers(np.frombuffer(rows, np.uint64)),
-        numbers(np.frombuffer(lengths, np.uint32)),
+        pa.Array.from_buffers(field.type, count, [None, buffer])
+        for field, buffer in zip(DOCUMENTS, memory, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=DOCUMENTS)
 
