@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lance_io.errors import UsageError
 from lance_io.file.open.leaf_projection import Projection as FileProjection
 from lance_io.gil import MANY, yielding
+from lance_io.lazy_names import lazy_module
 from lance_io.plans.lazy_module import lazy_plans
 from lance_io.plans.plan import Import
 from lance_io.reads.checks.validation import check_unread
@@ -31,14 +32,18 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.reads.scan import index_scan as index_scans
     from lance_io.reads.scan.scan_options import ScanOptions
+    from lance_io.reads.scan.text import score_columns
     from lance_io.reads.version.column_lists import Projection
     from lance_io.reads.version.state import DatasetState
 else:
     index_scans = lazy_plans("lance_io.reads.scan.index_scan")  # for tables with indices only
+    score_columns = lazy_module("lance_io.reads.scan.text.score_columns")  # for searches only
 
 
 def scan_projection(state: DatasetState, options: ScanOptions) -> Projection:
     """The output columns of a scan; errors as `project`, for a search as `nearest_projection`."""
+    if options.full_text_query is not None:
+        return score_columns.text_projection(state, options)
     if options.nearest is not None:
         from lance_io.reads.scan.search_columns import nearest_projection  # for searches only
 
