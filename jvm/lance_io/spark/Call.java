@@ -55,6 +55,8 @@ final class Call implements Closeable {
     switch (answer.path("kind").asText()) {
       case "missing":
         throw new MissingTableException(message);
+      case "exists":
+        throw new TableExistsException(message);
       case "usage":
         throw new IllegalArgumentException(message);
       case "unsupported":

@@ -29,7 +29,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * this object, and so read the version that was opened.
  */
 @SuppressWarnings("deprecation") // of schema(), which Spark itself still calls
-final class LanceTable implements SupportsRead, SupportsWrite, SupportsMetadataColumns {
+class LanceTable implements SupportsRead, SupportsWrite, SupportsMetadataColumns {
   private static final String DEFAULT_REDACTION = "(?i)secret|password|token|access[.]?key"; // Spark's
 
   private final TableOptions options;
@@ -54,7 +54,7 @@ final class LanceTable implements SupportsRead, SupportsWrite, SupportsMetadataC
     return options;
   }
 
-  private synchronized JsonNode opened() {
+  final synchronized JsonNode opened() {
     if (opened == null) {
       ObjectNode request = options.request("load").put("ref", moment.version()).put("micros", moment.micros());
       // What Spark hides of options in SQL: Python warns of credentials that it would show.
@@ -192,6 +192,11 @@ final class LanceTable implements SupportsRead, SupportsWrite, SupportsMetadataC
     @Override
     public DataType dataType() {
       return DataTypes.LongType;
+    }
+
+    @Override
+    public boolean isNullable() {
+      return false;
     }
   }
 }

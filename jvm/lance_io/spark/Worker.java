@@ -8,7 +8,7 @@ import java.util.HashMap;
 import java.util.Map;
 
 /**
- * Requests to the worker of this JVM, a Python process that does all reading.
+ * Requests to the worker of this JVM, a Python process that does all reading and writing.
  *
  * <p>There is one worker for the whole JVM, although sessions with artifacts load this class once each: the class loader
  * of a session has its own static fields. So the process is kept in the properties of the system, as a map that holds
@@ -32,14 +32,15 @@ final class Worker {
       try {
         return askOnce(python, request);
       } catch (WorkerEndedException e) {
-        return askOnce(python, request); // requests change nothing; the end of a second worker is reported
+        return askOnce(python, request); // such requests may be made twice; the end of a second worker is reported
       }
     } catch (IOException e) {
       throw new WorkerException(e.getMessage(), e);
     }
   }
 
-  private static JsonNode askOnce(String python, ObjectNode request) throws IOException {
+  /** Sends a request, which nothing repeats, and returns its answer. */
+  static JsonNode askOnce(String python, ObjectNode request) throws IOException {
     try (Call call = open(python, request)) {
       return call.answer();
     }

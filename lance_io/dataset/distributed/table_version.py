@@ -156,6 +156,11 @@ class TableVersion:
     # -- properties --------------------------------------------------------------------------------------------------
 
     @property
+    def state(self) -> DatasetState:
+        """State of the version, for the modules of this folder."""
+        return self._state
+
+    @property
     def version(self) -> int:
         """Number of the version."""
         return self._state.manifest.version
@@ -169,6 +174,21 @@ class TableVersion:
     def config(self) -> Mapping[str, str]:
         """Configuration of the table."""
         return self._state.manifest.config
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """Schema of all columns, as they are stored."""
+        return self._state.schema.to_arrow()
+
+    @property
+    def has_stable_row_ids(self) -> bool:
+        """Whether rows keep their ids when they move."""
+        return self._state.has_stable_row_ids
+
+    @property
+    def data_storage_version(self) -> str:
+        """Version of the files."""
+        return self._state.manifest.data_version.name
 
     @property
     def column_names(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@
     plan    the tasks of a scan, its bytes and rows
     count   the rows of the version, from the manifest
     read    the batches of a task
+    write_rows, and the requests of `writing.change_requests`   writes
 
 The others carry the version that `load` has pinned.
 """
@@ -34,6 +35,7 @@ from lance_io.spark.types import arrow_to_spark, carried_schema
 from lance_io.spark.worker.named_versions import open_named
 from lance_io.spark.worker.narrowed_structs import narrowable_columns, narrowed_members
 from lance_io.spark.worker.pushed_filters import PushedFilters
+from lance_io.spark.worker.writing.table_properties import shown_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,8 +46,11 @@ if TYPE_CHECKING:
     from lance_io.spark.options import ReadOptions
     from lance_io.spark.worker import part_batches
     from lance_io.spark.worker.jvm_connections import Connection
+    from lance_io.spark.worker.writing import change_requests, task_rows
 else:
     part_batches = lazy_module("lance_io.spark.worker.part_batches")
+    change_requests = lazy_module("lance_io.spark.worker.writing.change_requests")  # a JVM that reads needs no writers
+    task_rows = lazy_module("lance_io.spark.worker.writing.task_rows")
 
 Request = dict[str, Any]
 
@@ -56,7 +61,10 @@ def run(connection: Connection, request: Request) -> None:
     if name == "read":
         part_batches.send_part(connection, _unpack(request["job"]), _unpack(request["part"]))
         return
-    operation = _ANSWERS.get(str(name))
+    if name == "write_rows":
+        task_rows.receive_rows(connection, request)
+        return
+    operation = _ANSWERS.get(str(name)) or change_requests.ANSWERS.get(str(name))
     if operation is None:
         raise UsageError(f"the worker knows no request {name!r}")
     connection.send(operation(request))
@@ -91,6 +99,8 @@ def load(request: Request) -> Request:
         "version": version.version,
         "pinned": b64encode(pinned).decode(),
         "id": blake2b(pinned, digest_size=16).hexdigest(),
+        "config": shown_properties(version.config),
+        "stable_row_ids": version.has_stable_row_ids,
         "is_counted": options.filter is None,
         "narrowable": [] if options.columns is not None else narrowable_columns(_whole_schema(version, options)),
         "metadata_columns": [name for name in SYSTEM_COLUMNS if name not in schema.names],
