@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 from lance_io import compute as pc
 from lance_io import runtime
+from lance_io.dataset.distributed.named_rows import row_set
 from lance_io.dataset.distributed.scan_request import FRAGMENT_ID, scan_projection
 from lance_io.plans.plan import stoppable
 from lance_io.plans.streams import iterate_async, iterate_sync
@@ -19,9 +21,10 @@ from lance_io.reads.blobs.blob_values import wanted_binaries
 from lance_io.reads.rows.deletions_and_ids import load_live
 from lance_io.reads.rows.rebatch import rebatch_by_bytes
 from lance_io.reads.rows.row_arithmetic import OFFSET_BITS
+from lance_io.reads.scan.index_scan import columns_of_rows, plan_rows_of_index
 from lance_io.reads.scan.pipeline import Span
 from lance_io.reads.scan.scan_options import scan_options
-from lance_io.reads.scan.scan_plan import plan_columns, plan_rows, pruned
+from lance_io.reads.scan.scan_plan import plan_columns, plan_rows, plan_steps, pruned
 from lance_io.reads.scan.stream import ScanRun
 
 if TYPE_CHECKING:
@@ -134,6 +137,8 @@ class _PartRead:
         yield from ScanRun(self.state, plan, self.options, self.rows_at_once).batches()
 
     def _plan(self) -> Plan[ScanPlan]:
+        if self.part.named:
+            return (yield from self._plan_named())
         live = yield from load_live(self.state, range(len(self.part.ranges)))
         spans = [
             Span(fragment_index, first, first + rows)
@@ -147,6 +152,31 @@ class _PartRead:
             spans = [span for span in ([head] if self.first_rows else rest) if span.start < span.end]
         plan = yield from pruned(self.state, self.columns, tuple(spans), self.options)
         return (yield from plan_rows(self.state, plan, live))
+
+    def _plan_named(self) -> Plan[ScanPlan]:
+        """The plan of a part of which indices name rows; of its other fragments all rows are examined."""
+        state, part, columns = self.state, self.part, self.columns
+        finish, columns_for = plan_steps(state, self.options, columns.projection)
+        left = None if part.is_exact else columns.predicate
+        plans: list[ScanPlan] = []
+        for is_named, group in groupby(range(len(part.ranges)), lambda at: part.named[at] is not None):
+            indexes = [*group]
+            if is_named:
+                rows = row_set(part, indexes)
+                of_rows = columns_of_rows(columns, left, self.options, rows.num_rows, columns_for)
+                plans += yield from plan_rows_of_index(state, rows, indexes, of_rows, None, finish)
+                continue
+            live = yield from load_live(state, indexes)
+            spans = tuple(
+                Span(index, first, first + rows) for index in indexes for _, first, rows in [part.ranges[index]]
+            )
+            plans.append((yield from finish(columns, spans, live)))
+        return replace(
+            columns,
+            spans=tuple(span for plan in plans for span in plan.spans),
+            live={index: live for plan in plans for index, live in plan.live.items()},
+            parts=tuple(plans),
+        )
 
 
 def _head_of(live: LiveRows, span: Span, num_rows: int) -> Span:

@@ -29,6 +29,9 @@ class ScanPart:
         ranges: `(fragment id, first row, rows)` of physical rows, one for each fragment, in the order of the table.
         num_bytes: Estimated decoded bytes of the columns read.
         fragments: The manifest's entries of the fragments of `ranges`, serialized.
+        named: Rows that indices name, for each of `ranges`, see `named_rows`; None where all its rows are examined.
+            Empty if no index was asked.
+        is_exact: Whether the filter passes all rows of `named`.
     """
 
     number: int
@@ -36,6 +39,8 @@ class ScanPart:
     ranges: tuple[tuple[int, int, int], ...]
     num_bytes: int
     fragments: tuple[bytes, ...] = field(repr=False)
+    named: tuple[bytes | None, ...] = field(default=(), repr=False)
+    is_exact: bool = False
 
     @property
     def physical_rows(self) -> int:

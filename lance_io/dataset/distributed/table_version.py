@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.dataset.distributed import metadata_tables, scan_parts
+    from lance_io.dataset.distributed.scan_parts import PlannedParts
     from lance_io.dataset.distributed.scan_request import ScanPart
     from lance_io.dataset.distributed.table_place import TablePlace
     from lance_io.reads.scan import execute
@@ -279,6 +280,37 @@ class TableVersion:
             UnsupportedError: The filter names `_rowoffset`, which a task cannot compute.
             NotFound: A cleanup has removed the version.
         """
+        return self.plan_parts(
+            scan, part_bytes=part_bytes, num_parts=num_parts, max_parts=max_parts, places=places
+        ).parts
+
+    def plan_parts(
+        self,
+        scan: TableScan,
+        *,
+        part_bytes: int,
+        num_parts: int | None = None,
+        max_parts: int = PARTS_MAX,
+        places: Sequence[int] | None = None,
+    ) -> PlannedParts:
+        """Cut a scan like `parts`; also says whether indices answer its filter.
+
+        Indices are asked here, once, and not by tasks. One that would read more than a million of its rows for the
+        answer is not asked: tasks examine all rows together faster than the planner reads such an index.
+
+        Args:
+            scan: The scan.
+            part_bytes: Decoded bytes of the columns read, per part.
+            num_parts: Return exactly this many parts; None lets `part_bytes` decide.
+            max_parts: Maximum number of parts; parts grow instead.
+            places: Indexes of the fragments to read; None for all.
+
+        Raises:
+            BindError: The filter does not fit the schema.
+            UnsupportedError: The filter names `_rowoffset`, which a task cannot compute.
+            NotFound: A cleanup has removed the version.
+            OSError: A file of an index is damaged.
+        """
         with explain_missing_version(self._state.location, self.version):
             return scan_parts.plan_parts(
                 self._state,
@@ -290,8 +322,8 @@ class TableVersion:
             )
 
     def live_rows(self, parts: Sequence[ScanPart]) -> list[int]:
-        """Count the rows of each part that are not deleted; a filter does not count. Reads deletion files of cut
-        fragments.
+        """Count the rows of each part that are not deleted; a filter does not count, but where indices name its rows.
+        Reads deletion files of cut fragments.
 
         Args:
             parts: The parts.
@@ -299,7 +331,8 @@ class TableVersion:
         return run_on(self._state.location.store, scan_parts.live_rows(self._state, parts))
 
     def num_requests(self, scan: TableScan, part: ScanPart) -> int:
-        """Estimate the requests of a task that reads a part. Reads the metadata of the data files.
+        """Estimate the requests of a task that reads a part; a bound where indices name its rows. Reads the metadata of
+        the data files.
 
         Args:
             scan: The scan.

@@ -154,15 +154,16 @@ def plan(request: Request) -> Request:
     members = [] if counts else narrowed_members(declared, _whole_schema(version, options))
     scan = _scan(version, options, names, members, filter, None if filter else limit)
     check_declared(StructType() if counts else declared, shown_schema(version, scan, options))
-    parts = plan_read(version, options, scan).parts
+    planned = plan_read(version, options, scan)
     if filter and limit is not None:  # of each task: Spark cuts the rows of all
         scan = _scan(version, options, names, members, filter, limit)
-    num_rows = None if scan.request.filter else version.count(scan)
+    num_rows = planned.num_rows if scan.request.filter else version.count(scan)
     return {
         "job": _pack((ReadJob(options, declared, scan).packed(), counts)),
-        "parts": [_pack(part) for part in parts],
-        "bytes": max(1, sum(part.num_bytes for part in parts)),
+        "parts": [_pack(part) for part in planned.parts],
+        "bytes": max(1, planned.bytes),
         "rows": num_rows,
+        "index": planned.index,
     }
 
 
