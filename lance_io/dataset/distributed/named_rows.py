@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lance_io.dataset.distributed.scan_request import ScanPart
+    from lance_io.filters import Predicate
     from lance_io.plans.plan import Plan
     from lance_io.reads.index import describe_choice, indexed_rows
     from lance_io.reads.rows.row_arithmetic import LiveRows
@@ -83,7 +84,7 @@ class NamedRows:
         return float((rows[:, 1] - rows[:, 0]).sum()) / max(1, end - start)
 
 
-def load_named_rows(state: DatasetState, filter: str | None) -> Plan[NamedRows | None]:
+def load_named_rows(state: DatasetState, filter: str | Predicate | None) -> Plan[NamedRows | None]:
     """The rows that indices name; None if none of them answers a part of the filter, or would read too much for it.
 
     Raises `FormatError` for a damaged index.

@@ -114,14 +114,14 @@ def _check_filter(state: DatasetState, scan: TableScan) -> None:
 
 def _ranges(state: DatasetState, scan: TableScan, fragment_indexes: Sequence[int]) -> list[RowRange]:
     request = scan.request
-    if request.limit is None or request.filter is not None:
+    if (request.limit is None and not request.offset) or request.filter is not None:
         return [
             (fragment_index, 0, int(state.physical_rows[fragment_index]))
             for fragment_index in fragment_indexes
             if state.physical_rows[fragment_index]
         ]
     ids = [state.fragment_ids[fragment_index] for fragment_index in fragment_indexes]
-    limited = scan_options(columns=[], limit=request.limit, fragments=ids)
+    limited = scan_options(columns=[], limit=request.limit, offset=request.offset, fragments=ids)
     plan = run_on(state.location.store, plan_scan(state, limited))
     return [(span.fragment_index, span.start, span.end) for span in plan.spans]
 

@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lance_io.dataset.distributed import metadata_tables, scan_parts
+    from lance_io.dataset.distributed import exact_answers, metadata_tables, scan_parts
     from lance_io.dataset.distributed.scan_parts import PlannedParts
-    from lance_io.dataset.distributed.scan_request import ScanPart
+    from lance_io.dataset.distributed.scan_request import ScanPart, SortKey
     from lance_io.dataset.distributed.table_place import TablePlace
     from lance_io.reads.scan import execute
 else:  # looking at properties of a version reads nothing
+    exact_answers = lazy_module("lance_io.dataset.distributed.exact_answers")
     metadata_tables = lazy_module("lance_io.dataset.distributed.metadata_tables")
     scan_parts = lazy_module("lance_io.dataset.distributed.scan_parts")
     execute = lazy_module("lance_io.reads.scan.execute")
@@ -204,9 +205,12 @@ class TableVersion:
         members: Sequence[tuple[str, ...]] = (),
         filter: str | None = None,
         limit: int | None = None,
+        offset: int = 0,
+        order: Sequence[SortKey] = (),
         with_row_id: bool = False,
         with_row_address: bool = False,
         with_fragment_id: bool = False,
+        row_versions: Sequence[str] = (),
         blobs_as_bytes: bool = True,
     ) -> TableScan:
         """Define a scan, to be cut into parts and sent to tasks.
@@ -218,9 +222,15 @@ class TableVersion:
             members: Paths of the members of structs to keep; a struct that none names is whole. With `columns` of None.
             filter: SQL predicate, checked when the parts are made.
             limit: Maximum number of rows of the whole scan.
+            offset: Rows to leave out before the first one; without a filter.
+            order: Sort keys, as paths, whether they ascend, and whether nulls come first. Each part then has its first
+                `limit` rows in this order, sorted by no one: read the sort keys of all its rows, and other columns
+                only of these. Cut the parts from the same scan without an order and a limit.
             with_row_id: True appends `_rowid`.
             with_row_address: True appends `_rowaddr`.
             with_fragment_id: True appends `_fragid`.
+            row_versions: Names of the columns of versions to append: `_row_created_at_version`,
+                `_row_last_updated_at_version`.
             blobs_as_bytes: False reads descriptions of blobs.
 
         Returns:
@@ -236,6 +246,9 @@ class TableVersion:
             members=tuple(members),
             filter=filter,
             limit=limit,
+            offset=offset,
+            order=tuple(order),
+            row_versions=tuple(row_versions),
             with_row_id=with_row_id,
             with_row_address=with_row_address,
             with_fragment_id=with_fragment_id,
@@ -351,6 +364,39 @@ class TableVersion:
         options = scan_options(columns=[], filter=request.filter, io_buffer_size=io_buffer_bytes)
         rows = execute.count(self._state, options)
         return rows if request.limit is None else min(rows, request.limit)
+
+    @property
+    def has_indices(self) -> bool:
+        """Whether the table may have indices."""
+        return self._state.has_index
+
+    def exact_count(self, filter: str | None) -> int | None:
+        """The number of rows that pass a filter, if the manifest or indices say it; None if data had to be read.
+
+        Args:
+            filter: SQL predicate, None for all rows.
+
+        Raises:
+            BindError: The filter does not fit the schema.
+            OSError: A file of an index is damaged.
+        """
+        return run_on(self._state.location.store, exact_answers.exact_count(self._state, filter))
+
+    def exact_extreme(self, path: Sequence[str], *, greatest: bool) -> pa.Scalar | None:
+        """The least or greatest value of a column, if an index says it.
+
+        Args:
+            path: Path of the column.
+            greatest: Whether the greatest value is asked for.
+
+        Returns:
+            The value; None if no index says it: where rows are not covered, the rows of the value were deleted, or
+            floats have a NaN or zero at their ends.
+
+        Raises:
+            OSError: A file of an index is damaged.
+        """
+        return run_on(self._state.location.store, exact_answers.exact_extreme(self._state, tuple(path), greatest))
 
     def metadata(self, name: str) -> pa.Table:
         """A table about the version: `history` (of all versions, oldest first), `fragments`, `files` or `indices`.

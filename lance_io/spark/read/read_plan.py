@@ -31,11 +31,15 @@ def read_scan(
     options: ReadOptions,
     names: Sequence[str] | None = None,
     members: Sequence[tuple[str, ...]] = (),
+    *,
+    offset: int = 0,
+    order: Sequence[tuple[tuple[str, ...], bool, bool]] = (),
 ) -> TableScan:
     """The scan of a read.
 
     names    some of its columns, in this order; None for all
     members  paths of members of structs that are narrowed to these
+    offset, order  see `TableVersion.scan`
     Raises like `TableVersion.scan`.
     """
     return version.scan(
@@ -44,6 +48,9 @@ def read_scan(
         members=members,
         filter=options.filter,
         limit=options.limit,
+        offset=offset,
+        order=order,
+        row_versions=options.row_versions,
         with_row_id=options.with_row_id,
         with_row_address=options.with_row_address,
         with_fragment_id=options.with_fragment_id,
