@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Pat
 def table_of(num_rows: int) -> pa.Table:
     random = np.random.default_rng(11)
     floats = random.integers(-40, 40, num_rows) / 7
-    floats[:4] = [math.nan, -0.0, 0.0, -math.nan]
+    floats[:4] = [math.nan, -0.0, 0.0, -math.nan][:num_rows]
     return pa.table(
         {
             "id": random.permutation(num_rows),
@@ -87,14 +87,16 @@ def test_filters_use_indices(spark: SparkSession, uri: str, kept: str) -> None:
     assert int(str(size.sizeInBytes())) == 8
 
 
-def test_joins_read_rows_by_index(spark: SparkSession, uri: str) -> None:
+def test_joins_read_rows_by_index(spark: SparkSession, uri: str, folder: Path) -> None:
     """The other side is read first; its keys are looked up in the index of the larger one."""
-    spark.createDataFrame([(7, "x"), (1993, "y"), (3, "z")], "k bigint, name string").createOrReplaceTempView("few")
-    df = spark.sql("select t.id, t.wide, few.name from indexed.t t join few on t.id = few.k where few.name <> 'z'")
+    lance.write_dataset(pa.table({"k": [7, 1993, 3], "name": ["x", "y", "z"]}), str(folder / "few.lance"))
+    few = "indexed.few few on t.id = few.k where few.name <> 'z' and length(few.name) = 1"
+    df = spark.sql(f"select t.id, t.wide, few.name from indexed.t t join {few}")
     assert sorted((row.id, row.name) for row in df.collect()) == [(7, "x"), (1993, "y")]
     executed = plan_of(df)
     assert "RuntimeFilters: [dynamicpruning" in executed
-    assert scanned_rows(df) == 2
+    assert "id IN (7, 1993)" in executed
+    assert scanned_rows(df) == 2 + 2
 
 
 def scanned_rows(df: DataFrame) -> int:
