@@ -114,6 +114,42 @@ class LanceTable implements SupportsRead, SupportsWrite, SupportsMetadataColumns
     return opened().get("is_counted").asBoolean();
   }
 
+  boolean hasIndices() {
+    return opened().get("has_indices").asBoolean();
+  }
+
+  boolean hasColumn(String name) {
+    return position(schema(), name) >= 0;
+  }
+
+  /** The type of a column, or of a member of structs; null if there is none. */
+  DataType typeOf(String[] path) {
+    DataType type = schema();
+    for (String name : path) {
+      if (!(type instanceof StructType struct) || position(struct, name) < 0) {
+        return null;
+      }
+      type = struct.fields()[position(struct, name)].dataType();
+    }
+    return type;
+  }
+
+  /** The same version, read with options of one query besides its own. They change no column. */
+  private LanceTable with(Map<String, String> own) {
+    TableOptions all = options.with(own);
+    if (all.equals(options)) {
+      return this;
+    }
+    ObjectNode request = all.request("query");
+    ObjectNode texts = request.putObject("own");
+    TableOptions.ofQuery(own).forEach(texts::put);
+    JsonNode answer = Worker.ask(options.python(), request);
+    LanceTable table = new LanceTable(all, given, moment, shown);
+    table.opened = ((ObjectNode) opened()).deepCopy().setAll((ObjectNode) answer);
+    table.own = this.own;
+    return table;
+  }
+
   @Override
   public String name() {
     if (shown != null) {
@@ -164,8 +200,8 @@ class LanceTable implements SupportsRead, SupportsWrite, SupportsMetadataColumns
   }
 
   @Override
-  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
-    return new LanceScanBuilder(this);
+  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap own) {
+    return new LanceScanBuilder(with(own.asCaseSensitiveMap()));
   }
 
   @Override

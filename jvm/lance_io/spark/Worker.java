@@ -2,6 +2,7 @@ package lance_io.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.NullNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.util.HashMap;
@@ -20,6 +21,15 @@ final class Worker {
   private static final String KEY = "lance_io.worker";
 
   private Worker() {}
+
+  /** JSON of a text; null for null. */
+  static JsonNode parsed(String text) {
+    try {
+      return text == null ? NullNode.getInstance() : JSON.readTree(text);
+    } catch (IOException e) {
+      throw new IllegalStateException(e);
+    }
+  }
 
   /** A request of this kind, to be filled in. */
   static ObjectNode request(String operation) {

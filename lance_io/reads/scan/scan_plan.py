@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lance_io.filters import Predicate
     from lance_io.plans.plan import Plan
     from lance_io.reads.scan import index_scan as index_scans
+    from lance_io.reads.scan.index_scan import ColumnsFor, PlanSpans
     from lance_io.reads.scan.scan_options import ScanOptions
     from lance_io.reads.scan.text import score_columns
     from lance_io.reads.version.column_lists import Projection
@@ -97,6 +98,13 @@ def _by_indices(
     projection: Projection,
     fragment_indexes: Sequence[int],
 ) -> Plan[ScanPlan | None]:
+    finish, columns_for = plan_steps(state, options, projection)
+    return (yield from index_scans.plan_indexed(state, options, columns, fragment_indexes, columns_for, finish))
+
+
+def plan_steps(state: DatasetState, options: ScanOptions, projection: Projection) -> tuple[PlanSpans, ColumnsFor]:
+    """The last and the first step of the plan of a scan by indices: see `plan_indexed`."""
+
     def finish(columns: ScanPlan, spans: tuple[Span, ...], live: dict[int, LiveRows]) -> Plan[ScanPlan]:
         is_whole = columns.chosen is None
         plan = (yield from pruned(state, columns, spans, options)) if is_whole else replace(columns, spans=spans)
@@ -105,7 +113,7 @@ def _by_indices(
     def columns_for(predicate: Predicate | None, options: ScanOptions) -> ScanPlan:
         return _columns_with(state, options, projection, predicate)
 
-    return (yield from index_scans.plan_indexed(state, options, columns, fragment_indexes, columns_for, finish))
+    return finish, columns_for
 
 
 def plan_columns(state: DatasetState, options: ScanOptions, projection: Projection) -> ScanPlan:
