@@ -306,8 +306,8 @@ CAMPAIGNS: Final = (
     Campaign(
         "vectors",
         "Searches by IVF indices that pylance wrote (flat, product codes of 8 and 4 bits, scalar codes; l2, cosine, "
-        "dot), fresh, after deletions, and beside rows that the index does not cover: distances and rows are pylance's, "
-        "but for rounding, and where candidates tie.",
+        "dot), fresh, after deletions, and beside rows that the index does not cover: distances and rows are those "
+        "of pylance, but for rounding, and where candidates tie.",
         (Part(("tests/index/test_vector_grid.py",), "LANCE_IO_VECTOR_GRID", 20, "{size} queries in {tests} grids"),),
     ),
     Campaign(
