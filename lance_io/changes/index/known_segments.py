@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lance_io.changes.index.index_request import IndexRequest, check_type, quoted_name
+import pyarrow.types as pt
+
+from lance_io.changes.index.index_request import IndexRequest, check_type, quoted_name, storage_type
+from lance_io.changes.index.vectors.stored_models import stored_request, vector_kind
 from lance_io.errors import UnsupportedError
 from lance_io.index.build.bloom_files import ITEMS, PROBABILITY
 from lance_io.index.build.btree_files import PAGE_ROWS
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
+    import pyarrow as pa
+
+    from lance_io.changes.index.build_segment import AnyRequest
     from lance_io.format.schema import Field
     from lance_io.index.details import IndexDetails
     from lance_io.plans.plan import Plan
@@ -33,15 +39,26 @@ def is_built_here(state: DatasetState, entry: IndexMetadata) -> bool:
     if entry.is_system or len(entry.fields) != 1 or entry.fields[0] not in state.schema.by_id:
         return False
     details = details_of(entry)
-    return details is not None and details.kind in BY_KIND
+    if details is None:
+        return vector_kind(entry) is not None and pt.is_fixed_size_list(_type_of(state, entry))
+    return details.kind in BY_KIND
 
 
-def request_of(state: DatasetState, entries: Sequence[IndexMetadata]) -> Plan[IndexRequest]:
+def _type_of(state: DatasetState, entry: IndexMetadata) -> pa.DataType:
+    return storage_type(state.schema.by_id[entry.fields[0]].arrow_type)
+
+
+def request_of(state: DatasetState, entries: Sequence[IndexMetadata]) -> Plan[AnyRequest]:
     """The request for a segment like these, with the parameters of the last one. Reads the metadata of one file.
+
+    An index of vectors keeps the model of its first segment.
 
     Raises `UnsupportedError` for a kind that is not built here.
     """
     entry = entries[-1]
+    if is_built_here(state, entry) and details_of(entry) is None:
+        path, field = path_of(state, entry.fields[0])
+        return (yield from stored_request(state, entries, path, field, _type_of(state, entry)))
     details = details_of(entry)
     if details is None or not is_built_here(state, entry):
         raise UnsupportedError(
@@ -74,7 +91,9 @@ def _parameters(state: DatasetState, entry: IndexMetadata, details: IndexDetails
 def names_ids(state: DatasetState, entry: IndexMetadata) -> bool:
     """Whether a segment names rows by ids that they keep when they move."""
     details = details_of(entry)
-    return details is not None and details.space(stable_row_ids=state.has_stable_row_ids) is Space.IDS
+    if details is None:
+        return state.has_stable_row_ids and vector_kind(entry) is not None
+    return details.space(stable_row_ids=state.has_stable_row_ids) is Space.IDS
 
 
 def may_hold_updated_rows(state: DatasetState, fragment_ids: Iterable[int]) -> bool:

@@ -119,14 +119,15 @@ class DatasetIndices(DatasetVectorIndices):
 
         Args:
             column: Name or dotted path.
-            index_type: As for `create_scalar_index`.
+            index_type: As for `create_scalar_index`, or as for `create_index`.
             name: Name of the index; None for `<column>_idx`.
             train: False makes a segment without rows.
             fragment_ids: Ids of the fragments.
             index_uuid: UUID of the segment; None for a random one.
             memory_limit: As for `create_scalar_index`.
             progress: As for `create_scalar_index`.
-            kwargs: Ignored.
+            kwargs: For an index of vectors: other arguments of `create_index`, such as `num_partitions`. With the same
+                `ivf_centroids` and `pq_codebook` all segments share a model. Others are ignored.
 
         Returns:
             The entry of the segment, for `commit_existing_index_segments`. It can be pickled.
@@ -144,6 +145,7 @@ class DatasetIndices(DatasetVectorIndices):
             uuid=index_uuid,
             memory_limit=memory_limit,
             progress=build_progress.BuildProgress(progress),
+            given=kwargs,
         )
         return self._run(plan)
 
@@ -283,6 +285,7 @@ class AsyncDatasetIndices(AsyncDatasetVectorIndices):
             uuid=index_uuid,
             memory_limit=memory_limit,
             progress=build_progress.BuildProgress(progress),
+            given=kwargs,
         )
         return await run_change(plan, answers_sync=state.answers_sync)
 
