@@ -109,7 +109,6 @@ _ROOT: Final = {
     "DedicatedBlobWriter": _BLOBS,
     "ExecutionPlan": "`scanner(...).explain_plan()` gives the plan as text",
     "FFILanceTableProvider": "DataFusion takes the batches of `scanner(...).to_reader()`",
-    "FtsToken": _INDEX,
     "LsmPointLookupPlanner": _SCANS,
     "LsmScanner": _SCANS,
     "LsmVectorSearchPlanner": _SCANS,
@@ -120,7 +119,6 @@ _ROOT: Final = {
     "ShardingSpec": _LOG,
     "evaluate_sharding_spec": _LOG,
     "simd_info": "the kernels choose their instructions at run time and do not report them",
-    "tokenize": _INDEX,
 }
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io.changes.edits.change_plans import change
 from lance_io.changes.index.build_segment import build_segment
+from lance_io.changes.index.create_index import NO_OPTIONS
 from lance_io.changes.index.index_request import find_column, index_request, limit_bytes
 from lance_io.changes.index.known_segments import request_of
 from lance_io.changes.index.vectors.vector_request import is_vector_kind, vector_request
@@ -46,19 +47,19 @@ def create_uncommitted(
     uuid: str | None,
     memory_limit: int | None,
     progress: BuildProgress | None,
-    given: Mapping[str, Any],
+    options: Mapping[str, Any] = NO_OPTIONS,
 ) -> Plan[Index]:
     """Build a segment over some fragments; no version names it yet.
 
-    given  other arguments, for an index of vectors
+    options  other arguments of the kind
     """
     if fragment_ids is None:
         raise UsageError("create_index_uncommitted requires fragment_ids for distributed index build")
     request: AnyRequest
     if is_vector_kind(index_type):
-        request = vector_request(state, column, index_type, name, given)
+        request = vector_request(state, column, index_type, name, options)
     else:
-        request = index_request(state, column, index_type, name)
+        request = index_request(state, column, index_type, name, options)
     wanted = sorted(set(fragment_ids))
     for fragment_id in wanted:
         if state.fragment_index_of(fragment_id) is None:

@@ -10,7 +10,8 @@ from lance_io.file.file_requests import ReadFile
 from lance_io.file.take.side_file import SideFile
 from lance_io.format.wire import parse_message
 from lance_io.index.vector.ivf import INDEX_FILE, LAYOUT, ROWS_FILE, STORAGE
-from lance_io.index.vector.vector_codes import parse_json, read_tensor, storage_of
+from lance_io.index.vector.storage_metadata import parse_json, storage_of
+from lance_io.index.vector.vector_codes import read_tensor
 from lance_io.index.vector.vector_details import MEAN_DISTANCE, decode_vector_details
 from lance_io.plans.plan import Together
 from lance_io.proto import index_pb2
