@@ -1115,6 +1115,82 @@ class SliceFilter:
     ) -> OwnedBuffer:
         """Indexes, i64 ascending, of the slices that may be in the set: all that are, and few others."""
 
+@final
+class TermPostings:
+    """The documents of one token in one partition, and perhaps its positions in them.
+
+    Block i is `data[offsets[i]:offsets[i + 1]]` (offsets i64[blocks + 1]). Everything is decoded once, to check it.
+
+    num_docs               documents that have the token
+    num_docs_of_partition  documents of the partition
+    size                   documents of a full block: 128 or 256
+    is_fixed               whether the last block has numbers of 32 bits, not varints
+    positions              streams of all blocks, or pieces of all documents; None if they are not read
+    position_offsets       i64, of the streams or pieces
+    position_documents     i64[num_docs + 1], the first piece of each document, and the end; None for streams
+
+    Raises `DamagedError`.
+    """
+
+    def __new__(
+        cls,
+        data: Buffer,
+        offsets: Buffer,
+        num_docs: int,
+        num_docs_of_partition: int,
+        size: int,
+        is_fixed: bool,
+        positions: Buffer | None,
+        position_offsets: Buffer | None,
+        position_documents: Buffer | None,
+        /,
+    ) -> TermPostings: ...
+    @property
+    def num_docs(self) -> int:
+        """Documents that have the token."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory, in bytes."""
+
+def match_terms(
+    terms: list[TermPostings],
+    factors: list[float],
+    groups: list[int] | None,
+    lengths: Buffer,
+    average: float,
+    is_floored: bool,
+    allowed: Buffer | None,
+    most: int | None,
+    threshold: float,
+    phrase: tuple[list[tuple[int, int]], int] | None,
+    /,
+) -> tuple[OwnedBuffer, OwnedBuffer]:
+    """The documents of a partition with some tokens, ascending i64, and their BM25 scores, f32.
+
+    factors     of the tokens: inverse document frequency
+    groups      a document needs a token of each group, numbered from 0; None: one token is enough
+    lengths     u32, of all documents
+    average     length
+    is_floored  whether lengths are rounded down to four significant bits
+    allowed     u8, which documents count; None for all
+    most        documents with the highest scores that are wanted; the others are not scored where bounds say so
+    threshold   a document has to exceed this score, if `most` is given
+    phrase      tokens by number with their positions, and how much later each next may stand
+
+    Raises `DamagedError`, and `ValueError` for arguments that do not fit together.
+    """
+
+def find_tokens(token_map: Buffer, tokens: list[bytes], /) -> list[int | None]:
+    """Numbers of tokens by a transducer of crate `fst`; None for a token that it lacks. Raises `DamagedError`."""
+
+def near_tokens(
+    token_map: Buffer, word: str, distance: int, prefix: int, limit: int, /
+) -> list[tuple[bytes, int]]:
+    """The first `limit` tokens, by their bytes, with the same first `prefix` characters as a word and at most `distance`
+    other ones inserted, removed or replaced; and their numbers. Raises `DamagedError`.
+    """
+
 def add_to_bloom(bitmap: Buffer, raw_offsets: Buffer, data: Buffer, wide: bool, num_values: int, /) -> None:
     """Add values, passed as for `hash_variable`, to a split block Bloom filter of Parquet's form, in place.
 
