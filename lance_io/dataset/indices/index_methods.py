@@ -76,8 +76,8 @@ class DatasetIndices(DatasetVectorIndices):
             fragment_ids: Not for these kinds: `create_index_uncommitted` builds over some fragments.
             index_uuid: UUID of the new segment; None for a random one.
             progress_callback: Called with `IndexProgress` events.
-            format_version: Of the files of a full text index: 2, or 3 for `block_size=256` and for source code; None for
-                the lowest that fits. Ignored for other kinds.
+            format_version: Of the files of a full text index: 2, or 3 for `block_size=256` and for source code; None
+                for the lowest that fits. Ignored for other kinds.
             memory_limit: MiB of rows that the build may hold in memory; the rest goes to local disk. 256 by default.
                 In pylance for full text indices only.
             progress: `progress(rows_read, rows_total)` is called repeatedly. Not in pylance.
