@@ -66,9 +66,7 @@ class TextBuilder:
         self._parameters = parameters
         self._metadata = partition_metadata(parameters, format_version)
         self._analyzer = analyzer_of(parameters)
-        self._lists = _kernels.TermLists(
-            _SEED, num_workers, with_positions=parameters.with_position, keep_empty=False
-        )
+        self._lists = _kernels.TermLists(_SEED, num_workers, with_positions=parameters.with_position, keep_empty=False)
         self._num_workers = num_workers
         self._limit_bytes = limit_bytes
         self._terms, self._documents = make_store(), make_store()
@@ -91,7 +89,9 @@ class TextBuilder:
         if self._partitions[0]:
             self._spill()
         else:
-            self._partitions[0] = [self._held_run(worker) for worker, num in enumerate(self._lists.num_documents) if num]
+            self._partitions[0] = [
+                self._held_run(worker) for worker, num in enumerate(self._lists.num_documents) if num
+            ]
         partitions = [runs for runs in self._partitions if runs]
         for number, runs in enumerate(partitions):
             yield from PartitionFiles(number, runs, self._parameters, self._metadata).files()

@@ -161,10 +161,10 @@ def choose_text_indices(state: DatasetState, request: TextRequest) -> Plan[TextC
         if leaf.column not in columns:
             columns[leaf.column] = yield from _open_column(state, leaf.column, indices)
     analyzers = {name: analyzer_of(column.parameters) for name, column in columns.items()}
-    found = {
+    by_leaf = {
         id(leaf): TextLeaf(leaf, columns[leaf.column], word_search(leaf, analyzers[leaf.column])) for leaf in leaves
     }
-    return TextChoice(query, found)
+    return TextChoice(query, by_leaf)
 
 
 def _shown(path: Sequence[str]) -> str:
