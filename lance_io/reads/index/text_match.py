@@ -1,7 +1,7 @@
 """The rows that an index finds for the words of one query.
 
-    words -> tokens of the partitions, exact or similar -> their posting lists, in one round -> statistics over all
-    partitions of all segments -> in each partition the best documents that count -> rows
+words -> tokens of the partitions, exact or similar -> their posting lists, in one round -> statistics over all
+partitions of all segments -> in each partition the best documents that count -> rows
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lance_io._kernels import TermPostings
-    from lance_io.index.text.word_search import WordSearch
     from lance_io.index.text.text_parameters import TextParameters
     from lance_io.index.text.text_partition import TextPartition
+    from lance_io.index.text.word_search import WordSearch
     from lance_io.plans.plan import Plan
     from lance_io.reads.index.row_filter import LiveEntries
     from lance_io.reads.index.text_indices import TextIndex
@@ -81,7 +81,7 @@ class _Term:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FoundTokens:
+class MatchedTokens:
     """The tokens of a query in the partitions of an index.
 
     terms     that are looked for
@@ -103,7 +103,7 @@ class FoundTokens:
         return 0
 
 
-def find_tokens_of(state: DatasetState, opened: OpenedText, search: WordSearch) -> Plan[FoundTokens]:
+def find_tokens_of(state: DatasetState, opened: OpenedText, search: WordSearch) -> Plan[MatchedTokens]:
     """Find the words of a query; reads posting lists. Raises `UsageError` for a phrase without positions."""
     is_phrase = search.slop is not None
     if is_phrase and not opened.has_positions:
@@ -114,10 +114,12 @@ def find_tokens_of(state: DatasetState, opened: OpenedText, search: WordSearch) 
     try:
         terms, keys = _terms(opened, search)
     except FormatError as error:
-        raise in_index(error, opened.index.name, file_ref(state, opened.index.parts[0], METADATA_FILE).key, WITHOUT) from error
+        raise in_index(
+            error, opened.index.name, file_ref(state, opened.index.parts[0], METADATA_FILE).key, WITHOUT
+        ) from error
     wanted = [key for its in keys for key in its]
     postings = yield from load_postings(state, opened.index, opened.segments, wanted, has_positions=is_phrase)
-    return FoundTokens(terms, keys, postings, len(dict.fromkeys(token.text for token in search.tokens)))
+    return MatchedTokens(terms, keys, postings, len(dict.fromkeys(token.text for token in search.tokens)))
 
 
 def _terms(opened: OpenedText, search: WordSearch) -> tuple[tuple[_Term, ...], tuple[tuple[TokenKey, ...], ...]]:
@@ -133,12 +135,12 @@ def _terms(opened: OpenedText, search: WordSearch) -> tuple[tuple[_Term, ...], t
     for word in words:
         counts[word] = counts.get(word, 0) + 1
     terms = tuple(_Term(word, group, count) for group, (word, count) in enumerate(counts.items()))
-    found: list[list[TokenKey]] = [[] for _ in terms]
+    keys: list[list[TokenKey]] = [[] for _ in terms]
     for part, number, partition in partitions:
-        for its, token in zip(found, partition.find([*counts]), strict=True):
+        for its, token in zip(keys, partition.find([*counts]), strict=True):
             if token is not None:
                 its.append(TokenKey(part, number, token))
-    return terms, tuple(map(tuple, found))
+    return terms, tuple(map(tuple, keys))
 
 
 def _similar(
@@ -182,25 +184,25 @@ def match_by_index(
     state: DatasetState,
     opened: OpenedText,
     search: WordSearch,
-    found: FoundTokens,
+    matched: MatchedTokens,
     entries: LiveEntries,
     most: int | None,
 ) -> Plan[TextMatches]:
     """The rows that match, with the highest scores if only `most` are wanted. Raises `FormatError`."""
     statistics = opened.statistics
-    factors = [statistics.factor(found.num_matches(term.text)) * term.count for term in found.terms]
+    factors = [statistics.factor(matched.num_matches(term.text)) * term.count for term in matched.terms]
     threshold = float("-inf")
     parts: list[TextMatches] = []
     for part, segment in enumerate(opened.segments):
         for number, partition in enumerate(segment.partitions):
             chosen = [
-                (term, found.postings[key], factor)
-                for term, keys, factor in zip(found.terms, found.keys, factors, strict=True)
+                (term, matched.postings[key], factor)
+                for term, keys, factor in zip(matched.terms, matched.keys, factors, strict=True)
                 for key in keys
                 if (key.part, key.partition) == (part, number)
             ]
             groups = {term.group for term, _, _ in chosen}
-            if not chosen or (search.needs_all and len(groups) < found.num_words):
+            if not chosen or (search.needs_all and len(groups) < matched.num_words):
                 continue
             match = partial(_match, state, opened, (part, number), search, chosen, statistics, entries, most, threshold)
             num_bytes = sum(postings.nbytes for _, postings, _ in chosen) + _ROW_BYTES * len(partition.lengths) // 8
@@ -219,7 +221,7 @@ def match_by_index(
 def _match(
     state: DatasetState,
     opened: OpenedText,
-    place: tuple[int, int],
+    where: tuple[int, int],
     search: WordSearch,
     chosen: Sequence[tuple[_Term, TermPostings, float]],
     statistics: CorpusStatistics,
@@ -227,9 +229,9 @@ def _match(
     most: int | None,
     threshold: float,
 ) -> TextMatches:
-    part, number = place
+    part, number = where
     partition = opened.segments[part].partitions[number]
-    rows = _rows(state, opened, place, entries)
+    rows = _rows(state, opened, where, entries)
     groups = numbers = None
     if search.needs_all:
         numbers = {group: at for at, group in enumerate(dict.fromkeys(term.group for term, _, _ in chosen))}
@@ -244,7 +246,7 @@ def _match(
         groups,
         partition.lengths,
         statistics.average,
-        partition.form.size == 256,  # noqa: PLR2004
+        partition.form.size == 256,
         rows.counts,
         most,
         threshold,
@@ -256,9 +258,9 @@ def _match(
     return TextMatches(np.frombuffer(scores, np.float32), ids, addresses)
 
 
-def _rows(state: DatasetState, opened: OpenedText, place: tuple[int, int], entries: LiveEntries) -> _PartitionRows:
+def _rows(state: DatasetState, opened: OpenedText, where: tuple[int, int], entries: LiveEntries) -> _PartitionRows:
     """The documents of a partition as rows; kept for the version, its chosen fragments, and no filter."""
-    part, number = place
+    part, number = where
     segment = opened.index.parts[part]
     partition = opened.segments[part].partitions[number]
     cache = state.session.index_cache

@@ -89,14 +89,14 @@ def _describe_leaf(state: DatasetState, each: LeafPlan, plan: TextPlan, depth: i
     lines = []
     index = leaf.column.index
     if index is not None:
-        found = yield from find_tokens_of(state, index, leaf.search)
-        lists = sum(postings.num_docs for postings in found.postings.values())
+        matched = yield from find_tokens_of(state, index, leaf.search)
+        lists = sum(postings.num_docs for postings in matched.postings.values())
         partitions = sum(len(segment.partitions) for segment in index.segments)
         statistics = index.statistics
         lines.append(
             f"{name}: column={leaf.column.name}, query=[{shown}], index={index.index.name}, "
             f"segments={len(index.segments)}, partitions={partitions}, documents={statistics.num_documents}, "
-            f"terms={len(found.terms)}, postings={lists}, limit={plan.most}"
+            f"terms={len(matched.terms)}, postings={lists}, limit={plan.most}"
         )
     lines = ["  " * depth + line for line in lines]
     if each.flat is not None:

@@ -18,7 +18,6 @@ from lance_io.index.text.full_text_query import (
     PhraseQuery,
 )
 from lance_io.index.text.text_parameters import TextParameters, parameters_of_details
-from lance_io.index.text.tokenizer import analyzer_of
 from lance_io.index.text.word_search import word_search
 from lance_io.reads.index.text_indices import load_text_indices, warn_text_index_unused
 from lance_io.reads.index.text_match import OpenedText
@@ -160,11 +159,11 @@ def choose_text_indices(state: DatasetState, request: TextRequest) -> Plan[TextC
     for leaf in leaves:
         if leaf.column not in columns:
             columns[leaf.column] = yield from _open_column(state, leaf.column, indices)
-    analyzers = {name: analyzer_of(column.parameters) for name, column in columns.items()}
-    found = {
-        id(leaf): TextLeaf(leaf, columns[leaf.column], word_search(leaf, analyzers[leaf.column])) for leaf in leaves
+    by_leaf = {
+        id(leaf): TextLeaf(leaf, columns[leaf.column], word_search(leaf, columns[leaf.column].parameters))
+        for leaf in leaves
     }
-    return TextChoice(query, found)
+    return TextChoice(query, by_leaf)
 
 
 def _shown(path: Sequence[str]) -> str:
