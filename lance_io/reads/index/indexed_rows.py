@@ -73,6 +73,17 @@ def indexed_rows(state: DatasetState, expression: Expr) -> Plan[IndexedRows | No
     return (yield from _answer(state, choice, segments, known.moves))
 
 
+def likely_covered(state: DatasetState, expression: Expr) -> Plan[frozenset[int] | None]:
+    """Ids of the fragments that `indexed_rows` will cover, if it can use the indices; None without an index."""
+    known = yield from load_table_indices(state)
+    choice = choose(expression, known.indices, _by_kind)
+    return None if choice is None else _covered(choice)
+
+
+def _covered(choice: Choice) -> frozenset[int]:
+    return frozenset.intersection(*(index.covered for index in choice.indices))
+
+
 def _whole_indices(
     state: DatasetState, indices: Sequence[TableIndex], segments: Mapping[str, Segment]
 ) -> Plan[list[TableIndex]]:
@@ -148,7 +159,7 @@ def _answer(
         )
         for condition, _ in asked
     }
-    covered = frozenset.intersection(*(index.covered for index in choice.indices))
+    covered = _covered(choice)
     universe = fragment_rows(state, covered)
     answer = _combined(choice.node, by_condition, universe)
     return IndexedRows(choice, covered, answer.true.intersect(universe))

@@ -121,7 +121,7 @@ class _Scan:
         options, projection = self.options, self._projection
         if self._ordering is not None:
             options, projection = self._ordering.options, self._ordering.projection
-        plan = yield from plan_scan(self.state, options, projection)
+        plan = yield from plan_scan(self.state, options, projection, ahead=True)
         if self.watch is not None:
             self.watch.record_plan(plan)
         return scan_runs.ScanRun(self.state, plan, options, batch_rows, self.watch, apart=apart)
