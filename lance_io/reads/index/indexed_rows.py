@@ -14,8 +14,9 @@ import numpy as np
 from lance_io.index.details import Space
 from lance_io.index.rows.moves import moved_rows
 from lance_io.index.rows.row_set import Answer, RowSet, conjunction, disjunction
-from lance_io.index.scalar.kinds import READERS, value_type
+from lance_io.index.scalar.kinds import READERS, num_zones, value_type
 from lance_io.reads.index.choose_indices import AllOf, AnyOf, Condition, IsTrue, Opposite, choose, conditions
+from lance_io.reads.index.index_counts import record_comparisons
 from lance_io.reads.index.segments import open_segments, search_segments
 from lance_io.reads.index.table_indices import load_table_indices
 from lance_io.reads.rows.deletions_and_ids import load_live_counts, load_row_id_index
@@ -150,6 +151,7 @@ def _answer(
         for condition, needs_null in asked
         for part in condition.index.parts
     ]
+    record_comparisons(sum([num_zones(segments[part.uuid]) for (_, part), _ in searches]))
     answers = iter((yield from search_segments(state, searches)))
     uses_ids = any(part.space is Space.IDS for (_, part), _ in searches)
     row_ids = (yield from load_row_id_index(state)) if uses_ids else None

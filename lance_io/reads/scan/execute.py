@@ -285,4 +285,5 @@ def metrics(num_rows: int, spent: ScanStatistics) -> str:
     """The cost of a scan, as the last line of `analyze_plan`."""
     numbers = {"output_rows": num_rows, **spent.all_counts, "bytes_read": spent.bytes_read, "iops": spent.iops}
     numbers["requests"] = spent.requests
+    numbers |= {name: getattr(spent, name) for name in ("indices_loaded", "parts_loaded", "index_comparisons")}
     return f"metrics=[{', '.join(f'{name}={number}' for name, number in numbers.items())}]\n"
