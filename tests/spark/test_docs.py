@@ -40,6 +40,8 @@ CLAIMS = {
     "also members of structs": "test_jar_writing.test_alter_table",
     "fixed when the table is created": "test_jar_writing.test_refusals",
     "holds vectors with so many items": "test_jar_writing.test_create_table_keeps_what_sql_says",
+    "Each is one version, and returns a row": "test_jar_writing.test_procedures",
+    "a task for each group of fragments": "test_jar_writing.test_procedures",
     "**Statements at the same time.**": "test_jar_writing.test_statements_at_the_same_time",
     "**Refused**": "test_jar_writing.test_refusals",
     "fails its task, with the column and the row": "test_jar_writing.test_create_table_keeps_what_sql_says",

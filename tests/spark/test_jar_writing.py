@@ -287,6 +287,45 @@ def test_merge_has_all_clauses(lake: Lake) -> None:
     assert lake.files("clauses") >= lake.live_files("clauses")
 
 
+# -- procedures --------------------------------------------------------------------------------------------------------
+
+
+def test_procedures(lake: Lake) -> None:
+    make_people(lake, "kept_up", stable=True)
+    lake.sql("delete from lake.kept_up where id % 3 = 0")
+    before = lake.peer("kept_up").to_table(columns=["id", "name"], with_row_id=True)
+    assert lake.sql("call lake.system.compact('kept_up', 1000)")[0][1:3] == (4, 1)
+    peer = lake.peer("kept_up")
+    assert len(peer.get_fragments()) == 1
+    assert peer.to_table(columns=["id", "name"], with_row_id=True).equals(before)
+    assert lake.sql("call lake.system.compact(table => 'default.kept_up')") == [(peer.version, 0, 0, 0, 0)]
+    lake.sql("call lake.system.create_index(table => 'kept_up', column => 'id', index_type => 'btree', name => 'ids')")
+    lake.sql("insert into lake.kept_up values (1000, 'new', 1)", "call lake.system.optimize_indices('kept_up')")
+    assert lake.peer("kept_up").stats.index_stats("ids")["num_unindexed_rows"] == 0
+    lake.sql("call lake.system.drop_index('kept_up', 'ids')")
+    lake.sql("call lake.system.add_columns('kept_up', map('double', 'x * 2'))")
+    assert lake.sql("select double from lake.kept_up where id = 1") == [(1.0,)]
+    assert lake.sql("call lake.system.create_tag('kept_up', 'first', 1)") == [("first", 1)]
+    lake.sql("call lake.system.create_branch(table => 'kept_up', branch => 'side', version => 1)")
+    assert lake.sql("select count(*) from lake.kept_up version as of 'first'") == [(100,)]
+    assert lake.sql("select count(*) from lake.kept_up version as of 'side'") == [(100,)]
+    lake.sql("call lake.system.drop_tag('kept_up', 'first')", "call lake.system.drop_branch('kept_up', 'side')")
+    assert lake.peer("kept_up").tags.list() == {}
+    assert lake.sql("call lake.system.rollback('kept_up', 1)") == [(lake.peer("kept_up").version,)]
+    assert lake.peer("kept_up").count_rows() == 100
+    version = lake.peer("kept_up").version
+    lake.sql("explain call lake.system.rollback('kept_up', 2)")
+    assert lake.peer("kept_up").version == version
+    assert lake.sql("call lake.system.cleanup('kept_up', older_than_days => 0)")[0][0] == version - 1
+    assert len(lake.peer("kept_up").versions()) == 1
+    assert "compact" in str(lake.sql("show procedures in lake.system"))
+    assert "target_rows_per_fragment" in str(lake.sql("describe procedure lake.system.compact"))
+    with pytest.raises(AnalysisException, match="there is no procedure"):
+        lake.sql("call lake.system.nope('kept_up')")
+    with pytest.raises(PySparkException, match="kept_down"):
+        lake.sql("call lake.system.compact('kept_down')")
+
+
 # -- columns and properties --------------------------------------------------------------------------------------------
 
 
@@ -358,13 +397,12 @@ def run_beside(lake: Lake, name: str, statement: str, other: Callable[[], object
     """
     flag = lake.folder / f"{name}.flag"
 
-    @F.udf("boolean")
-    def when_committed(_: int) -> bool:
+    def when_committed(_):  # type: ignore[no-untyped-def]  # PySpark would read the types of its arguments
         while not flag.exists():
             time.sleep(0.01)
         return True
 
-    lake.spark.udf.register("when_committed", when_committed)
+    lake.spark.udf.register("when_committed", when_committed, "boolean")
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(lake.sql, statement)
         wait_for_tasks(lake.spark)
@@ -387,6 +425,7 @@ MERGE = (
 UPDATE = "update lake.{name} set name = 'u' where id > 95 and when_committed(id)"
 
 
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 @pytest.mark.parametrize(
     ("statement", "isolation", "other", "conflicts"),
     [
