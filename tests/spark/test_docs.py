@@ -42,6 +42,7 @@ CLAIMS = {
     "holds vectors with so many items": "test_jar_writing.test_create_table_keeps_what_sql_says",
     "Each is one version, and returns a row": "test_jar_writing.test_procedures",
     "a task for each group of fragments": "test_jar_writing.test_procedures",
+    "**Results.**": "test_jar_writing.test_changes_equal_those_of_pylance",
     "**Statements at the same time.**": "test_jar_writing.test_statements_at_the_same_time",
     "**Refused**": "test_jar_writing.test_refusals",
     "fails its task, with the column and the row": "test_jar_writing.test_create_table_keeps_what_sql_says",

@@ -17,6 +17,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F
 
 import lance_io.spark
+from lance_io.spark import ops
 from tests.spark.sessions import TASK_ERRORS
 
 if TYPE_CHECKING:
@@ -260,6 +261,10 @@ def test_changes_equal_those_of_pylance(lake: Lake, stable: bool) -> None:
     else:
         assert lake.rows(name) == sorted(theirs.to_table().to_pylist(), key=lambda row: row["id"])
     assert ours.count_rows() == lake.sql(f"select count(*) from lake.{name}")[0][0]
+    shown = f"select properties from lake.{name}.history where operation = 'Update' order by version desc limit 1"
+    ((properties,),) = lake.sql(shown)
+    numbers = {key: properties[f"lance_io.result.{key}"] for key in ("statement", "rows_inserted", "rows_updated")}
+    assert numbers == {"statement": "MERGE", "rows_inserted": "2", "rows_updated": "2"}
 
 
 def test_merge_has_all_clauses(lake: Lake) -> None:
@@ -294,7 +299,8 @@ def test_procedures(lake: Lake) -> None:
     make_people(lake, "kept_up", stable=True)
     lake.sql("delete from lake.kept_up where id % 3 = 0")
     before = lake.peer("kept_up").to_table(columns=["id", "name"], with_row_id=True)
-    assert lake.sql("call lake.system.compact('kept_up', 1000)")[0][1:3] == (4, 1)
+    metrics = ops.compact(lake.spark, "lake.kept_up", target_rows_per_fragment=1000)
+    assert (metrics["fragments_removed"], metrics["fragments_added"]) == (4, 1)
     peer = lake.peer("kept_up")
     assert len(peer.get_fragments()) == 1
     assert peer.to_table(columns=["id", "name"], with_row_id=True).equals(before)
@@ -303,7 +309,8 @@ def test_procedures(lake: Lake) -> None:
     lake.sql("insert into lake.kept_up values (1000, 'new', 1)", "call lake.system.optimize_indices('kept_up')")
     assert lake.peer("kept_up").stats.index_stats("ids")["num_unindexed_rows"] == 0
     lake.sql("call lake.system.drop_index('kept_up', 'ids')")
-    lake.sql("call lake.system.add_columns('kept_up', map('double', 'x * 2'))")
+    ops.add_columns(lake.spark, "lake.kept_up", {"double": "x * 2", "quoted": "'it''s'"})
+    assert set(lake.peer("kept_up").to_table()["quoted"].to_pylist()) == {"it's"}
     assert lake.sql("select double from lake.kept_up where id = 1") == [(1.0,)]
     assert lake.sql("call lake.system.create_tag('kept_up', 'first', 1)") == [("first", 1)]
     lake.sql("call lake.system.create_branch(table => 'kept_up', branch => 'side', version => 1)")
@@ -372,6 +379,26 @@ def test_the_cookbook_of_the_page(spark: SparkSession, tmp_path: Path) -> None:
     assert rows.keys() == {1, 3, 4, 5, 6, 7, 8, 9}
     assert [rows[number]["text"] for number in (1, 3, 8)] == ["replaced", "again", "again"]
     assert os.listdir(tmp_path) == ["events.lance"]
+
+
+def test_schemas_evolve_with_a_statement(lake: Lake) -> None:
+    """Spark alters the table first: no column of the source is left out."""
+    lake.sql(
+        "create table lake.grown (id int, s struct<a: int>)", "insert into lake.grown values (1, named_struct('a', 1))"
+    )
+    lake.sql(
+        "merge with schema evolution into lake.grown t using (select 1 as id, named_struct('a', 2, 'b', 'x') as s, "
+        "'extra' as more union all select 2, named_struct('a', 3, 'b', 'y'), 'new') s on t.id = s.id "
+        "when matched then update set * when not matched then insert *"
+    )
+    assert lake.rows("grown") == [
+        {"id": 1, "s": {"a": 2, "b": "x"}, "more": "extra"},
+        {"id": 2, "s": {"a": 3, "b": "y"}, "more": "new"},
+    ]
+    lake.sql("insert with schema evolution into lake.grown by name select 3 as id, 0.5f as score")
+    assert lake.rows("grown")[2] == {"id": 3, "s": None, "more": None, "score": 0.5}
+    with pytest.raises(AnalysisException):
+        lake.sql("insert into lake.grown by name select 4 as id, 1 as unknown")
 
 
 # -- others at the same time -------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.Collectors;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.api.java.function.Function;
 import org.apache.spark.sql.SparkSession;
@@ -80,7 +81,9 @@ final class Procedures {
     List<ProcedureParameter> parameters = new ArrayList<>();
     parameters.add(required("table", TEXT, "the table's name in the catalog"));
     parameters.addAll(Arrays.asList(own));
-    ALL.put(name, new Definition(name, description, parameters.toArray(new ProcedureParameter[0])));
+    String names = parameters.stream().map(ProcedureParameter::name).collect(Collectors.joining(", "));
+    String shown = description + "; parameters: " + names; // Spark shows nothing else
+    ALL.put(name, new Definition(name, shown, parameters.toArray(new ProcedureParameter[0])));
   }
 
   private static ProcedureParameter required(String name, DataType type, String comment) {
