@@ -6,6 +6,7 @@
     plan_change                          DELETE, UPDATE, MERGE of a version
     delete, truncate                     rows that a predicate selects, all rows
     commit, abort                        of a planned write
+    call, call_task, call_end            procedures
 
 `write_rows` is in `task_rows`.
 """
@@ -24,6 +25,7 @@ from lance_io.spark.engine import named_version, open_version, table_place
 from lance_io.spark.options import parse_options
 from lance_io.spark.worker.jvm_connections import MissingTable
 from lance_io.spark.worker.pushed_filters import PushedFilters
+from lance_io.spark.worker.writing import procedures
 from lance_io.spark.worker.writing.altered_tables import alter
 from lance_io.spark.worker.writing.created_schemas import created_schema, plain_struct
 from lance_io.spark.worker.writing.planned_writes import (
@@ -180,4 +182,7 @@ ANSWERS: Final[dict[str, Callable[[Request], Request]]] = {
     "truncate": truncate,
     "commit": commit,
     "abort": abort,
+    "call": procedures.plan,
+    "call_task": procedures.run_task,
+    "call_end": procedures.finish,
 }
