@@ -25,6 +25,7 @@ from lance_io.index.build.btree_files import BTreeBuilder
 from lance_io.index.build.json_values import JsonBuilder
 from lance_io.index.build.vectors.ivf_files import IvfBuilder
 from lance_io.index.build.zone_files import ZoneMapBuilder
+from lance_io.index.text.text_builder import TextBuilder
 from lance_io.levels.arrays import values_of
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.plan import RollBackOnError
@@ -108,7 +109,7 @@ def _builder(request: AnyRequest, limit_bytes: int) -> IndexBuilder:
 
 
 def _builder_of(request: IndexRequest, dtype: pa.DataType, limit_bytes: int) -> IndexBuilder:
-    parameters, store = request.parameters, SpilledBatches()
+    parameters, store = request.parameters, SpilledBatches()  # without a file until it is used
     match request.kind:
         case kinds.BTREE:
             return BTreeBuilder(dtype, store, limit_bytes, parameters["zone_size"])
@@ -118,6 +119,9 @@ def _builder_of(request: IndexRequest, dtype: pa.DataType, limit_bytes: int) -> 
             return LabelListBuilder(dtype, store, limit_bytes)
         case kinds.NGRAM:
             return NgramBuilder(store, limit_bytes)
+        case kinds.INVERTED:
+            text = request.text
+            return TextBuilder(text.parameters, text.format_version, SpilledBatches, limit_bytes, text.num_workers)
         case kinds.ZONEMAP:
             return ZoneMapBuilder(dtype, parameters["rows_per_zone"])
         case _:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.index_section import IndexMetadata
 
+NO_OPTIONS: Final[Mapping[str, Any]] = {}
 _REPEATS: Final = 2  # builds after the first one, each on the newest version
 _REPEATS_UNTIL: Final = timedelta(days=7)
 
@@ -48,6 +49,7 @@ def create_index(
     uuid: str | None,
     memory_limit: int | None,
     progress: BuildProgress | None,
+    options: Mapping[str, Any] = NO_OPTIONS,
     vectors: Mapping[str, Any] | None = None,
 ) -> Plan[DatasetState]:
     """Build and commit an index; parameters as for `LanceDataset.create_scalar_index`.
@@ -66,6 +68,7 @@ def create_index(
         uuid=uuid,
         limit=limit,
         progress=progress,
+        options=options,
         vectors=vectors,
     )
     return (yield from repeat_on_conflict(state, attempt, _REPEATS, _REPEATS_UNTIL))
@@ -105,11 +108,12 @@ def _create(
     uuid: str | None,
     limit: int,
     progress: BuildProgress | None,
+    options: Mapping[str, Any],
     vectors: Mapping[str, Any] | None,
 ) -> Plan[DatasetState]:
     request: AnyRequest
     if vectors is None:
-        request = index_request(state, column, index_type, name)
+        request = index_request(state, column, index_type, name, options)
     else:
         request = vector_request(state, column, index_type, name, vectors)
     before = yield from _segments_to_replace(state, request, replace=replace)

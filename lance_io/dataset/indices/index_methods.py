@@ -68,18 +68,21 @@ class DatasetIndices(DatasetVectorIndices):
 
         Args:
             column: Name or dotted path.
-            index_type: "BTREE", "BITMAP", "LABEL_LIST", "NGRAM", "ZONEMAP" or "BLOOMFILTER", or an `IndexConfig`.
+            index_type: "BTREE", "BITMAP", "LABEL_LIST", "NGRAM", "ZONEMAP", "BLOOMFILTER" or "INVERTED" ("FTS"), or an
+                `IndexConfig`.
             name: Name of the index; None for `<column>_idx`.
             replace: Whether it replaces an index of this name.
             train: False makes an index that covers no rows yet.
             fragment_ids: Not for these kinds: `create_index_uncommitted` builds over some fragments.
             index_uuid: UUID of the new segment; None for a random one.
             progress_callback: Called with `IndexProgress` events.
-            format_version: Ignored; it concerns full text indices.
+            format_version: Of the files of a full text index: 2, or 3 for `block_size=256` and for source code; None
+                for the lowest that fits. Ignored for other kinds.
             memory_limit: MiB of rows that the build may hold in memory; the rest goes to local disk. 256 by default.
-                Not in pylance for these kinds.
+                In pylance for full text indices only.
             progress: `progress(rows_read, rows_total)` is called repeatedly. Not in pylance.
-            kwargs: Ignored, as by pylance.
+            kwargs: For a full text index `with_position`, `block_size`, `num_workers`, and how texts become tokens: the
+                parameters of `lance_io.tokenize`. Ignored for other kinds, as by pylance.
 
         Raises:
             KeyError: The column does not exist.
@@ -99,6 +102,7 @@ class DatasetIndices(DatasetVectorIndices):
             uuid=index_uuid,
             memory_limit=memory_limit,
             progress=build_progress.BuildProgress(progress, progress_callback),
+            options={**kwargs, "format_version": format_version},
         )
         self._change(plan)
 
@@ -119,14 +123,15 @@ class DatasetIndices(DatasetVectorIndices):
 
         Args:
             column: Name or dotted path.
-            index_type: As for `create_scalar_index`.
+            index_type: As for `create_scalar_index`, or as for `create_index`.
             name: Name of the index; None for `<column>_idx`.
             train: False makes a segment without rows.
             fragment_ids: Ids of the fragments.
             index_uuid: UUID of the segment; None for a random one.
             memory_limit: As for `create_scalar_index`.
             progress: As for `create_scalar_index`.
-            kwargs: Ignored.
+            kwargs: As for `create_scalar_index`. For an index of vectors: other arguments of `create_index`, such as
+                `num_partitions`; with the same `ivf_centroids` and `pq_codebook` all segments share a model.
 
         Returns:
             The entry of the segment, for `commit_existing_index_segments`. It can be pickled.
@@ -144,6 +149,7 @@ class DatasetIndices(DatasetVectorIndices):
             uuid=index_uuid,
             memory_limit=memory_limit,
             progress=build_progress.BuildProgress(progress),
+            options=kwargs,
         )
         return self._run(plan)
 
@@ -255,6 +261,7 @@ class AsyncDatasetIndices(AsyncDatasetVectorIndices):
             uuid=index_uuid,
             memory_limit=memory_limit,
             progress=build_progress.BuildProgress(progress, progress_callback),
+            options={**kwargs, "format_version": format_version},
         )
         await self._change(plan)
 
@@ -283,6 +290,7 @@ class AsyncDatasetIndices(AsyncDatasetVectorIndices):
             uuid=index_uuid,
             memory_limit=memory_limit,
             progress=build_progress.BuildProgress(progress),
+            options=kwargs,
         )
         return await run_change(plan, answers_sync=state.answers_sync)
 
