@@ -20,7 +20,6 @@ from lance_io import _kernels
 from lance_io import compute as pc
 from lance_io.errors import UsageError
 from lance_io.index.text.text_files import (
-    DOCUMENTS,
     PartitionFiles,
     Run,
     document_batch,
