@@ -92,8 +92,10 @@ def test_changes_find_rows_by_index(folder: Path) -> None:
 def test_sql_and_orders(folder: Path) -> None:
     table = lance_io.dataset(folder)
     table.drop_columns(["h"])  # DuckDB has no half floats
+    assert table.session().index_cache_size_bytes() == 0
     (batch,) = table.sql("SELECT x FROM dataset WHERE id = 77").build().to_batch_records()
     assert batch.to_pydict() == {"x": ["value 77"]}
+    assert table.session().index_cache_size_bytes() > 0
     ordered = table.to_table(["id"], "id < 40", limit=3, order_by="id")
     assert ordered["id"].to_pylist() == [0, 1, 2]
     plain = table.to_table(["id"], "id < 40", limit=5, offset=2, use_scalar_index=False)
@@ -187,3 +189,31 @@ def test_an_unknown_index_is_left_alone_with_a_warning(folder: Path, url: str, v
     with pytest.warns(UserWarning, match="'new'"):
         assert ours.count_rows("x = 'value 12'") == 1
     assert ours.count_rows("x = 'value 13'") == 1  # no second warning
+
+
+@pytest.mark.parametrize(
+    ("text", "parts", "comparisons"),
+    [
+        ("id = 5", 1, None),
+        ("id >= 3900", 1, None),
+        ("c = 3", 1, 1),
+        ("c > 4", 2, 2),
+        ("NOT (c = 3)", 1, 1),
+        ("ts < timestamp '1970-01-01T00:00:30Z'", 0, 4),
+        ("id = 5 AND c = 5", 2, None),
+        ("x = 'value 5'", 0, 0),
+    ],
+)
+def test_statistics_of_indices(folder: Path, text: str, parts: int, comparisons: int | None) -> None:
+    """Those of pylance, cold and warm; a scan with no index counts 0."""
+    ours, theirs = lance_io.dataset(folder), lance.dataset(folder)
+    for hits, misses in ((0, parts), (parts, 0)):
+        seen: list[Any] = []
+        for table in (ours, theirs):
+            options: dict[str, Any] = {"columns": ["x"], "filter": text, "scan_stats_callback": seen.append}
+            table.scanner(**options).to_table()
+        mine, other = ([each.indices_loaded, each.parts_loaded, each.index_comparisons] for each in seen)
+        assert mine == other
+        assert (seen[0].index_cache_hits, seen[0].index_cache_misses, mine[1]) == (hits, misses, misses)
+        assert comparisons is None or mine[2] == comparisons
+    assert "indices_loaded=0, parts_loaded=0" in ours.scanner(filter=text).analyze_plan()

@@ -82,7 +82,7 @@ def tokenized(analyzer: _kernels.Analyzer, texts: pa.Array, bytes_max: int = TOK
     rows, ends, token_bytes, positions = buffers
     count = len(positions) // 4
     array = pa.StringArray.from_buffers(count, pa.py_buffer(ends), pa.py_buffer(token_bytes))
-    return Tokens(np.frombuffer(rows, np.int32), array, np.frombuffer(positions, np.int32))
+    return Tokens(np.frombuffer(memoryview(rows), np.int32), array, np.frombuffer(memoryview(positions), np.int32))
 
 
 def text_buffers(texts: pa.Array) -> tuple[Any, Any, bool, npt.NDArray[np.bool_] | None]:

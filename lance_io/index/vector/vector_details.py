@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _MESSAGE: Final = "vectorindexdetails"
+MEAN_DISTANCE: Final = "lance_io:mean_distance"
+"""Metadata of `index.idx` that we write: the mean squared distance of the segment's vectors from their centroids."""
 METRICS: Final = (Metric.L2, Metric.COSINE, Metric.DOT, Metric.HAMMING)
 
 
@@ -46,7 +48,7 @@ class VectorDetails:
     @property
     def is_readable(self) -> bool:
         """Whether this release searches such an index, as far as the details say."""
-        return self.coding is not Coding.RQ and 1 <= self.version <= VERSIONS[self.coding]
+        return 1 <= self.version <= VERSIONS[self.coding]
 
 
 def decode_vector_details(type_url: str, value: bytes, version: int) -> VectorDetails | None:

@@ -14,15 +14,18 @@ import numpy as np
 from lance_io.index.details import Space
 from lance_io.index.rows.moves import moved_rows
 from lance_io.index.rows.row_set import Answer, RowSet, conjunction, disjunction
-from lance_io.index.scalar.kinds import READERS
+from lance_io.index.scalar.kinds import READERS, num_zones, value_type
 from lance_io.reads.index.choose_indices import AllOf, AnyOf, Condition, IsTrue, Opposite, choose, conditions
-from lance_io.reads.index.segments import open_segments, search_segments
+from lance_io.reads.index.index_counts import record_comparisons
+from lance_io.reads.index.segments import TooManyRows, open_segments, search_segments
 from lance_io.reads.index.table_indices import load_table_indices
 from lance_io.reads.rows.deletions_and_ids import load_live_counts, load_row_id_index
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    import pyarrow as pa
 
     from lance_io.filters.expressions.expression_tree import Expr
     from lance_io.index.details import IndexDetails
@@ -51,9 +54,11 @@ class IndexedRows:
     rows: RowSet
 
 
-def indexed_rows(state: DatasetState, expression: Expr) -> Plan[IndexedRows | None]:
+def indexed_rows(state: DatasetState, expression: Expr, rows_max: int | None = None) -> Plan[IndexedRows | None]:
     """The rows of a filter that indices name; None if no index answers a part of it.
 
+    rows_max  bounds the rows that are read of index files, and the runs of the answer: an index that needs more is not
+              asked
     Raises `FormatError` for a damaged index, naming it and its file.
     """
     known = yield from load_table_indices(state)
@@ -65,10 +70,25 @@ def indexed_rows(state: DatasetState, expression: Expr) -> Plan[IndexedRows | No
     parts = [(index, part) for index in choice.indices for part in index.parts]
     segments = dict(zip(_uuids(parts), (yield from open_segments(state, parts)), strict=True))
     whole = yield from _whole_indices(state, choice.indices, segments)
-    choice = choose(expression, whole, _Opened(segments).answers)
-    if choice is None:
-        return None
-    return (yield from _answer(state, choice, segments, known.moves))
+    while (choice := choose(expression, whole, _Opened(segments).answers)) is not None:
+        try:
+            answer = yield from _answer(state, choice, segments, known.moves, rows_max)
+        except TooManyRows as error:
+            whole = [index for index in whole if index is not error.index]
+        else:
+            return answer if rows_max is None or len(answer.rows.starts) <= rows_max else None
+    return None
+
+
+def likely_covered(state: DatasetState, expression: Expr) -> Plan[frozenset[int] | None]:
+    """Ids of the fragments that `indexed_rows` will cover, if it can use the indices; None without an index."""
+    known = yield from load_table_indices(state)
+    choice = choose(expression, known.indices, _by_kind)
+    return None if choice is None else _covered(choice)
+
+
+def _covered(choice: Choice) -> frozenset[int]:
+    return frozenset.intersection(*(index.covered for index in choice.indices))
 
 
 def _whole_indices(
@@ -108,7 +128,7 @@ def _uuids(parts: Iterable[tuple[TableIndex, IndexPart[IndexDetails]]]) -> list[
     return [part.uuid for _, part in parts]
 
 
-def _by_kind(index: TableIndex, question: Question) -> bool | None:
+def _by_kind(index: TableIndex, question: Question, dtype: pa.DataType | None) -> bool | None:
     reader = READERS.get(index.kind)
     return None if reader is None else reader.answers(question)
 
@@ -119,14 +139,21 @@ class _Opened:
     def __init__(self, segments: Mapping[str, Segment]) -> None:
         self._segments = segments
 
-    def answers(self, index: TableIndex, question: Question) -> bool | None:
-        """Whether all segments of an index answer a question."""
-        answered = {self._segments[part.uuid].answers(question) for part in index.parts}
+    def answers(self, index: TableIndex, question: Question, dtype: pa.DataType | None) -> bool | None:
+        """Whether all segments of an index answer a question to values of a type; None for the column's type."""
+        segments = [self._segments[part.uuid] for part in index.parts]
+        if dtype is not None and any(value_type(segment) not in (None, dtype) for segment in segments):
+            return None
+        answered = {segment.answers(question) for segment in segments}
         return None if None in answered else all(answered)
 
 
 def _answer(
-    state: DatasetState, choice: Choice, segments: Mapping[str, Segment], moves: Sequence[Move]
+    state: DatasetState,
+    choice: Choice,
+    segments: Mapping[str, Segment],
+    moves: Sequence[Move],
+    rows_max: int | None,
 ) -> Plan[IndexedRows]:
     asked = [*conditions(choice.node)]
     searches = [
@@ -134,7 +161,8 @@ def _answer(
         for condition, needs_null in asked
         for part in condition.index.parts
     ]
-    answers = iter((yield from search_segments(state, searches)))
+    record_comparisons(sum([num_zones(segments[part.uuid]) for (_, part), _ in searches]))
+    answers = iter((yield from search_segments(state, searches, rows_max)))
     uses_ids = any(part.space is Space.IDS for (_, part), _ in searches)
     row_ids = (yield from load_row_id_index(state)) if uses_ids else None
     by_condition = {
@@ -143,7 +171,7 @@ def _answer(
         )
         for condition, _ in asked
     }
-    covered = frozenset.intersection(*(index.covered for index in choice.indices))
+    covered = _covered(choice)
     universe = fragment_rows(state, covered)
     answer = _combined(choice.node, by_condition, universe)
     return IndexedRows(choice, covered, answer.true.intersect(universe))
