@@ -14,7 +14,7 @@ import numpy as np
 from lance_io._kernels import DamagedError, match_terms
 from lance_io.errors import FormatError, UsageError
 from lance_io.index.text.scoring import CorpusStatistics
-from lance_io.index.text.text_matches import TextMatches
+from lance_io.index.text.text_matches import TextMatches, best_of
 from lance_io.index.text.text_partition import METADATA_FILE, POSTINGS, partition_file
 from lance_io.plans.cpu_requests import Compute
 from lance_io.reads.index.index_files import file_ref
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
     from lance_io.spans import IntArray
 
+MANY = 2  # partitions, in which a row may stand more than once
 _ROW_BYTES = 17  # of a document in memory: address, number, and whether it counts
 
 
@@ -174,10 +175,12 @@ class _PartitionRows:
 
     counts     u8[n], whether each counts; None if all do
     addresses  i64[n], of those that count
+    is_distinct  whether no two of these are one row: of a row that changed, an index may have an older text, too
     """
 
     counts: npt.NDArray[np.uint8] | None
     addresses: IntArray
+    is_distinct: bool
 
 
 def match_by_index(
@@ -213,9 +216,9 @@ def match_by_index(
                 raise in_index(FormatError(str(error)), opened.index.name, ref.key, WITHOUT) from error
             parts.append(matches)
             if most is not None:
-                parts = [TextMatches.joined(parts).best(most)]
+                parts = [(parts[0] if len(parts) < MANY else best_of(parts)).best(most)]
                 threshold = float(parts[0].scores[-1]) if len(parts[0]) == most > 0 else threshold
-    return TextMatches.joined(parts)
+    return TextMatches.joined(parts) if len(parts) < MANY else best_of(parts)
 
 
 def _match(
@@ -255,7 +258,8 @@ def _match(
     documents = np.frombuffer(docs, np.int64)
     addresses = rows.addresses[documents]
     ids = partition.rows[documents] if entries.row_ids is not None else addresses.view(np.uint64)
-    return TextMatches(np.frombuffer(scores, np.float32), ids, addresses)
+    matches = TextMatches(np.frombuffer(scores, np.float32), ids, addresses)
+    return matches if rows.is_distinct else best_of([matches])
 
 
 def _rows(state: DatasetState, opened: OpenedText, where: tuple[int, int], entries: LiveEntries) -> _PartitionRows:
@@ -270,11 +274,12 @@ def _rows(state: DatasetState, opened: OpenedText, where: tuple[int, int], entri
     if rows is None:
         counts, addresses = entries.without_filter().find(segment, partition.rows)
         mask = None if bool(counts.all()) else counts.astype(np.uint8)
-        rows = _PartitionRows(mask, addresses)
+        live = addresses[counts]
+        rows = _PartitionRows(mask, addresses, len(np.unique(live)) == len(live))
         cache.put(key, rows, 256 + addresses.nbytes + (0 if mask is None else mask.nbytes))
     if entries.allowed is None:
         return rows  # type: ignore[no-any-return]
     allowed = entries.allows(rows.addresses)
     if rows.counts is not None:
         allowed &= rows.counts != 0
-    return _PartitionRows(allowed.astype(np.uint8), rows.addresses)
+    return _PartitionRows(allowed.astype(np.uint8), rows.addresses, rows.is_distinct)

@@ -16,6 +16,9 @@ from lance_io.index.text.full_text_query import (
     MultiMatchQuery,
     Occur,
     PhraseQuery,
+    clauses,
+    leaves_of,
+    parts_of,
 )
 from lance_io.index.text.text_parameters import TextParameters, parameters_of_details
 from lance_io.index.text.word_search import word_search
@@ -93,7 +96,7 @@ def check_request(state: DatasetState, request: TextRequest) -> None:
 
 def _checked_leaves(query: FullTextQuery) -> list[MatchQuery | PhraseQuery]:
     leaves: list[MatchQuery | PhraseQuery] = []
-    for leaf in query.leaves():
+    for leaf in leaves_of(query):
         if isinstance(leaf, CombinedFieldsQuery):
             raise UnsupportedError("CombinedFieldsQuery: this release searches columns one by one, see MultiMatchQuery")
         if not isinstance(leaf, (MatchQuery, PhraseQuery)):
@@ -106,9 +109,9 @@ def _checked_leaves(query: FullTextQuery) -> list[MatchQuery | PhraseQuery]:
 
 
 def _check_boolean(query: FullTextQuery) -> None:
-    if isinstance(query, BooleanQuery) and not query.of(Occur.MUST) and not query.of(Occur.SHOULD):
+    if isinstance(query, BooleanQuery) and not clauses(query, Occur.MUST) and not clauses(query, Occur.SHOULD):
         raise UsageError("boolean query must have at least one should/must query")
-    for part in query.parts():
+    for part in parts_of(query):
         _check_boolean(part)
 
 

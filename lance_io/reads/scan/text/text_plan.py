@@ -24,6 +24,7 @@ from lance_io.index.text.full_text_query import (
     MultiMatchQuery,
     Occur,
     PhraseQuery,
+    clauses,
 )
 from lance_io.index.text.scoring import CorpusStatistics
 from lance_io.index.text.text_matches import TextMatches, added, all_of, any_of, best_of, without
@@ -136,13 +137,13 @@ def _combined(query: FullTextQuery, by_leaf: dict[int, TextMatches]) -> TextMatc
         case PhraseQuery():
             return by_leaf[id(query)]
         case MultiMatchQuery():
-            return best_of([_combined(part, by_leaf) for part in query.parts()])
+            return best_of([_combined(part, by_leaf) for part in query.matches])
         case BoostQuery():
             rows, others = _combined(query.positive, by_leaf), _combined(query.negative, by_leaf)
             return added(rows, others, -query.negative_boost)
         case BooleanQuery():
             must, should, must_not = (
-                [_combined(part, by_leaf) for part in query.of(occur)]
+                [_combined(part, by_leaf) for part in clauses(query, occur)]
                 for occur in (Occur.MUST, Occur.SHOULD, Occur.MUST_NOT)
             )
             rows = all_of(must) if must else any_of(should)
