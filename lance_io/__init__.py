@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.write_table import write_dataset
     from lance_io.file.reader import AsyncFileReader
     from lance_io.file.write.writers import AsyncFileWriter
+    from lance_io.index.text.tokenizer import FtsToken, tokenize
     from lance_io.io.shared_limits import IoScheduler
     from lance_io.io.stats import bytes_read_counter, iops_counter
     from lance_io.log import set_logger
@@ -68,6 +69,7 @@ _HOMES = {
     "Encoding": "lance_io.changes.write.column_encodings",
     "FieldStatistics": "lance_io.reads.metadata.table_statistics",
     "FragmentMetadata": "lance_io.reads.metadata.fragment_metadata",
+    "FtsToken": "lance_io.index.text.tokenizer",
     "Index": "lance_io.changes.operations.lance_operation",
     "IndexFile": "lance_io.changes.operations.lance_operation",
     "IndexProgress": "lance_io.changes.index.build_progress",
@@ -88,6 +90,7 @@ _HOMES = {
     "json_to_schema": "lance_io.schema",
     "schema_to_json": "lance_io.schema",
     "set_logger": "lance_io.log",
+    "tokenize": "lance_io.index.text.tokenizer",
     "write_dataset": "lance_io.dataset.write_table",
 }
 
@@ -128,6 +131,7 @@ __all__ = [
     "Encoding",
     "FieldStatistics",
     "FragmentMetadata",
+    "FtsToken",
     "Index",
     "IndexFile",
     "IndexProgress",
@@ -149,6 +153,7 @@ __all__ = [
     "json_to_schema",
     "schema_to_json",
     "set_logger",
+    "tokenize",
     "write_dataset",
 ]
 

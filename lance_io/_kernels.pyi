@@ -972,6 +972,112 @@ def hash_variable(
     """As `hash_fixed`, for slices of `data`, by Arrow's n + 1 offsets, of 64 bits if `wide`."""
 
 @final
+class Analyzer:
+    """Makes tokens of texts: a base tokenizer, then filters in this order, each only if it is asked for.
+
+    base                simple, whitespace, raw, ngram, icu, icu/split or code
+    is_json             texts are stored JSON documents: a token is a path, a type, and a token or value
+    split_identifiers   tokens of code are split at case and, with `split_on_numerics`, at digits;
+                        `preserve_original` keeps the whole token before its parts
+    length_limit_bytes  tokens of this many bytes and longer are dropped; None keeps all
+    lower_case, stem    of the language
+    stop_words          the words of `custom_stop_words`, None for those of the language, are dropped
+    ascii_folding       letters lose their accents
+    ngram_chars         characters of the shortest and the longest n-gram; `prefix_only` from the start of a text
+    index_operators     operators of code are tokens
+
+    Raises `ValueError` for a name that it does not know.
+    """
+
+    def __new__(
+        cls,
+        base: str,
+        *,
+        is_json: bool,
+        language: str,
+        length_limit_bytes: int | None,
+        lower_case: bool,
+        stem: bool,
+        stop_words: bool,
+        custom_stop_words: list[str] | None,
+        ascii_folding: bool,
+        ngram_chars: tuple[int, int],
+        prefix_only: bool,
+        split_identifiers: bool,
+        split_on_numerics: bool,
+        preserve_original: bool,
+        index_operators: bool,
+    ) -> Analyzer: ...
+    def tokenize(
+        self, num_rows: int, texts: TextArgument, present: Buffer | None, bytes_max: int, /
+    ) -> tuple[OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer]:
+        """The tokens of texts: first token of each text (i32[num_rows + 1]), offsets (i32) and bytes of the tokens,
+        and positions (i32). Rows whose flag in `present` is 0 have none.
+
+        Raises `ValueError` if the tokens take more than `bytes_max`.
+        """
+
+@final
+class TermLists:
+    """Maps from tokens to the documents that have them, which grow while texts are added; each worker has one.
+
+    seed             of the process, against tokens that are chosen to collide
+    with_positions   keep positions
+    keep_empty       texts without tokens are documents, too
+    """
+
+    def __new__(cls, seed: int, num_workers: int, *, with_positions: bool, keep_empty: bool) -> TermLists: ...
+    def add(
+        self, analyzer: Analyzer, num_rows: int, texts: TextArgument, present: Buffer | None, row_numbers: Buffer, /
+    ) -> None:
+        """Add texts with their rows (i64), but those whose flag in `present` is 0. Each worker takes a share."""
+
+    @property
+    def num_documents(self) -> list[int]:
+        """Of each worker."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all maps."""
+
+    def documents(self, worker: int, /) -> tuple[OwnedBuffer, OwnedBuffer]:
+        """Rows (i64) and numbers of tokens (i32) of all documents of a worker, which leave the map."""
+
+    def take(
+        self, worker: int, bytes_max: int, /
+    ) -> tuple[OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer] | None:
+        """The next tokens of a worker in order, up to about `bytes_max`, and None after the last: offsets (i64) and
+        bytes of the tokens, numbers of documents (i32), offsets and bytes of the lists of documents, and of positions.
+        They leave the map, which is empty at the end."""
+
+@final
+class TermMerger:
+    """Merges runs of sorted tokens (`TermLists.take`) to the rows of a partition (spec: indices, 7.2 and 7.3).
+
+    lengths      number of tokens of each document (i32), run after run
+    run_lengths  number of documents of each run
+    block_size   128 or 256
+    """
+
+    def __new__(
+        cls, lengths: Buffer, run_lengths: list[int], *, block_size: int, with_positions: bool
+    ) -> TermMerger: ...
+    def feed(self, run: int, columns: Sequence[Buffer] | None, /) -> None:
+        """The next tokens of a run, as `TermLists.take` returns them; None at its end."""
+
+    def merge(self, bytes_max: int, /) -> tuple[int, list[OwnedBuffer], int | None]:
+        """The next rows, up to about `bytes_max`: their number, their buffers, and a run that has to be fed before
+        `merge` goes on. There are no more rows if that is None and the number is 0.
+
+        Buffers: of the blocks list offsets (i32), offsets (i64) and bytes; largest scores (f32); numbers of documents
+        (i32); of the impacts as of the blocks; offsets (i64) and bytes of positions; list offsets (i32) and starts
+        (u32) of their blocks.
+        """
+
+    def token_map(self) -> tuple[OwnedBuffer, int, int]:
+        """After all rows: the bytes of the map from tokens to their rows, the number of tokens, and their bytes."""
+
+@final
 class KeyTable:
     """Rows by their keys, which may repeat.
 
@@ -1008,6 +1114,80 @@ class SliceFilter:
         self, raw_offsets: Buffer, data: Buffer, wide: bool, num_values: int, threads_max: int, /
     ) -> OwnedBuffer:
         """Indexes, i64 ascending, of the slices that may be in the set: all that are, and few others."""
+
+@final
+class TermPostings:
+    """The documents of one token in one partition, and perhaps its positions in them.
+
+    Block i is `data[offsets[i]:offsets[i + 1]]` (offsets i64[blocks + 1]). Everything is decoded once, to check it.
+
+    num_docs               documents that have the token
+    num_docs_of_partition  documents of the partition
+    size                   documents of a full block: 128 or 256
+    is_fixed               whether the last block has numbers of 32 bits, not varints
+    positions              streams of all blocks, or pieces of all documents; None if they are not read
+    position_offsets       i64, of the streams or pieces
+    position_documents     i64[num_docs + 1], the first piece of each document, and the end; None for streams
+
+    Raises `DamagedError`.
+    """
+
+    def __new__(
+        cls,
+        data: Buffer,
+        offsets: Buffer,
+        num_docs: int,
+        num_docs_of_partition: int,
+        size: int,
+        is_fixed: bool,
+        positions: Buffer | None,
+        position_offsets: Buffer | None,
+        position_documents: Buffer | None,
+        /,
+    ) -> TermPostings: ...
+    @property
+    def num_docs(self) -> int:
+        """Documents that have the token."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory, in bytes."""
+
+def match_terms(
+    terms: list[TermPostings],
+    factors: list[float],
+    groups: list[int] | None,
+    lengths: Buffer,
+    average: float,
+    is_floored: bool,
+    allowed: Buffer | None,
+    most: int | None,
+    threshold: float,
+    phrase: tuple[list[tuple[int, int]], int] | None,
+    /,
+) -> tuple[OwnedBuffer, OwnedBuffer]:
+    """The documents of a partition with some tokens, ascending i64, and their BM25 scores, f32.
+
+    factors     of the tokens: inverse document frequency
+    groups      a document needs a token of each group, numbered from 0; None: one token is enough
+    lengths     u32, of all documents
+    average     length
+    is_floored  whether lengths are rounded down to four significant bits
+    allowed     u8, which documents count; None for all
+    most        documents with the highest scores that are wanted; the others are not scored where bounds say so
+    threshold   a document has to exceed this score, if `most` is given
+    phrase      tokens by number with their positions, and how much later each next may stand
+
+    Raises `DamagedError`, and `ValueError` for arguments that do not fit together.
+    """
+
+def find_tokens(token_map: Buffer, tokens: list[bytes], /) -> list[int | None]:
+    """Numbers of tokens by a transducer of crate `fst`; None for a token that it lacks. Raises `DamagedError`."""
+
+def near_tokens(token_map: Buffer, word: str, distance: int, prefix: int, limit: int, /) -> list[tuple[bytes, int]]:
+    """The first `limit` tokens, by their bytes, with the same first `prefix` characters as a word and at most `distance`
+    other ones inserted, removed or replaced; and their numbers. Raises `DamagedError`.
+    """
 
 def add_to_bloom(bitmap: Buffer, raw_offsets: Buffer, data: Buffer, wide: bool, num_values: int, /) -> None:
     """Add values, passed as for `hash_variable`, to a split block Bloom filter of Parquet's form, in place.

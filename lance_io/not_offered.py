@@ -73,7 +73,6 @@ class DatasetNotOffered:
     """Names of `LanceDataset`."""
 
     centroids = NotOffered(_INDEX)
-    create_index = NotOffered(_INDEX)
     from_pydantic_model = NotOffered("`write_dataset` takes a list of pydantic models")
     get_ivf_model = NotOffered(_INDEX)
     initialize_mem_wal = NotOffered(_LOG)
@@ -112,7 +111,6 @@ _ROOT: Final = {
     "DedicatedBlobWriter": _BLOBS,
     "ExecutionPlan": "`scanner(...).explain_plan()` gives the plan as text",
     "FFILanceTableProvider": "DataFusion takes the batches of `scanner(...).to_reader()`",
-    "FtsToken": _INDEX,
     "LsmPointLookupPlanner": _SCANS,
     "LsmScanner": _SCANS,
     "LsmVectorSearchPlanner": _SCANS,
@@ -123,7 +121,6 @@ _ROOT: Final = {
     "ShardingSpec": _LOG,
     "evaluate_sharding_spec": _LOG,
     "simd_info": "the kernels choose their instructions at run time and do not report them",
-    "tokenize": _INDEX,
 }
 
 

@@ -11,6 +11,7 @@ mod error;
 mod files;
 mod fullzip;
 mod gil;
+mod index;
 mod io;
 mod jsonb;
 mod levels;
@@ -47,8 +48,12 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<take::pages::Layouts>()?;
     m.add_class::<take::pages::PagesPlan>()?;
     m.add_class::<levels::rows::PageRows>()?;
+    m.add_class::<index::text::analyzer::Analyzer>()?;
+    m.add_class::<index::text::merge::TermMerger>()?;
+    m.add_class::<index::text::term_lists::TermLists>()?;
     m.add_class::<arrays::keys::KeyTable>()?;
     m.add_class::<arrays::keys::SliceFilter>()?;
+    m.add_class::<index::postings::TermPostings>()?;
     #[cfg(target_os = "linux")]
     m.add_class::<io::sockets::RangeSockets>()?;
     m.add_function(wrap_pyfunction!(miniblock::chunks::plan_chunks, m)?)?;
@@ -82,6 +87,9 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(io::http::part_answer, m)?)?;
     m.add_function(wrap_pyfunction!(jsonb::to_text::json_texts, m)?)?;
     m.add_function(wrap_pyfunction!(arrays::maths::float_function, m)?)?;
+    m.add_function(wrap_pyfunction!(index::match_terms::match_terms, m)?)?;
+    m.add_function(wrap_pyfunction!(index::token_map::find_tokens, m)?)?;
+    m.add_function(wrap_pyfunction!(index::token_map::near_tokens, m)?)?;
     m.add_function(wrap_pyfunction!(io::plan::measure_ranges, m)?)?;
     m.add_function(wrap_pyfunction!(io::plan::plan_reads, m)?)?;
     m.add_function(wrap_pyfunction!(io::copies::read_copies, m)?)?;

@@ -162,6 +162,31 @@ def head(
 
 
 @implemented_in("rows")
+def search(
+    uri: DatasetUri,
+    words: Annotated[str, typer.Argument(metavar="WORDS", help="The words to look for.")],
+    num_rows: Annotated[int, typer.Option("--rows", "-n", min=0, help="Number of rows.")] = 10,
+    in_columns: Annotated[
+        list[str] | None,
+        typer.Option("--in", metavar="NAME", help="Look in this column; repeated. By default in all with an index."),
+    ] = None,
+    all_words: Annotated[bool, typer.Option("--all", help="Rows with all words, not with one of them.")] = False,
+    phrase: Annotated[bool, typer.Option("--phrase", help="Rows with the words one after another.")] = False,
+    columns: Columns = None,
+    filter: Filter = None,
+    version: Version = None,
+    tag: Tag = None,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """The rows that match words best, by full-text indices."""
+    if all_words and phrase:
+        raise typer.BadParameter("--all and --phrase exclude each other")
+    if (all_words or phrase) and not in_columns:
+        raise typer.BadParameter("--all and --phrase need a column, --in NAME")
+
+
+@implemented_in("rows")
 def count(
     uri: DatasetUri,
     filter: Filter = None,

@@ -63,6 +63,7 @@ for command in (
     commands.fragments,
     commands.pages,
     commands.head,
+    commands.search,
     commands.count,
     commands.write,
     commands.update,

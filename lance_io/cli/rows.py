@@ -1,4 +1,4 @@
-"""`head`, `count`: rows of a dataset."""
+"""`head`, `search`, `count`: rows of a dataset."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from lance_io.cli.option_texts import column_names
 from lance_io.cli.output import plain, progress, show
 from lance_io.cli.tables import Table
 from lance_io.cli.uri_target import open_table
-from lance_io.dataset.cli_imports import ScanOptions, execute, scan_options, scan_projection, with_inner
+from lance_io.dataset.cli_imports import (
+    ScanOptions,
+    execute,
+    scan_options,
+    scan_projection,
+    with_inner,
+    words_query,
+)
 
 if TYPE_CHECKING:
     from lance_io.cli.tables import Shown
@@ -32,6 +39,39 @@ def head(
     state = open_table(uri, version, tag, storage_option)
     options = scan_options(columns=column_names(columns), filter=filter, limit=num_rows)
     with progress("reading"):
+        table = execute.collect(state, options, scan_projection(state, options).arrow_schema)
+    report = {
+        "columns": [{"name": field.name, "type": str(field.type)} for field in table.schema],
+        "num_rows": table.num_rows,
+        "rows": _rows(table),
+    }
+    show(report, as_json, _show_rows)
+
+
+def search(
+    uri: str,
+    words: str,
+    num_rows: int,
+    in_columns: list[str] | None,
+    all_words: bool,
+    phrase: bool,
+    columns: list[str] | None,
+    filter: str | None,
+    version: int | None,
+    tag: str | None,
+    storage_option: list[str] | None,
+    as_json: bool,
+) -> None:
+    """Run `lance-io search`."""
+    state = open_table(uri, version, tag, storage_option)
+    options = scan_options(
+        columns=column_names(columns),
+        filter=filter,
+        prefilter=True,
+        limit=num_rows,
+        full_text_query=words_query(words, column_names(in_columns), all_words=all_words, is_phrase=phrase),
+    )
+    with progress("searching"):
         table = execute.collect(state, options, scan_projection(state, options).arrow_schema)
     report = {
         "columns": [{"name": field.name, "type": str(field.type)} for field in table.schema],

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from lance_io.reads.run_plan import run, run_on, run_sync
     from lance_io.reads.scan import execute
     from lance_io.reads.scan.execute import collect, count, stream
+    from lance_io.reads.scan.full_text_request import words_query
     from lance_io.reads.scan.explain import explain_scan, explain_take
     from lance_io.reads.scan.io_plan import IoPlan, cost_report, cost_text, count_of, format_bytes
     from lance_io.reads.scan.scan_options import ScanOptions, scan_options
@@ -192,6 +193,7 @@ _HOMES = {
     "run_on": "lance_io.reads.run_plan",
     "run_sync": "lance_io.reads.run_plan",
     "scan_options": "lance_io.reads.scan.scan_options",
+    "words_query": "lance_io.reads.scan.full_text_request",
     "scan_projection": "lance_io.reads.scan.scan_plan",
     "stream": "lance_io.reads.scan.execute",
     "tag_of": "lance_io.reads.open_version",
@@ -316,6 +318,7 @@ __all__ = [
     "update_rows",
     "update_tag",
     "with_inner",
+    "words_query",
     "write_dataset",
     "BuildProgress",
     "IndexConfig",

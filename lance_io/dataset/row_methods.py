@@ -100,6 +100,8 @@ class DatasetRows(SyncFace, RowArguments):
         Other keywords:
 
             nearest                 a vector search: a dict of the parameters of `ScannerBuilder.nearest`
+            full_text_query         a search for words: the words, `{"query": words, "columns": names}`, or a query of
+                                    `lance_io.query`; see docs/indices-text.md
             batch_size              rows per batch, 8,192 by default
             batch_size_bytes        bytes of values per batch
             batch_readahead         batches decoded at once
@@ -140,7 +142,7 @@ class DatasetRows(SyncFace, RowArguments):
         loads it in a thread, so that Ctrl-C cannot interrupt the import halfway.
         """
         wanted = self._make_options(*given, **options)
-        computes = wanted.filter is not None or isinstance(wanted.columns, dict) or wanted.nearest is not None
+        computes = wanted.filter is not None or isinstance(wanted.columns, dict) or wanted.is_search
         return (scanners.LanceScanner if computes else scanners.SyncScanner)._of(self._state, wanted)
 
     def to_table(

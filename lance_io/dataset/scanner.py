@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from lance_io.reads.scan import vector_query as vector_queries
     from lance_io.reads.scan.io_plan import IoPlan
     from lance_io.reads.scan.scan_statistics import ScanStatistics
+    from lance_io.reads.scan.text import explain_text as text_explanations
+    from lance_io.reads.scan.text import text_choice as text_choices
     from lance_io.reads.version.state import DatasetState
     from lance_io.store.costs import RequestCosts
 else:
@@ -44,6 +46,8 @@ else:
     data_frames = lazy_module("lance_io.reads.scan.data_frames")
     explanations = lazy_plans("lance_io.reads.scan.explain")
     searches = lazy_plans("lance_io.reads.scan.nearest")
+    text_choices = lazy_module("lance_io.reads.scan.text.text_choice")
+    text_explanations = lazy_plans("lance_io.reads.scan.text.explain_text")
     vector_queries = lazy_module("lance_io.reads.scan.vector_query")
 
 COLUMNS_ON_LOOP_MAX: Final = 64  # about 20 microseconds for each column, the first time
@@ -107,6 +111,8 @@ class _Scan:
         return self._state.arrow_schema
 
     def _explain_plan(self) -> Plan[str]:
+        if self._options.full_text_query is not None:
+            return (yield from text_explanations.explain_text(self._state, self._options))
         if self._options.nearest is not None:
             return (yield from searches.explain(self._state, self._options))
         plan = yield from plan_scan(self._state, self._options)
@@ -136,6 +142,8 @@ class SyncScanner(_Scan, SyncFace):
         scanner: Self = cls.__new__(cls)
         if options.nearest is not None:  # raises now if the query does not fit the schema, as in pylance
             vector_queries.vector_column(state.schema, options.nearest)
+        if options.full_text_query is not None:
+            text_choices.check_request(state, options.full_text_query)
         scanner._state = state
         scanner._options = options
         return scanner
@@ -348,7 +356,7 @@ class AsyncScanner(_Scan, AsyncFace):
         """`projected_schema`, computed in a thread if it parses text (the parser has to be imported) or has many
         columns.
         """
-        if self._options.nearest is not None:
+        if self._options.is_search:
             return await drive_in_thread(lambda: self.projected_schema)
         columns = self._options.columns
         num_columns = len(self._state.schema.fields if columns is None else columns)

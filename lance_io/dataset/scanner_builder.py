@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal
 
 from lance_io.dataset import scanner
-from lance_io.errors import UnsupportedError
 from lance_io.lazy_names import lazy_module
 from lance_io.not_offered import ScannerBuilderNotOffered
 from lance_io.reads.scan.scan_options import scan_options
@@ -16,8 +15,11 @@ if TYPE_CHECKING:
 
     from lance_io.dataset.lance_dataset import LanceDataset
     from lance_io.dataset.scanner import LanceScanner
+    from lance_io.index.text.full_text_query import FullTextQuery
+    from lance_io.reads.scan import full_text_request as text_requests
     from lance_io.reads.scan import vector_query as vector_queries
 else:
+    text_requests = lazy_module("lance_io.reads.scan.full_text_request")
     vector_queries = lazy_module("lance_io.reads.scan.vector_query")
 
 
@@ -236,10 +238,10 @@ class ScannerBuilder(ScannerBuilderNotOffered):
         return self._set("fast_search", flag)
 
     def disable_scoring_autoprojection(self, disable: bool = True) -> Self:
-        """Set whether the result of a search has `_distance` only if `columns` name it.
+        """Set whether the result of a search has `_distance` or `_score` only if `columns` name it.
 
         Args:
-            disable: True adds no `_distance`.
+            disable: True adds no such column.
         """
         return self._set("disable_scoring_autoprojection", disable)
 
@@ -303,17 +305,19 @@ class ScannerBuilder(ScannerBuilderNotOffered):
         vector_queries.vector_column(self._dataset._state.schema, query)
         return self._set("nearest", query)
 
-    def full_text_search(self, query: object, columns: object = None) -> NoReturn:
-        """Not supported: full text search needs an index, which this release does not read.
+    def full_text_search(self, query: str | FullTextQuery, columns: list[str] | None = None) -> Self:
+        """Find the rows that have words, by full-text indices, else by searching all texts. The best are first.
 
         Args:
-            query: Ignored.
-            columns: Ignored.
+            query: Words, or a query of `lance_io.query`.
+            columns: Where words are looked for; None for all columns with an index. Ignored for a query.
 
         Raises:
-            NotImplementedError: Always.
+            TypeError: A value has the wrong type.
+            ValueError: `columns` is empty.
         """
-        raise UnsupportedError("full_text_search: full text search is not part of this release")
+        given = {"query": query} if columns is None else {"query": query, "columns": columns}
+        return self._set("full_text_query", text_requests.text_request(given))
 
     def to_scanner(self) -> LanceScanner:
         """Build the scanner.

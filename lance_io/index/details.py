@@ -29,6 +29,7 @@ class Kind(Enum):
     BLOOM_FILTER = "BloomFilter"
     NGRAM = "NGram"
     JSON = "Json"
+    INVERTED = "Inverted"
 
 
 class Space(Enum):

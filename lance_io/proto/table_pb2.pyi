@@ -804,6 +804,7 @@ class VectorIndexDetails(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     METRIC_FIELD_NUMBER: _builtins.int
+    TARGET_PARTITION_SIZE_FIELD_NUMBER: _builtins.int
     HNSW_FIELD_NUMBER: _builtins.int
     PQ_FIELD_NUMBER: _builtins.int
     SQ_FIELD_NUMBER: _builtins.int
@@ -812,6 +813,7 @@ class VectorIndexDetails(_message.Message):
     RUNTIME_HINTS_FIELD_NUMBER: _builtins.int
     metric: _builtins.int
     """0 L2, 1 cosine, 2 dot product, 3 Hamming"""
+    target_partition_size: _builtins.int
     @_builtins.property
     def hnsw(self) -> Global___VectorIndexDetails.Graph: ...
     @_builtins.property
@@ -828,6 +830,7 @@ class VectorIndexDetails(_message.Message):
         self,
         *,
         metric: _builtins.int = ...,
+        target_partition_size: _builtins.int = ...,
         hnsw: Global___VectorIndexDetails.Graph | None = ...,
         pq: Global___VectorIndexDetails.ProductQuantization | None = ...,
         sq: Global___VectorIndexDetails.ScalarQuantization | None = ...,
@@ -837,7 +840,7 @@ class VectorIndexDetails(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["compression", b"compression", "flat", b"flat", "hnsw", b"hnsw", "pq", b"pq", "rq", b"rq", "sq", b"sq"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compression", b"compression", "flat", b"flat", "hnsw", b"hnsw", "metric", b"metric", "pq", b"pq", "rq", b"rq", "runtime_hints", b"runtime_hints", "sq", b"sq"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compression", b"compression", "flat", b"flat", "hnsw", b"hnsw", "metric", b"metric", "pq", b"pq", "rq", b"rq", "runtime_hints", b"runtime_hints", "sq", b"sq", "target_partition_size", b"target_partition_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_compression: _TypeAlias = _typing.Literal["pq", "sq", "rq", "flat"]  # noqa: Y015
     _WhichOneofArgType_compression: _TypeAlias = _typing.Literal["compression", b"compression"]  # noqa: Y015
@@ -871,6 +874,113 @@ class ZoneMapIndexDetails(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ZoneMapIndexDetails: _TypeAlias = ZoneMapIndexDetails  # noqa: Y015
+
+@_typing.final
+class InvertedIndexDetails(_message.Message):
+    """`index_details` of full text indices (spec: indices, 7.1)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Code(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        SPLIT_IDENTIFIERS_FIELD_NUMBER: _builtins.int
+        SPLIT_ON_NUMERICS_FIELD_NUMBER: _builtins.int
+        PRESERVE_ORIGINAL_FIELD_NUMBER: _builtins.int
+        INDEX_OPERATORS_FIELD_NUMBER: _builtins.int
+        split_identifiers: _builtins.bool
+        split_on_numerics: _builtins.bool
+        preserve_original: _builtins.bool
+        index_operators: _builtins.bool
+        def __init__(
+            self,
+            *,
+            split_identifiers: _builtins.bool = ...,
+            split_on_numerics: _builtins.bool = ...,
+            preserve_original: _builtins.bool = ...,
+            index_operators: _builtins.bool = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["index_operators", b"index_operators", "preserve_original", b"preserve_original", "split_identifiers", b"split_identifiers", "split_on_numerics", b"split_on_numerics"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    BASE_TOKENIZER_FIELD_NUMBER: _builtins.int
+    LANGUAGE_FIELD_NUMBER: _builtins.int
+    WITH_POSITION_FIELD_NUMBER: _builtins.int
+    MAX_TOKEN_LENGTH_FIELD_NUMBER: _builtins.int
+    LOWER_CASE_FIELD_NUMBER: _builtins.int
+    STEM_FIELD_NUMBER: _builtins.int
+    REMOVE_STOP_WORDS_FIELD_NUMBER: _builtins.int
+    ASCII_FOLDING_FIELD_NUMBER: _builtins.int
+    MIN_NGRAM_LENGTH_FIELD_NUMBER: _builtins.int
+    MAX_NGRAM_LENGTH_FIELD_NUMBER: _builtins.int
+    PREFIX_ONLY_FIELD_NUMBER: _builtins.int
+    BLOCK_SIZE_FIELD_NUMBER: _builtins.int
+    CODE_CONFIG_FIELD_NUMBER: _builtins.int
+    DOCUMENT_GRANULARITY_FIELD_NUMBER: _builtins.int
+    POSTING_FORMAT_VERSION_FIELD_NUMBER: _builtins.int
+    base_tokenizer: _builtins.str
+    language: _builtins.str
+    """JSON text"""
+    with_position: _builtins.bool
+    max_token_length: _builtins.int
+    lower_case: _builtins.bool
+    stem: _builtins.bool
+    remove_stop_words: _builtins.bool
+    ascii_folding: _builtins.bool
+    min_ngram_length: _builtins.int
+    max_ngram_length: _builtins.int
+    prefix_only: _builtins.bool
+    block_size: _builtins.int
+    document_granularity: _builtins.int
+    """0 row, 1 list element"""
+    posting_format_version: _builtins.int
+    @_builtins.property
+    def code_config(self) -> Global___InvertedIndexDetails.Code: ...
+    def __init__(
+        self,
+        *,
+        base_tokenizer: _builtins.str | None = ...,
+        language: _builtins.str = ...,
+        with_position: _builtins.bool = ...,
+        max_token_length: _builtins.int | None = ...,
+        lower_case: _builtins.bool = ...,
+        stem: _builtins.bool = ...,
+        remove_stop_words: _builtins.bool = ...,
+        ascii_folding: _builtins.bool = ...,
+        min_ngram_length: _builtins.int = ...,
+        max_ngram_length: _builtins.int = ...,
+        prefix_only: _builtins.bool = ...,
+        block_size: _builtins.int | None = ...,
+        code_config: Global___InvertedIndexDetails.Code | None = ...,
+        document_granularity: _builtins.int = ...,
+        posting_format_version: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_base_tokenizer", b"_base_tokenizer", "_block_size", b"_block_size", "_max_token_length", b"_max_token_length", "_posting_format_version", b"_posting_format_version", "base_tokenizer", b"base_tokenizer", "block_size", b"block_size", "code_config", b"code_config", "max_token_length", b"max_token_length", "posting_format_version", b"posting_format_version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_base_tokenizer", b"_base_tokenizer", "_block_size", b"_block_size", "_max_token_length", b"_max_token_length", "_posting_format_version", b"_posting_format_version", "ascii_folding", b"ascii_folding", "base_tokenizer", b"base_tokenizer", "block_size", b"block_size", "code_config", b"code_config", "document_granularity", b"document_granularity", "language", b"language", "lower_case", b"lower_case", "max_ngram_length", b"max_ngram_length", "max_token_length", b"max_token_length", "min_ngram_length", b"min_ngram_length", "posting_format_version", b"posting_format_version", "prefix_only", b"prefix_only", "remove_stop_words", b"remove_stop_words", "stem", b"stem", "with_position", b"with_position"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__base_tokenizer: _TypeAlias = _typing.Literal["base_tokenizer"]  # noqa: Y015
+    _WhichOneofArgType__base_tokenizer: _TypeAlias = _typing.Literal["_base_tokenizer", b"_base_tokenizer"]  # noqa: Y015
+    _WhichOneofReturnType__block_size: _TypeAlias = _typing.Literal["block_size"]  # noqa: Y015
+    _WhichOneofArgType__block_size: _TypeAlias = _typing.Literal["_block_size", b"_block_size"]  # noqa: Y015
+    _WhichOneofReturnType__max_token_length: _TypeAlias = _typing.Literal["max_token_length"]  # noqa: Y015
+    _WhichOneofArgType__max_token_length: _TypeAlias = _typing.Literal["_max_token_length", b"_max_token_length"]  # noqa: Y015
+    _WhichOneofReturnType__posting_format_version: _TypeAlias = _typing.Literal["posting_format_version"]  # noqa: Y015
+    _WhichOneofArgType__posting_format_version: _TypeAlias = _typing.Literal["_posting_format_version", b"_posting_format_version"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__base_tokenizer) -> _WhichOneofReturnType__base_tokenizer | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__block_size) -> _WhichOneofReturnType__block_size | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_token_length) -> _WhichOneofReturnType__max_token_length | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__posting_format_version) -> _WhichOneofReturnType__posting_format_version | None: ...
+
+Global___InvertedIndexDetails: _TypeAlias = InvertedIndexDetails  # noqa: Y015
 
 @_typing.final
 class JsonIndexDetails(_message.Message):

@@ -45,7 +45,8 @@ COMMIT_RETRIES: Final = 20
 JOB_ID_SEARCH: Final = 1_000  # kept versions that are searched for a caller's `job_id`
 
 VECTOR_SIZE: Final = "arrow.fixed-size-list.size"  # also the metadata key of a Spark column of vectors
-SYSTEM_COLUMNS: Final = ("_rowid", "_rowaddr", "_fragid")
+ROW_VERSIONS: Final = ("_row_created_at_version", "_row_last_updated_at_version")
+SYSTEM_COLUMNS: Final = ("_rowid", "_rowaddr", "_fragid", *ROW_VERSIONS)
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ class ReadOptions(TargetOptions):
     timestamp_ns      "error_on_loss", "truncate" or "long"
     blobs             "binary" or "descriptions"
     io_buffer_bytes   bytes that a scan may prefetch, None for the engine's default
+    row_versions      columns of versions of rows to append; not an option, but what SQL names
     """
 
     version: int | None = None
@@ -111,6 +113,7 @@ class ReadOptions(TargetOptions):
     timestamp_ns: str = "error_on_loss"
     blobs: str = "binary"
     io_buffer_bytes: int | None = None
+    row_versions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

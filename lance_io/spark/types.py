@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ZONE: Final = "arrow.timestamp.timezone"  # metadata key of a Spark column
+COMMENT: Final = "comment"  # Spark's own keys, also of stored fields
+CHAR_TYPE: Final = "__CHAR_VARCHAR_TYPE_STRING"
 BFLOAT16: Final = "lance.bfloat16"
 JSON: Final = "arrow.json"
 DECIMAL_DIGITS_MAX: Final = 38
@@ -104,15 +106,17 @@ def arrow_to_spark(
 
 def _spark_field(field: pa.Field[Any], where: str, uint64: str, timestamp_ns: str) -> spark.StructField:
     dtype = _spark_type(field, where, uint64, timestamp_ns)
-    return spark.StructField(field.name, dtype, nullable=True, metadata=_metadata(field.type, dtype))
+    return spark.StructField(field.name, dtype, nullable=True, metadata=_metadata(field, dtype) or None)
 
 
-def _metadata(dtype: pa.DataType, shown: spark.DataType) -> dict[str, Any] | None:
+def _metadata(field: pa.Field[Any], shown: spark.DataType) -> dict[str, Any]:
+    dtype, stored = field.type, field.metadata or {}
+    metadata = {key: stored[key.encode()].decode() for key in (COMMENT, CHAR_TYPE) if key.encode() in stored}
     if pa.types.is_fixed_size_list(dtype):
-        return {VECTOR_SIZE: dtype.list_size}
+        return {**metadata, VECTOR_SIZE: dtype.list_size}
     if isinstance(shown, spark.TimestampType) and pa.types.is_timestamp(dtype) and dtype.tz != "UTC":
-        return {ZONE: dtype.tz}
-    return None
+        return {**metadata, ZONE: dtype.tz}
+    return metadata
 
 
 def _spark_type(field: pa.Field[Any], where: str, uint64: str, timestamp_ns: str) -> spark.DataType:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, IllegalArgumentException, UnsupportedOperationException
+from pyspark.errors import AnalysisException, IllegalArgumentException
 
 import lance_io.spark
 from lance_io.errors import UsageError
@@ -232,7 +232,7 @@ def test_tables_about_a_table(spark: SparkSession, uri: str) -> None:
             spark.sql(f"select * from {name}")
 
 
-def test_appends_and_refusals(spark: SparkSession, folder: Path) -> None:
+def test_appends(spark: SparkSession, folder: Path) -> None:
     path = str(folder / "written.lance")
     lance.write_dataset(pa.table({"a": [1]}), path)
     spark.sql("insert into lance.written values (2), (3)")
@@ -240,13 +240,6 @@ def test_appends_and_refusals(spark: SparkSession, folder: Path) -> None:
     assert sorted(lance.dataset(path).to_table()["a"].to_pylist()) == [1, 2, 3, 4]
     spark.sql("insert overwrite lance.written values (9)")
     assert rows(spark, "select a from lance.written") == [(9,)]
-    for command in (
-        "create table lance.other (a int)",
-        "drop table lance.written",
-        "alter table lance.written add column b int",
-    ):
-        with pytest.raises(UnsupportedOperationException, match="comes with a later release of the catalog"):
-            spark.sql(command)
     assert lance.dataset(path).version == 4
 
 

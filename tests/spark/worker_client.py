@@ -91,6 +91,7 @@ class Worker:
     def plan(self, loaded: dict[str, Any], **fields: Any) -> dict[str, Any]:
         """Plan a scan."""
         whole = {"schema": loaded["schema"], "counts": False, "filter": None, "limit": -1, "runtime": []}
+        whole |= {"offset": 0, "order": []}
         return self.ask("plan", **loaded["request"], **{**whole, **fields})
 
     def read(self, planned: dict[str, Any]) -> list[pa.RecordBatch]:
@@ -125,7 +126,7 @@ def read_batches(answers: Any) -> Iterator[pa.RecordBatch]:
         if sign == b"B":
             stream = stream or pa.ipc.open_stream(_NoReadAhead(answers))
             yield stream.read_next_batch()
-        elif sign == b"X":
+        elif sign in (b"X", b"M"):
             read_answer(answers)
         else:
             assert sign == b"E", sign

@@ -1,6 +1,7 @@
 package lance_io.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.MissingNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.Closeable;
 import java.io.EOFException;
@@ -19,6 +20,7 @@ final class Call implements Closeable {
 
   private final WorkerProcess worker;
   private final SocketChannel channel;
+  private JsonNode costs = MissingNode.getInstance();
 
   Call(WorkerProcess worker) throws IOException {
     this.worker = worker;
@@ -55,6 +57,8 @@ final class Call implements Closeable {
     switch (answer.path("kind").asText()) {
       case "missing":
         throw new MissingTableException(message);
+      case "exists":
+        throw new TableExistsException(message);
       case "usage":
         throw new IllegalArgumentException(message);
       case "unsupported":
@@ -64,9 +68,18 @@ final class Call implements Closeable {
     }
   }
 
+  /** What the request has cost so far, as the worker has said. */
+  JsonNode costs() {
+    return costs;
+  }
+
   /** Whether a batch follows. An error of the worker is thrown. */
   boolean batchFollows() throws IOException {
     byte sign = read(1).get();
+    while (sign == 'M') {
+      costs = answer();
+      sign = read(1).get();
+    }
     if (sign == 'X') {
       answer();
     }

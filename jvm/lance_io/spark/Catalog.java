@@ -1,6 +1,7 @@
 package lance_io.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
@@ -8,14 +9,17 @@ import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
+import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
 import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.NamespaceChange;
+import org.apache.spark.sql.connector.catalog.StagedTable;
+import org.apache.spark.sql.connector.catalog.StagingTableCatalog;
 import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
 import org.apache.spark.sql.connector.catalog.Table;
-import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
@@ -25,12 +29,9 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  *
  * <p>It has one namespace, `default`, which names need not say.
  */
-public final class Catalog implements TableCatalog, SupportsNamespaces {
+public final class Catalog implements StagingTableCatalog, SupportsNamespaces {
   private static final String DEFAULT = "default";
   private static final String PATH = "path";
-  private static final String LATER =
-      " comes with a later release of the catalog; df.write.format(\"lance_io\") creates tables, and the Python API"
-          + " changes them";
 
   private String name;
   private Map<String, String> given; // the options of the catalog, but for the path
@@ -105,7 +106,7 @@ public final class Catalog implements TableCatalog, SupportsNamespaces {
         }
       } else if (isDefault(namespace)) {
         String shown = table.name().contains("/") ? null : name + "." + table.name();
-        LanceTable loaded = new LanceTable(options(uri(table.name())), null, moment, shown);
+        LanceTable loaded = new CatalogTable(options(uri(table.name())), moment, shown);
         loaded.schema(); // opens it
         return loaded;
       }
@@ -120,25 +121,123 @@ public final class Catalog implements TableCatalog, SupportsNamespaces {
   }
 
   @Override
-  @SuppressWarnings("deprecation") // what Spark calls now asks this one, and 4.1 knows no other
-  public Table createTable(
-      Identifier table, Column[] columns, Transform[] partitions, Map<String, String> properties) {
-    throw new UnsupportedOperationException("CREATE TABLE" + LATER);
+  @SuppressWarnings("deprecation") // Spark calls another one now, which asks this one; 4.1 knows no other
+  public Table createTable(Identifier table, Column[] columns, Transform[] partitions, Map<String, String> properties)
+      throws TableAlreadyExistsException, NoSuchNamespaceException {
+    check(table.namespace());
+    checkUnpartitioned(partitions);
+    TableOptions options = options(uri(table.name()));
+    ObjectNode request = options.request("create").put("schema", TableChanges.struct(columns).json());
+    Changes.put(request, "properties", properties);
+    try {
+      Changes.make(options.python(), request);
+      return loadTable(table);
+    } catch (TableExistsException e) {
+      throw new TableAlreadyExistsException(table);
+    } catch (NoSuchTableException e) {
+      throw new IllegalStateException("the table was dropped as soon as it was created", e);
+    }
+  }
+
+  private static void checkUnpartitioned(Transform[] partitions) {
+    if (partitions.length > 0) {
+      throw Refusals.analysis(
+          "PARTITIONED BY and CLUSTER BY: tables have no partitions. For loads that replace the rows of a day, set the"
+              + " property lance.overwrite.columns and overwrite dynamically");
+    }
   }
 
   @Override
-  public Table alterTable(Identifier table, TableChange... changes) {
-    throw new UnsupportedOperationException("ALTER TABLE" + LATER);
+  public Table alterTable(Identifier table, TableChange... changes) throws NoSuchTableException {
+    TableOptions options = optionsOf(table);
+    try {
+      Changes.make(options.python(), options.request("alter").set("changes", TableChanges.json(changes)));
+    } catch (MissingTableException e) {
+      throw new NoSuchTableException(table);
+    }
+    return loadTable(table);
   }
 
   @Override
   public boolean dropTable(Identifier table) {
-    throw new UnsupportedOperationException("DROP TABLE" + LATER);
+    if (!isDefault(table.namespace())) {
+      return false;
+    }
+    TableOptions options = options(uri(table.name()));
+    return Changes.make(options.python(), options.request("drop")).get("done").asBoolean();
+  }
+
+  /** A drop removes all files in any case. */
+  @Override
+  public boolean purgeTable(Identifier table) {
+    return dropTable(table);
   }
 
   @Override
-  public void renameTable(Identifier from, Identifier to) {
-    throw new UnsupportedOperationException("ALTER TABLE ... RENAME" + LATER);
+  public void renameTable(Identifier from, Identifier to) throws NoSuchTableException, TableAlreadyExistsException {
+    TableOptions options = optionsOf(from);
+    boolean saysCatalog = to.namespace().length > 0 && to.namespace()[0].equals(name); // Spark leaves it there
+    if (!isDefault(saysCatalog ? Arrays.copyOfRange(to.namespace(), 1, to.namespace().length) : to.namespace())) {
+      throw Refusals.analysis("the catalog " + name + " is one folder, and has no other namespaces");
+    }
+    try {
+      Changes.make(options.python(), options.request("rename").put("to", uri(to.name())));
+    } catch (MissingTableException e) {
+      throw new NoSuchTableException(from);
+    } catch (TableExistsException e) {
+      throw new TableAlreadyExistsException(to);
+    }
+  }
+
+  private TableOptions optionsOf(Identifier table) throws NoSuchTableException {
+    if (!isDefault(table.namespace())) {
+      throw new NoSuchTableException(table);
+    }
+    return options(uri(table.name()));
+  }
+
+  // -- tables that a query makes ----------------------------------------------------------------------------------------
+
+  @Override
+  @SuppressWarnings("deprecation") // as createTable
+  public StagedTable stageCreate(
+      Identifier table, Column[] columns, Transform[] partitions, Map<String, String> properties)
+      throws TableAlreadyExistsException, NoSuchNamespaceException {
+    check(table.namespace());
+    try {
+      return stage(table, columns, partitions, properties, "create");
+    } catch (TableExistsException e) {
+      throw new TableAlreadyExistsException(table);
+    }
+  }
+
+  @Override
+  @SuppressWarnings("deprecation") // as createTable
+  public StagedTable stageReplace(
+      Identifier table, Column[] columns, Transform[] partitions, Map<String, String> properties)
+      throws NoSuchNamespaceException, NoSuchTableException {
+    check(table.namespace());
+    try {
+      return stage(table, columns, partitions, properties, "replace");
+    } catch (MissingTableException e) {
+      throw new NoSuchTableException(table);
+    }
+  }
+
+  @Override
+  @SuppressWarnings("deprecation") // as createTable
+  public StagedTable stageCreateOrReplace(
+      Identifier table, Column[] columns, Transform[] partitions, Map<String, String> properties)
+      throws NoSuchNamespaceException {
+    check(table.namespace());
+    return stage(table, columns, partitions, properties, "create_or_replace");
+  }
+
+  private StagedTable stage(
+      Identifier table, Column[] columns, Transform[] partitions, Map<String, String> properties, String mode) {
+    checkUnpartitioned(partitions);
+    StructType schema = TableChanges.struct(columns);
+    return new StagedWrite(options(uri(table.name())), name + "." + table.name(), schema, properties, mode);
   }
 
   // -- the namespace ----------------------------------------------------------------------------------------------------

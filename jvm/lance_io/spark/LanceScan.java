@@ -8,6 +8,7 @@ import java.util.OptionalLong;
 import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
@@ -24,22 +25,20 @@ import org.apache.spark.sql.types.StructType;
 final class LanceScan implements Scan, Batch, SupportsReportStatistics, SupportsRuntimeV2Filtering {
   static final StructType COUNT = new StructType().add("count(*)", DataTypes.LongType, false);
 
+  private static final int SHOWN_MAX = 200; // of the predicates of joins, which may have many values
+
   private final LanceTable table;
   private final StructType required; // null for all columns, and for a count
-  private final boolean counts;
-  private final String filter;
-  private final int limit;
+  private final Pushed pushed;
   private final String shown;
   private List<Predicate> runtime = List.of(); // of joins, known only when the other side has been read
   private JsonNode plan; // of the scan as it is now
   private boolean streams;
 
-  LanceScan(LanceTable table, StructType required, boolean counts, String filter, int limit, String shown) {
+  LanceScan(LanceTable table, StructType required, Pushed pushed, String shown) {
     this.table = table;
     this.required = required;
-    this.counts = counts;
-    this.filter = filter;
-    this.limit = limit;
+    this.pushed = pushed;
     this.shown = shown;
   }
 
@@ -49,13 +48,27 @@ final class LanceScan implements Scan, Batch, SupportsReportStatistics, Supports
 
   @Override
   public StructType readSchema() {
-    return counts ? COUNT : columns();
+    return pushed.counts() ? COUNT : columns();
   }
 
   @Override
   public String description() {
-    String what = counts ? "count" : "columns [" + String.join(", ", columns().fieldNames()) + "]";
-    return "lance_io " + table.name() + " version " + table.number() + ", " + what + ", " + shown;
+    String what = pushed.counts() ? "count" : "columns [" + String.join(", ", columns().fieldNames()) + "]";
+    return "lance_io " + table.name() + " version " + table.number() + ", " + what + ", " + shown + index() + joins();
+  }
+
+  /** Which indices answer the filter: known when the scan is planned, which costs nothing more afterwards. */
+  private String index() {
+    boolean mayHaveIndex = table.hasIndices() && (pushed.filter() != null || !runtime.isEmpty());
+    return mayHaveIndex && plan().hasNonNull("index") ? ", rows by index " + plan().get("index").asText() : "";
+  }
+
+  private synchronized String joins() {
+    if (runtime.isEmpty()) {
+      return "";
+    }
+    String text = runtime.toString();
+    return ", of joins " + (text.length() > SHOWN_MAX ? text.substring(0, SHOWN_MAX) + "..." : text);
   }
 
   @Override
@@ -74,12 +87,18 @@ final class LanceScan implements Scan, Batch, SupportsReportStatistics, Supports
     return streams ? ColumnarSupportMode.UNSUPPORTED : ColumnarSupportMode.SUPPORTED; // the source in Python gives rows
   }
 
+  @Override
+  public CustomMetric[] supportedCustomMetrics() {
+    return TaskMetrics.supported();
+  }
+
   // -- planning -------------------------------------------------------------------------------------------------------
 
   private synchronized JsonNode plan() {
     if (plan == null) {
-      ObjectNode request = table.request("plan").put("schema", columns().json()).put("counts", counts);
-      request.put("filter", filter).put("limit", limit);
+      ObjectNode request = table.request("plan").put("schema", columns().json()).put("counts", pushed.counts());
+      request.put("filter", pushed.filter()).put("limit", pushed.limit()).put("offset", pushed.offset());
+      request.set("order", Worker.parsed(pushed.order()));
       request.set("runtime", Predicates.json(runtime.toArray(new Predicate[0])));
       plan = Worker.ask(table.options().python(), request);
     }
@@ -123,7 +142,7 @@ final class LanceScan implements Scan, Batch, SupportsReportStatistics, Supports
 
   @Override
   public NamedReference[] filterAttributes() {
-    if (counts || limit >= 0) {
+    if (pushed.counts() || pushed.limit() >= 0 || pushed.offset() > 0) {
       return new NamedReference[0];
     }
     StructField[] fields = columns().fields();
@@ -148,14 +167,12 @@ final class LanceScan implements Scan, Batch, SupportsReportStatistics, Supports
     return other instanceof LanceScan that
         && that.table.equals(table)
         && that.readSchema().equals(readSchema())
-        && that.counts == counts
-        && Objects.equals(that.filter, filter)
-        && that.limit == limit
+        && that.pushed.equals(pushed)
         && that.runtime.equals(runtime);
   }
 
   @Override
   public int hashCode() {
-    return Objects.hash(table, readSchema(), filter, limit);
+    return Objects.hash(table, readSchema(), pushed);
   }
 }

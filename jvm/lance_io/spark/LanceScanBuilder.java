@@ -1,10 +1,16 @@
 package lance_io.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.stream.Collectors;
+import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.NullOrdering;
+import org.apache.spark.sql.connector.expressions.SortDirection;
+import org.apache.spark.sql.connector.expressions.SortOrder;
 import org.apache.spark.sql.connector.expressions.aggregate.Aggregation;
 import org.apache.spark.sql.connector.expressions.aggregate.CountStar;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
@@ -12,7 +18,9 @@ import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.read.SupportsPushDownAggregates;
 import org.apache.spark.sql.connector.read.SupportsPushDownLimit;
+import org.apache.spark.sql.connector.read.SupportsPushDownOffset;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
+import org.apache.spark.sql.connector.read.SupportsPushDownTopN;
 import org.apache.spark.sql.connector.read.SupportsPushDownV2Filters;
 import org.apache.spark.sql.types.StructType;
 
@@ -22,6 +30,8 @@ final class LanceScanBuilder
         SupportsPushDownV2Filters,
         SupportsPushDownRequiredColumns,
         SupportsPushDownLimit,
+        SupportsPushDownOffset,
+        SupportsPushDownTopN,
         SupportsPushDownAggregates {
   private final LanceTable table;
   private StructType required;
@@ -29,7 +39,11 @@ final class LanceScanBuilder
   private String filter; // SQL in the language of Python; may leave more rows than the predicates
   private String pruned = ""; // predicates that Spark checks again
   private int limit = -1;
+  private int offset;
+  private String order; // JSON
+  private String shownOrder = "";
   private boolean counts;
+  private AggregateScan answered; // aggregates whose values are known
 
   LanceScanBuilder(LanceTable table) {
     this.table = table;
@@ -69,28 +83,70 @@ final class LanceScanBuilder
     required = table.narrowed(schema);
   }
 
-  /** Spark gives a limit only where all predicates were pushed. It still cuts the rows of all tasks together. */
+  /** Spark gives a limit only where all predicates were pushed. */
   @Override
   public boolean pushLimit(int rows) {
     limit = rows;
     return true;
   }
 
+  /** Rows that are counted by the manifest are planned exactly; else each task has the limit, and Spark cuts again. */
   @Override
   public boolean isPartiallyPushed() {
+    return order != null || !rowsAreCounted();
+  }
+
+  private boolean rowsAreCounted() {
+    return filter == null && table.knowsItsCount();
+  }
+
+  @Override
+  public boolean pushOffset(int rows) {
+    if (!rowsAreCounted()) {
+      return false;
+    }
+    offset = rows;
+    return true;
+  }
+
+  /** Each task reads the sort keys of all its rows, and other columns of its first rows only. */
+  @Override
+  public boolean pushTopN(SortOrder[] orders, int rows) {
+    ObjectNode request = table.request("order").put("limit", rows);
+    ArrayNode keys = request.putArray("keys");
+    for (SortOrder key : orders) {
+      if (!(key.expression() instanceof NamedReference column) || !table.hasColumn(column.fieldNames()[0])) {
+        return false;
+      }
+      ObjectNode node = keys.addObject().put("ascending", key.direction() == SortDirection.ASCENDING);
+      node.put("nulls_first", key.nullOrdering() == NullOrdering.NULLS_FIRST);
+      Predicates.putPath(node, column);
+    }
+    if (!Worker.ask(table.options().python(), request).get("is_pushed").asBoolean()) {
+      return false;
+    }
+    order = keys.toString();
+    shownOrder = ", first " + rows + " rows of each task by " + Arrays.toString(orders);
+    limit = rows;
     return true;
   }
 
   @Override
   public boolean pushAggregation(Aggregation aggregation) {
+    if (supportCompletePushDown(aggregation)) {
+      return true;
+    }
     counts = isCount(aggregation);
     return counts;
   }
 
-  /** Without a filter the manifest has the count; with one, each task counts its rows, and Spark adds. */
+  /** Where manifest or indices have all values. Else each task counts its rows, and Spark adds. */
   @Override
   public boolean supportCompletePushDown(Aggregation aggregation) {
-    return isCount(aggregation) && filter == null && table.knowsItsCount();
+    if (answered == null) {
+      answered = AggregateScan.of(table, filter, aggregation);
+    }
+    return answered != null;
   }
 
   private static boolean isCount(Aggregation aggregation) {
@@ -101,13 +157,15 @@ final class LanceScanBuilder
 
   @Override
   public Scan build() {
-    if (counts && filter == null && table.knowsItsCount()) {
-      return new CountScan(table);
+    if (answered != null) {
+      return answered;
     }
     String shown =
         "pushed " + Arrays.toString(pushed)
             + (pruned.isEmpty() ? "" : ", used for pruning [" + pruned + "]")
-            + (limit < 0 ? "" : ", limit " + limit + " for each task");
-    return new LanceScan(table, required, counts, filter, limit, shown);
+            + (limit < 0 || order != null ? "" : ", limit " + limit + (rowsAreCounted() ? "" : " for each task"))
+            + (offset == 0 ? "" : ", offset " + offset)
+            + shownOrder;
+    return new LanceScan(table, required, new Pushed(counts, filter, limit, offset, order), shown);
   }
 }

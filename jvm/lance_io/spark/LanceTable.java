@@ -29,7 +29,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * this object, and so read the version that was opened.
  */
 @SuppressWarnings("deprecation") // of schema(), which Spark itself still calls
-final class LanceTable implements SupportsRead, SupportsWrite, SupportsMetadataColumns {
+class LanceTable implements SupportsRead, SupportsWrite, SupportsMetadataColumns {
   private static final String DEFAULT_REDACTION = "(?i)secret|password|token|access[.]?key"; // Spark's
 
   private final TableOptions options;
@@ -54,7 +54,7 @@ final class LanceTable implements SupportsRead, SupportsWrite, SupportsMetadataC
     return options;
   }
 
-  private synchronized JsonNode opened() {
+  final synchronized JsonNode opened() {
     if (opened == null) {
       ObjectNode request = options.request("load").put("ref", moment.version()).put("micros", moment.micros());
       // What Spark hides of options in SQL: Python warns of credentials that it would show.
@@ -114,6 +114,42 @@ final class LanceTable implements SupportsRead, SupportsWrite, SupportsMetadataC
     return opened().get("is_counted").asBoolean();
   }
 
+  boolean hasIndices() {
+    return opened().get("has_indices").asBoolean();
+  }
+
+  boolean hasColumn(String name) {
+    return position(schema(), name) >= 0;
+  }
+
+  /** The type of a column, or of a member of structs; null if there is none. */
+  DataType typeOf(String[] path) {
+    DataType type = schema();
+    for (String name : path) {
+      if (!(type instanceof StructType struct) || position(struct, name) < 0) {
+        return null;
+      }
+      type = struct.fields()[position(struct, name)].dataType();
+    }
+    return type;
+  }
+
+  /** The same version, read with options of one query besides its own. They change no column. */
+  private LanceTable with(Map<String, String> own) {
+    TableOptions all = options.with(own);
+    if (all.equals(options)) {
+      return this;
+    }
+    ObjectNode request = all.request("query");
+    ObjectNode texts = request.putObject("own");
+    TableOptions.ofQuery(own).forEach(texts::put);
+    JsonNode answer = Worker.ask(options.python(), request);
+    LanceTable table = new LanceTable(all, given, moment, shown);
+    table.opened = ((ObjectNode) opened()).deepCopy().setAll((ObjectNode) answer);
+    table.own = this.own;
+    return table;
+  }
+
   @Override
   public String name() {
     if (shown != null) {
@@ -164,8 +200,8 @@ final class LanceTable implements SupportsRead, SupportsWrite, SupportsMetadataC
   }
 
   @Override
-  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
-    return new LanceScanBuilder(this);
+  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap own) {
+    return new LanceScanBuilder(with(own.asCaseSensitiveMap()));
   }
 
   @Override
@@ -192,6 +228,11 @@ final class LanceTable implements SupportsRead, SupportsWrite, SupportsMetadataC
     @Override
     public DataType dataType() {
       return DataTypes.LongType;
+    }
+
+    @Override
+    public boolean isNullable() {
+      return false;
     }
   }
 }

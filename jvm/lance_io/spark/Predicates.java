@@ -27,10 +27,7 @@ final class Predicates {
   private static JsonNode json(Expression expression) {
     ObjectNode node = Worker.JSON.createObjectNode();
     if (expression instanceof NamedReference column) {
-      ArrayNode path = node.putArray("col");
-      for (String name : column.fieldNames()) {
-        path.add(name);
-      }
+      putPath(node, column);
     } else if (expression instanceof Literal<?> literal) {
       node.put("lit", text(literal.value())).put("type", literal.dataType().simpleString());
     } else if (expression instanceof GeneralScalarExpression call) { // predicates are such, too
@@ -42,6 +39,14 @@ final class Predicates {
       return NullNode.getInstance();
     }
     return node;
+  }
+
+  /** Adds the path of a column to a node. */
+  static void putPath(ObjectNode node, NamedReference column) {
+    ArrayNode path = node.putArray("col");
+    for (String name : column.fieldNames()) {
+      path.add(name);
+    }
   }
 
   private static String text(Object value) {

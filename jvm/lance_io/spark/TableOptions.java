@@ -2,13 +2,16 @@ package lance_io.spark;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.HashMap;
+import java.util.Locale;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** The options of a read, among them the path. Python checks them; only the option `python` is for this side. */
 final class TableOptions {
   private static final String PYTHON = "python";
+  private static final Set<String> OF_SPARK = Set.of("versionasof", "timestampasof", "path", PYTHON);
 
   private final Map<String, String> texts = new TreeMap<>();
   private final String python;
@@ -23,6 +26,34 @@ final class TableOptions {
       }
     }
     python = PythonChoice.of(option);
+  }
+
+  private TableOptions(Map<String, String> texts, String python) {
+    this.texts.putAll(texts);
+    this.python = python;
+  }
+
+  /** These options and those of one query, which go first. */
+  TableOptions with(Map<String, String> own) {
+    Map<String, String> all = new TreeMap<>(texts);
+    ofQuery(own)
+        .forEach(
+            (name, text) -> {
+              all.keySet().removeIf(known -> squeezed(known).equals(squeezed(name)));
+              all.put(name, text);
+            });
+    return new TableOptions(all, python);
+  }
+
+  /** The options of a query that a read has: Spark has taken the version, and one Python serves a JVM. */
+  static Map<String, String> ofQuery(Map<String, String> own) {
+    Map<String, String> left = new TreeMap<>(own);
+    left.keySet().removeIf(name -> OF_SPARK.contains(squeezed(name)));
+    return left;
+  }
+
+  private static String squeezed(String name) {
+    return name.replace("_", "").toLowerCase(Locale.ROOT);
   }
 
   String python() {

@@ -7,6 +7,7 @@ import org.apache.arrow.memory.RootAllocator;
 import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.ipc.ArrowStreamReader;
 import org.apache.spark.TaskContext;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.vectorized.ArrowColumnVector;
 import org.apache.spark.sql.vectorized.ColumnVector;
@@ -19,6 +20,7 @@ final class TaskReader implements PartitionReader<ColumnarBatch> {
   private final ArrowStreamReader stream;
   private ColumnarBatch batch;
   private boolean failed;
+  private long waitedNanos;
 
   TaskReader(TaskPart part) throws IOException {
     call = Worker.open(part.python(), Worker.request("read").put("job", part.job()).put("part", part.part()));
@@ -34,10 +36,12 @@ final class TaskReader implements PartitionReader<ColumnarBatch> {
 
   @Override
   public boolean next() throws IOException {
+    long started = System.nanoTime();
     try {
       if (!call.batchFollows() || !stream.loadNextBatch()) {
         return false;
       }
+      waitedNanos += System.nanoTime() - started;
     } catch (IOException e) {
       failed = true;
       TaskContext task = TaskContext.get();
@@ -56,6 +60,11 @@ final class TaskReader implements PartitionReader<ColumnarBatch> {
     }
     batch.setNumRows(stream.getVectorSchemaRoot().getRowCount());
     return true;
+  }
+
+  @Override
+  public CustomTaskMetric[] currentMetricsValues() {
+    return TaskMetrics.of(call.costs(), waitedNanos);
   }
 
   @Override

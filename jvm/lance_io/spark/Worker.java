@@ -2,13 +2,14 @@ package lance_io.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.NullNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.util.HashMap;
 import java.util.Map;
 
 /**
- * Requests to the worker of this JVM, a Python process that does all reading.
+ * Requests to the worker of this JVM, a Python process that does all reading and writing.
  *
  * <p>There is one worker for the whole JVM, although sessions with artifacts load this class once each: the class loader
  * of a session has its own static fields. So the process is kept in the properties of the system, as a map that holds
@@ -21,6 +22,15 @@ final class Worker {
 
   private Worker() {}
 
+  /** JSON of a text; null for null. */
+  static JsonNode parsed(String text) {
+    try {
+      return text == null ? NullNode.getInstance() : JSON.readTree(text);
+    } catch (IOException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
   /** A request of this kind, to be filled in. */
   static ObjectNode request(String operation) {
     return JSON.createObjectNode().put("op", operation);
@@ -32,14 +42,15 @@ final class Worker {
       try {
         return askOnce(python, request);
       } catch (WorkerEndedException e) {
-        return askOnce(python, request); // requests change nothing; the end of a second worker is reported
+        return askOnce(python, request); // such requests may be made twice; the end of a second worker is reported
       }
     } catch (IOException e) {
       throw new WorkerException(e.getMessage(), e);
     }
   }
 
-  private static JsonNode askOnce(String python, ObjectNode request) throws IOException {
+  /** Sends a request, which nothing repeats, and returns its answer. */
+  static JsonNode askOnce(String python, ObjectNode request) throws IOException {
     try (Call call = open(python, request)) {
       return call.answer();
     }

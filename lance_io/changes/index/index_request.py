@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 import pyarrow as pa
 import pyarrow.types as pt
 
+from lance_io.changes.index.text_request import TextRequest, is_indexable, text_request
 from lance_io.errors import BindError, UnsupportedError, UsageError
 from lance_io.format.schema import split_path
 from lance_io.index.build import index_kinds as kinds
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
 
 MEMORY_LIMIT_MIB: Final = 256
-_LATER: Final = ("INVERTED", "FTS", "RTREE", "MINHASHLSH")
+_LATER: Final = ("RTREE", "MINHASHLSH")
+_ALIASES: Final = {"FTS": "INVERTED"}
 _U64_MAX: Final = (1 << 64) - 1
 
 
@@ -71,6 +73,11 @@ class IndexRequest:
         return pa.string() if self.json_path is not None else storage_type(self.field.arrow_type)
 
     @property
+    def names_ids(self) -> bool:
+        """See `IndexKind`."""
+        return self.kind.names_ids
+
+    @property
     def columns(self) -> list[str] | dict[str, str]:
         """The columns of the scan: the values."""
         if self.json_path is None:
@@ -81,7 +88,15 @@ class IndexRequest:
 
     def index_version(self, *, stable: bool) -> int:
         """The version of a new segment."""
+        if self.kind is kinds.INVERTED:
+            return self.text.format_version
         return 0 if self.json_path is not None else self.kind.index_version(stable=stable)
+
+    @property
+    def text(self) -> TextRequest:
+        """The parameters of a full text index."""
+        request: TextRequest = self.parameters["text"]
+        return request
 
     def details(self) -> tuple[str, bytes]:
         """Type URL and content of the details message."""
@@ -93,14 +108,19 @@ class IndexRequest:
             rows = self.parameters["rows_per_zone"]
             message = table_pb2.ZoneMapIndexDetails(rows_per_zone=rows, use_seeds=False, has_null_bitmap=True)
             return self.kind.type_url, message.SerializeToString()
+        if self.kind is kinds.INVERTED:
+            return self.kind.type_url, self.text.parameters.to_message(self.text.format_version)
         return self.kind.type_url, b""
 
 
-def index_request(state: DatasetState, column: Any, index_type: Any, name: str | None) -> IndexRequest:
+def index_request(
+    state: DatasetState, column: Any, index_type: Any, name: str | None, options: Mapping[str, Any]
+) -> IndexRequest:
     """Check the arguments of a build.
 
     column      a path, or a list of one path
     index_type  a name, or a configuration with `index_type` and `parameters`
+    options     more arguments, for full text indices
 
     Raises `ColumnNotFound`, `WrongColumnType`, `NoSuchKind`, and `UsageError` for invalid parameters.
     """
@@ -117,6 +137,8 @@ def index_request(state: DatasetState, column: Any, index_type: Any, name: str |
     else:
         kind, parameters = _kind_of(index_type)
         check_type(kind, path, field)
+        if kind is kinds.INVERTED:
+            parameters = {"text": text_request({**options, **parameters}, field)}
     return IndexRequest(kind, path, field, name, parameters, json_path)
 
 
@@ -170,7 +192,7 @@ def sql_path(path: str) -> str:
 
 def _kind_of(index_type: Any) -> tuple[IndexKind, dict[str, Any]]:
     if isinstance(index_type, str):
-        name = index_type.upper()
+        name = _ALIASES.get(index_type.upper(), index_type.upper())
         if name in kinds.KINDS:
             return kinds.KINDS[name], _parameters(kinds.KINDS[name], {})
         if name in _LATER:
@@ -197,7 +219,7 @@ def _parameters(kind: IndexKind, given: Mapping[str, Any]) -> dict[str, Any]:
         if not 0.0 < probability < 1.0:
             raise UsageError(f"probability must be between 0 and 1, got {probability}")
         return {"number_of_items": _count(given, "number_of_items", ITEMS), "probability": probability}
-    return {}
+    return {**given} if kind is kinds.INVERTED else {}
 
 
 def _count(given: Mapping[str, Any], name: str, default: int) -> int:
@@ -268,6 +290,7 @@ _ACCEPTS: Final = {
     "BLOOMFILTER": _is_hashed,
     "LABEL_LIST": _is_labels,
     "NGRAM": _is_text,
+    "INVERTED": is_indexable,
 }
 _SORTABLE: Final = "int, float, bool, str, large_str, binary, large_binary, decimal, fixed-size-binary, or temporal"
 _ACCEPTED: Final = {
@@ -277,6 +300,7 @@ _ACCEPTED: Final = {
     "BLOOMFILTER": "int, float32, float64, str, large_str, binary, large_binary, date, time or timestamp",
     "LABEL_LIST": "a list or large list of values that are not nested",
     "NGRAM": "a string",
+    "INVERTED": "string, large string or list of strings, or json",
 }
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io.changes.edits.change_plans import change
 from lance_io.changes.index.build_segment import build_segment
+from lance_io.changes.index.create_index import NO_OPTIONS
 from lance_io.changes.index.index_request import find_column, index_request, limit_bytes
 from lance_io.changes.index.known_segments import request_of
 from lance_io.changes.operations.convert import public_index, stored_index
@@ -24,7 +25,7 @@ from lance_io.table.transaction.index_coverage import with_current_coverage
 from lance_io.table.transaction.operations import CreateIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lance_io.changes.index.build_progress import BuildProgress
     from lance_io.changes.operations.lance_operation import Index
@@ -44,11 +45,12 @@ def create_uncommitted(
     uuid: str | None,
     memory_limit: int | None,
     progress: BuildProgress | None,
+    options: Mapping[str, Any] = NO_OPTIONS,
 ) -> Plan[Index]:
     """Build a segment over some fragments; no version names it yet."""
     if fragment_ids is None:
         raise UsageError("create_index_uncommitted requires fragment_ids for distributed index build")
-    request = index_request(state, column, index_type, name)
+    request = index_request(state, column, index_type, name, options)
     wanted = sorted(set(fragment_ids))
     for fragment_id in wanted:
         if state.fragment_index_of(fragment_id) is None:

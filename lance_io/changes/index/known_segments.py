@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lance_io.changes.index.index_request import IndexRequest, check_type, quoted_name
+from lance_io.changes.index.text_request import text_request_of
 from lance_io.errors import UnsupportedError
 from lance_io.index.build.bloom_files import ITEMS, PROBABILITY
 from lance_io.index.build.btree_files import PAGE_ROWS
-from lance_io.index.build.index_kinds import BY_KIND
+from lance_io.index.build.index_kinds import BY_KIND, INVERTED
 from lance_io.index.build.zone_files import ZONE_ROWS
 from lance_io.index.details import FILES, Kind, Space
 from lance_io.reads.metadata.index_statistics import open_index_file
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.index_section import IndexMetadata
 
+_TEXT_VERSION_MAX: Final = 3
 _WITH_PARAMETERS = (Kind.BTREE, Kind.ZONE_MAP, Kind.BLOOM_FILTER)
 
 
@@ -33,7 +35,15 @@ def is_built_here(state: DatasetState, entry: IndexMetadata) -> bool:
     if entry.is_system or len(entry.fields) != 1 or entry.fields[0] not in state.schema.by_id:
         return False
     details = details_of(entry)
-    return details is not None and details.kind in BY_KIND
+    return is_text_index(entry) or (details is not None and details.kind in BY_KIND)
+
+
+def is_text_index(entry: IndexMetadata) -> bool:
+    """Whether it is a segment of a full text index, of a version that this release knows."""
+    if entry.message is None or entry.message.index_version > _TEXT_VERSION_MAX:
+        return False
+    name = entry.message.index_details.type_url.rpartition("/")[2]
+    return name.lower() == INVERTED.type_url.rpartition("/")[2].lower()
 
 
 def request_of(state: DatasetState, entries: Sequence[IndexMetadata]) -> Plan[IndexRequest]:
@@ -42,6 +52,12 @@ def request_of(state: DatasetState, entries: Sequence[IndexMetadata]) -> Plan[In
     Raises `UnsupportedError` for a kind that is not built here.
     """
     entry = entries[-1]
+    if is_text_index(entry) and is_built_here(state, entry):
+        path, field = path_of(state, entry.fields[0])
+        check_type(INVERTED, path, field)
+        file = yield from open_index_file(state, entry, "metadata.lance")
+        text = text_request_of(file, f"index {entry.name!r}, segment {entry.uuid}")
+        return IndexRequest(INVERTED, path, field, entry.name, {"text": text})
     details = details_of(entry)
     if details is None or not is_built_here(state, entry):
         raise UnsupportedError(
@@ -73,6 +89,8 @@ def _parameters(state: DatasetState, entry: IndexMetadata, details: IndexDetails
 
 def names_ids(state: DatasetState, entry: IndexMetadata) -> bool:
     """Whether a segment names rows by ids that they keep when they move."""
+    if is_text_index(entry):
+        return INVERTED.names_ids
     details = details_of(entry)
     return details is not None and details.space(stable_row_ids=state.has_stable_row_ids) is Space.IDS
 

@@ -16,6 +16,11 @@ between processes.
     commit_write     planner: commits one version with the files of all tasks, after any concurrent commits
     abort_write      planner: removes the files of a failed job
     remove_job_files anywhere, later: removes files of lost tasks
+    plan_row_job     planner: the job of a change of rows, of the version that its tasks read
+    RowChange        pickled: the rows that one task deleted, and its files, those of moved rows as `MovedFiles`
+    commit_rows      planner: commits one version with the changes of all tasks, gives `ChangedRows`
+    open_dataset     planner: the table as `LanceDataset`, for changes that one process makes
+    drop_table, rename_table  planner: the table as a whole
 
     reading          version = TableVersion.open(TablePlace.of_process(uri, options))        planner
                      scan = version.scan(columns=[("id",)], filter="id > 7")
@@ -40,6 +45,7 @@ from typing import TYPE_CHECKING
 from lance_io.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from lance_io.dataset.distributed.changed_rows import ChangedRows, MovedFiles, RowChange, commit_rows, plan_row_job
     from lance_io.dataset.distributed.job_commit import commit_write
     from lance_io.dataset.distributed.job_files import abort_write, remove_job_files
     from lance_io.dataset.distributed.scan_request import ScanPart
@@ -47,9 +53,13 @@ if TYPE_CHECKING:
     from lance_io.dataset.distributed.table_scan import TableScan
     from lance_io.dataset.distributed.table_version import TableVersion
     from lance_io.dataset.distributed.task_files import WrittenFiles, write_files
+    from lance_io.dataset.distributed.whole_tables import drop_table, open_dataset, rename_table
     from lance_io.dataset.distributed.write_job import WriteJob
 
 _HOMES = {  # loaded on first use: a reading task loads no modules for planning or writing
+    "ChangedRows": "lance_io.dataset.distributed.changed_rows",
+    "MovedFiles": "lance_io.dataset.distributed.changed_rows",
+    "RowChange": "lance_io.dataset.distributed.changed_rows",
     "ScanPart": "lance_io.dataset.distributed.scan_request",
     "TablePlace": "lance_io.dataset.distributed.table_place",
     "TableScan": "lance_io.dataset.distributed.table_scan",
@@ -57,12 +67,20 @@ _HOMES = {  # loaded on first use: a reading task loads no modules for planning 
     "WriteJob": "lance_io.dataset.distributed.write_job",
     "WrittenFiles": "lance_io.dataset.distributed.task_files",
     "abort_write": "lance_io.dataset.distributed.job_files",
+    "commit_rows": "lance_io.dataset.distributed.changed_rows",
     "commit_write": "lance_io.dataset.distributed.job_commit",
+    "drop_table": "lance_io.dataset.distributed.whole_tables",
+    "open_dataset": "lance_io.dataset.distributed.whole_tables",
+    "plan_row_job": "lance_io.dataset.distributed.changed_rows",
     "remove_job_files": "lance_io.dataset.distributed.job_files",
+    "rename_table": "lance_io.dataset.distributed.whole_tables",
     "write_files": "lance_io.dataset.distributed.task_files",
 }
 
 __all__ = [
+    "ChangedRows",
+    "MovedFiles",
+    "RowChange",
     "ScanPart",
     "TablePlace",
     "TableScan",
@@ -70,8 +88,13 @@ __all__ = [
     "WriteJob",
     "WrittenFiles",
     "abort_write",
+    "commit_rows",
     "commit_write",
+    "drop_table",
+    "open_dataset",
+    "plan_row_job",
     "remove_job_files",
+    "rename_table",
     "write_files",
 ]
 

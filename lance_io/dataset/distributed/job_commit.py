@@ -59,6 +59,8 @@ class CommitOptions:
     retries: int = COMMIT_RETRIES
     properties: Mapping[str, str] = field(default_factory=dict)
     marks: tuple[ConfigMark, ...] = ()
+    config: Mapping[str, str] = field(default_factory=dict)
+    stable_row_ids: bool = False
 
 
 def commit_write(
@@ -72,6 +74,8 @@ def commit_write(
     message: str | None = None,
     properties: Mapping[str, str] | None = None,
     mark: tuple[str, str, str | None] | None = None,
+    config: Mapping[str, str] | None = None,
+    stable_row_ids: bool = False,
 ) -> int | None:
     """Commit the files of all tasks as one version.
 
@@ -86,6 +90,8 @@ def commit_write(
         properties: Properties of the transaction.
         mark: `(key, text, previous text)`: an entry of the table's config that the version sets, unless it has changed
             since the previous text was read. A previous text of None stands for no entry.
+        config: Entries of the table's config that a new table or an overwrite sets.
+        stable_row_ids: True gives the rows of a new table ids that they keep.
 
     Returns:
         Number of the version; None if nothing was committed, because there are no rows or the job is done already.
@@ -103,6 +109,8 @@ def commit_write(
         retries=retries,
         properties={**(properties or {}), **({} if message is None else {COMMIT_MESSAGE_KEY: message})},
         marks=() if mark is None else (ConfigMark(*mark),),
+        config=config or {},
+        stable_row_ids=stable_row_ids,
     )
     return run_writes(target, commit_steps(target, job, written, options))
 
@@ -157,10 +165,9 @@ class _Change:
                 f"the table was dropped; the rows were written for its version {self.job.read_version}",
                 path=self.target.location.uri,
             )
-        operation = Overwrite(self.fragments, self.job.schema)
-        request = CommitRequest(
-            self._transaction(0, operation), creation=Creation(self.job.data_version), marks=self.options.marks
-        )
+        operation = Overwrite(self.fragments, self.job.schema, self.options.config)
+        creation = Creation(self.job.data_version, self.options.stable_row_ids)
+        request = CommitRequest(self._transaction(0, operation), creation=creation, marks=self.options.marks)
         committed = yield from create_table(self.target.commit_target(), request)
         return int(committed.file.version)
 
@@ -173,7 +180,7 @@ class _Change:
             )
         given = self.options.data_storage_version
         creation = Creation(None if given is None else version_for_tables(given))
-        operation = Overwrite(self.fragments, self.job.schema)
+        operation = Overwrite(self.fragments, self.job.schema, self.options.config)
         return (yield from self._publish(base, self._transaction(self.job.read_version, operation), creation))
 
     def _append(self, base: Manifest) -> Plan[int | None]:

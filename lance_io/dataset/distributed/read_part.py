@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from lance_io import compute as pc
 from lance_io import runtime
+from lance_io.dataset.distributed.named_rows import row_set
 from lance_io.dataset.distributed.scan_request import FRAGMENT_ID, scan_projection
 from lance_io.plans.plan import stoppable
 from lance_io.plans.streams import iterate_async, iterate_sync
@@ -19,13 +21,15 @@ from lance_io.reads.blobs.blob_values import wanted_binaries
 from lance_io.reads.rows.deletions_and_ids import load_live
 from lance_io.reads.rows.rebatch import rebatch_by_bytes
 from lance_io.reads.rows.row_arithmetic import OFFSET_BITS
+from lance_io.reads.scan.index_scan import columns_of_rows, plan_rows_of_index
 from lance_io.reads.scan.pipeline import Span
 from lance_io.reads.scan.scan_options import scan_options
-from lance_io.reads.scan.scan_plan import plan_columns, plan_rows, pruned
+from lance_io.reads.scan.scan_plan import plan_columns, plan_rows, plan_steps, pruned
+from lance_io.reads.scan.scan_statistics import count_items, counting
 from lance_io.reads.scan.stream import ScanRun
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import AsyncGenerator, Generator
 
     from lance_io.dataset.distributed.scan_request import ScanPart
     from lance_io.dataset.distributed.table_scan import TableScan
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from lance_io.reads.rows.row_arithmetic import LiveRows
     from lance_io.reads.scan.pipeline import ScanPlan
     from lance_io.reads.scan.scan_options import ScanOptions
+    from lance_io.reads.scan.scan_statistics import ScanWatch
     from lance_io.reads.version.column_lists import Projection
     from lance_io.reads.version.state import DatasetState
 
@@ -54,6 +59,7 @@ def read_part(
     first_rows: int,
     skip_rows: int,
     offer_stop: Offer | None = None,
+    watch: ScanWatch | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
     """The rows of a part; see `TableScan.read`. `state` covers the fragments of the part."""
     request = scan.request
@@ -65,7 +71,7 @@ def read_part(
     )
     columns = _plan_columns(scan, state, options)
     rows_at_once = _rows_at_once(scan, state, columns.projection, batch_bytes)
-    batches = _PartRead(state, part, columns, options, rows_at_once, first_rows, skip_rows, offer_stop).batches()
+    batches = _PartRead(state, part, columns, options, rows_at_once, first_rows, skip_rows, offer_stop, watch).batches()
     try:
         for batch in rebatch_by_bytes(batches, batch_bytes, batch_rows):
             yield _with_fragment_ids(scan, batch)
@@ -107,6 +113,7 @@ class _PartRead:
     columns       the plan before it has rows
     rows_at_once  rows that are filtered together, or whose blobs are read together
     offer_stop    see `TableScan.read`
+    watch         counts the reads
     """
 
     state: DatasetState
@@ -117,23 +124,37 @@ class _PartRead:
     first_rows: int
     skip_rows: int
     offer_stop: Offer | None
+    watch: ScanWatch | None
 
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
         """The batches as they are decoded; closing the generator ends the scan."""
         if self.state.answers_sync:
             with nullcontext() if self.offer_stop is None else stoppable(self.offer_stop):
-                yield from (batch for _, batch in iterate_sync(self._stream()))
+                items: Any = iterate_sync(self._stream())
+                yield from (batch for _, batch in (items if self.watch is None else count_items(self.watch, items)))
             return
-        with runtime.iterate(lambda: iterate_async(self._stream())) as items:
+        with runtime.iterate(self._counted) as items:
             if self.offer_stop is not None:
                 self.offer_stop(items.stop)
             yield from (batch for _, batch in items)
+
+    async def _counted(self) -> AsyncGenerator[Any, None]:
+        """The items on the engine's loop, in one task from the first to the end."""
+        items = iterate_async(self._stream())
+        with counting(self.watch):
+            try:
+                async for item in items:
+                    yield item
+            finally:
+                await items.aclose()
 
     def _stream(self) -> Stream:
         plan = yield from self._plan()
         yield from ScanRun(self.state, plan, self.options, self.rows_at_once).batches()
 
     def _plan(self) -> Plan[ScanPlan]:
+        if self.part.named:
+            return (yield from self._plan_named())
         live = yield from load_live(self.state, range(len(self.part.ranges)))
         spans = [
             Span(fragment_index, first, first + rows)
@@ -147,6 +168,31 @@ class _PartRead:
             spans = [span for span in ([head] if self.first_rows else rest) if span.start < span.end]
         plan = yield from pruned(self.state, self.columns, tuple(spans), self.options)
         return (yield from plan_rows(self.state, plan, live))
+
+    def _plan_named(self) -> Plan[ScanPlan]:
+        """The plan of a part of which indices name rows; of its other fragments all rows are examined."""
+        state, part, columns = self.state, self.part, self.columns
+        finish, columns_for = plan_steps(state, self.options, columns.projection)
+        left = None if part.is_exact else columns.predicate
+        plans: list[ScanPlan] = []
+        for is_named, group in groupby(range(len(part.ranges)), lambda at: part.named[at] is not None):
+            indexes = [*group]
+            if is_named:
+                rows = row_set(part, indexes)
+                of_rows = columns_of_rows(columns, left, self.options, rows.num_rows, columns_for)
+                plans += yield from plan_rows_of_index(state, rows, indexes, of_rows, None, finish)
+                continue
+            live = yield from load_live(state, indexes)
+            spans = tuple(
+                Span(index, first, first + rows) for index in indexes for _, first, rows in [part.ranges[index]]
+            )
+            plans.append((yield from finish(columns, spans, live)))
+        return replace(
+            columns,
+            spans=tuple(span for plan in plans for span in plan.spans),
+            live={index: live for plan in plans for index, live in plan.live.items()},
+            parts=tuple(plans),
+        )
 
 
 def _head_of(live: LiveRows, span: Span, num_rows: int) -> Span:

@@ -2,17 +2,26 @@
 
 The measure is decoded bytes of the columns read: type widths where they are fixed, and for texts and lists their share
 of the data files' bytes. A cut may fall inside a fragment, at a multiple of 1,024 rows if that changes little; small
-fragments are packed together. Row ranges count physical rows, so no deletion file has to be read.
+fragments are packed together. Row ranges count physical rows, so no deletion file has to be read. Where indices name
+the rows of a filter, only these count, and parts carry them (`named_rows`).
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from lance_io.dataset.distributed.named_rows import (
+    NamedRows,
+    live_named_rows,
+    load_named_rows,
+    pack_rows,
+    unpack_rows,
+)
 from lance_io.dataset.distributed.scan_request import ScanPart, row_width
 from lance_io.errors import UnsupportedError
 from lance_io.lazy_names import lazy_module
@@ -43,6 +52,21 @@ TEXT_BYTES: Final = 32  # minimum for a value without a fixed width
 RowRange: TypeAlias = tuple[int, int, int]  # index of a fragment, first row, end row
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedParts:
+    """A scan that was cut.
+
+    Attributes:
+        parts: Its parts, at least one.
+        index: Description of the indices that name rows of it; None for none.
+        num_rows: Rows, deleted ones included, if an index names all rows and no others; else None.
+    """
+
+    parts: tuple[ScanPart, ...]
+    index: str | None = None
+    num_rows: int | None = None
+
+
 def plan_parts(
     state: DatasetState,
     scan: TableScan,
@@ -51,19 +75,33 @@ def plan_parts(
     num_parts: int | None,
     max_parts: int,
     fragment_indexes: Sequence[int] | None,
-) -> tuple[ScanPart, ...]:
-    """The parts of a scan; see `TableVersion.parts`."""
+) -> PlannedParts:
+    """The parts of a scan; see `TableVersion.plan_parts`."""
     fragment_indexes = state.all_fragment_indexes if fragment_indexes is None else fragment_indexes
     _check_filter(state, scan)
     ranges = _ranges(state, scan, fragment_indexes)
+    named = run_on(state.location.store, load_named_rows(state, scan.request.filter))
+    if named is not None:
+        ranges = named.ranges_of(state, ranges)
     widths = row_bytes(state, scan, [fragment_index for fragment_index, _, _ in ranges])
+    if named is not None:
+        widths = [width * named.share(state, *range) for width, range in zip(widths, ranges, strict=True)]
     if scan.request.limit is not None and scan.request.filter is not None:
         wanted = 1  # only a single scan in order can tell which rows come first
     else:
         wanted = num_parts or _how_many(ranges, widths, part_bytes, max_parts)
     parts = cut(ranges, widths, wanted, keep_empty=num_parts is not None)
     by_place = dict(zip([fragment_index for fragment_index, _, _ in ranges], widths, strict=True))
-    return tuple(_part(state, scan, number, part, by_place) for number, part in enumerate(parts))
+    planned = tuple(_part(state, scan, number, part, by_place, named) for number, part in enumerate(parts))
+    if named is None:
+        return PlannedParts(planned)
+    is_whole = named.is_exact and all(None not in part.named for part in planned)
+    return PlannedParts(planned, named.index, sum(map(_named_rows, planned)) if is_whole else None)
+
+
+def _named_rows(part: ScanPart) -> int:
+    """Rows of a part that indices name."""
+    return sum(int((rows[:, 1] - rows[:, 0]).sum()) for rows in map(unpack_rows, filter(None, part.named)))
 
 
 def _check_filter(state: DatasetState, scan: TableScan) -> None:
@@ -76,14 +114,14 @@ def _check_filter(state: DatasetState, scan: TableScan) -> None:
 
 def _ranges(state: DatasetState, scan: TableScan, fragment_indexes: Sequence[int]) -> list[RowRange]:
     request = scan.request
-    if request.limit is None or request.filter is not None:
+    if (request.limit is None and not request.offset) or request.filter is not None:
         return [
             (fragment_index, 0, int(state.physical_rows[fragment_index]))
             for fragment_index in fragment_indexes
             if state.physical_rows[fragment_index]
         ]
     ids = [state.fragment_ids[fragment_index] for fragment_index in fragment_indexes]
-    limited = scan_options(columns=[], limit=request.limit, fragments=ids)
+    limited = scan_options(columns=[], limit=request.limit, offset=request.offset, fragments=ids)
     plan = run_on(state.location.store, plan_scan(state, limited))
     return [(span.fragment_index, span.start, span.end) for span in plan.spans]
 
@@ -109,14 +147,22 @@ def _how_many(ranges: Sequence[RowRange], widths: Sequence[float], part_bytes: i
 
 
 def _part(
-    state: DatasetState, scan: TableScan, number: int, part: Sequence[RowRange], widths: dict[int, float]
+    state: DatasetState,
+    scan: TableScan,
+    number: int,
+    part: Sequence[RowRange],
+    widths: dict[int, float],
+    named: NamedRows | None,
 ) -> ScanPart:
+    rows = () if named is None else tuple(named.within(state, *range) for range in part)
     return ScanPart(
         number=number,
         version=state.manifest.version,
         ranges=tuple((state.fragment_ids[fragment_index], start, end - start) for fragment_index, start, end in part),
         num_bytes=round(sum((end - start) * widths[fragment_index] for fragment_index, start, end in part)),
         fragments=tuple(scan.entry(state, fragment_index) for fragment_index, _, _ in part),
+        named=tuple(None if each is None else pack_rows(each) for each in rows),
+        is_exact=named is not None and named.is_exact,
     )
 
 
@@ -181,14 +227,17 @@ def _between(ranges: Sequence[RowRange], first: tuple[int, int], last: tuple[int
 
 
 def live_rows(state: DatasetState, parts: Sequence[ScanPart]) -> Plan[list[int]]:
-    """Live rows of each part. The manifest nearly always answers for whole fragments."""
+    """Live rows of each part, of those that indices name. The manifest nearly always answers for whole fragments."""
     ranges = [
         (state.fragment_indexes_of([fragment_id])[0], start, start + rows)
         for part in parts
         for fragment_id, start, rows in part.ranges
     ]
+    named = [rows for part in parts for rows in part.named or [None] * len(part.ranges)]
     whole = [
-        fragment_index for fragment_index, start, end in ranges if end - start == state.physical_rows[fragment_index]
+        fragment_index
+        for (fragment_index, start, end), rows in zip(ranges, named, strict=True)
+        if rows is None and end - start == state.physical_rows[fragment_index]
     ]
     counts = dict(zip(whole, (yield from load_live_counts(state, whole)), strict=True))
     live = yield from load_live(state, list({fragment_index for fragment_index, _, _ in ranges} - {*whole}))
@@ -196,7 +245,9 @@ def live_rows(state: DatasetState, parts: Sequence[ScanPart]) -> Plan[list[int]]
         counts[fragment_index]
         if fragment_index in counts
         else end - start - len(live[fragment_index].deleted_between(start, end))
-        for fragment_index, start, end in ranges
+        if rows is None
+        else live_named_rows(rows, live[fragment_index])
+        for (fragment_index, start, end), rows in zip(ranges, named, strict=True)
     )
     return [sum(next(left) for _ in part.ranges) for part in parts]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
 
 FRAGMENT_ID: Final = "_fragid"
+SortKey: TypeAlias = tuple[tuple[str, ...], bool, bool]
+"""The path of a column, whether it ascends, and whether nulls come first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,9 @@ class ScanPart:
         ranges: `(fragment id, first row, rows)` of physical rows, one for each fragment, in the order of the table.
         num_bytes: Estimated decoded bytes of the columns read.
         fragments: The manifest's entries of the fragments of `ranges`, serialized.
+        named: Rows that indices name, for each of `ranges`, see `named_rows`; None where all its rows are examined.
+            Empty if no index was asked.
+        is_exact: Whether the filter passes all rows of `named`.
     """
 
     number: int
@@ -36,6 +41,8 @@ class ScanPart:
     ranges: tuple[tuple[int, int, int], ...]
     num_bytes: int
     fragments: tuple[bytes, ...] = field(repr=False)
+    named: tuple[bytes | None, ...] = field(default=(), repr=False)
+    is_exact: bool = False
 
     @property
     def physical_rows(self) -> int:
@@ -59,6 +66,9 @@ class ScanRequest:
     with_fragment_id: bool = False
     blobs_as_bytes: bool = True
     members: tuple[tuple[str, ...], ...] = ()
+    offset: int = 0
+    row_versions: tuple[str, ...] = ()
+    order: tuple[SortKey, ...] = ()
 
     def __setstate__(self, values: Sequence[Any]) -> None:
         """Take the values of a pickle; one of an older release lacks the last ones."""
@@ -71,7 +81,7 @@ class ScanRequest:
     def needs_row_ids(self) -> bool:
         """Whether a task may need the row id sequences, which can be large."""
         named = any(path[0] in SYSTEM_COLUMNS for path in self.columns or ())
-        return self.with_row_id or self.filter is not None or named
+        return self.with_row_id or self.filter is not None or named or bool(self.row_versions)
 
     @property
     def quoted_columns(self) -> list[str] | None:
@@ -79,6 +89,13 @@ class ScanRequest:
         if self.columns is None:
             return None
         return [quoted(path) for path in self.columns]
+
+
+def key_request(request: ScanRequest) -> ScanRequest:
+    """The scan of the sort keys of a scan, with the addresses of rows."""
+    paths = tuple(dict.fromkeys(path for path, _, _ in request.order))
+    filter = request.filter
+    return ScanRequest(columns=paths, filter=filter, with_row_address=True, blobs_as_bytes=request.blobs_as_bytes)
 
 
 def quoted(path: Sequence[str]) -> str:
@@ -97,11 +114,12 @@ def scan_projection(state: DatasetState, request: ScanRequest) -> Projection:
     else:
         plain = _with_members(state, request) if request.members else project(state.schema, None)
     outputs = [*state.shown(plain, "all_binary" if request.blobs_as_bytes else None).outputs]
-    wanted = (
+    wanted: tuple[tuple[str, str, bool], ...] = (
         (ROW_ID, ROW_ID, request.with_row_id),
         (ROW_ADDRESS, ROW_ADDRESS, request.with_row_address),
         (FRAGMENT_ID, ROW_ADDRESS, request.with_fragment_id),
     )
+    wanted += tuple((name, name, True) for name in request.row_versions)
     outputs += [OutputColumn(name, (source,), system_field(name)) for name, source, asked in wanted if asked]
     by_name = {output.name: output for output in outputs}
     if len(by_name) < len(outputs):

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
-from lance_io.dataset.distributed.scan_request import ScanPart, ScanRequest, row_width, scan_projection
+from lance_io.dataset.distributed.scan_request import ScanPart, ScanRequest, key_request, row_width, scan_projection
 from lance_io.dataset.distributed.table_place import explain_missing_version
 from lance_io.lazy_names import lazy_module
+from lance_io.reads.scan.scan_statistics import ScanWatch
 from lance_io.reads.version.object_keys import branch_location
 from lance_io.reads.version.state import DatasetState
 from lance_io.table.manifest.partial_manifest import join_parts, serialized_entry, serialized_header
@@ -23,11 +24,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.dataset.distributed import read_part as reading
+    from lance_io.dataset.distributed import top_rows
     from lance_io.dataset.distributed.table_place import TablePlace
     from lance_io.reads.scan.pipeline import ScanPlan
     from lance_io.table.manifest.manifest import Manifest
 else:
     reading = lazy_module("lance_io.dataset.distributed.read_part")  # the planner does not read
+    top_rows = lazy_module("lance_io.dataset.distributed.top_rows")
 
 DECODED_PER_BYTE: Final = 16  # approximate memory of a decoded manifest, per byte of its message
 
@@ -43,6 +46,7 @@ class TableScan:
         header: The manifest without its fragments, see `partial_manifest`.
         system_columns: Names of the columns that no file holds, such as row ids.
         row_width: Fixed bytes of a row, and the number of its values without a fixed width.
+        key_scan: For a scan of the first rows in an order: the scan of its sort keys; else None.
         prepared: The scan plan, which all parts share; None until this process creates it. Not pickled.
     """
 
@@ -51,6 +55,7 @@ class TableScan:
     header: bytes = field(repr=False)
     system_columns: frozenset[str]
     row_width: tuple[float, int]
+    key_scan: TableScan | None = None
     prepared: ScanPlan | None = field(default=None, init=False, repr=False)
 
     @classmethod
@@ -63,6 +68,7 @@ class TableScan:
             header=serialized_header(state.manifest, row_ids=request.needs_row_ids),
             system_columns=frozenset(output.name for output in outputs if output.is_system),
             row_width=row_width([output.field.type for output in outputs]),
+            key_scan=cls.of(state, key_request(request)) if request.order else None,
         )
 
     def entry(self, state: DatasetState, fragment_index: int) -> bytes:
@@ -84,6 +90,11 @@ class TableScan:
         parts = (self.header, *part.fragments)
         return recall_state(place, self.branch, parts, lambda digest: join_parts(self.header, part.fragments, digest))
 
+    @staticmethod
+    def watch() -> ScanWatch:
+        """A counter for one part, see `read`."""
+        return ScanWatch()
+
     def read(
         self,
         place: TablePlace,  # plain: public parameter
@@ -95,6 +106,7 @@ class TableScan:
         first_rows: int = 0,
         skip_rows: int = 0,
         offer_stop: Callable[[Callable[[], None]], object] | None = None,
+        watch: ScanWatch | None = None,
     ) -> Generator[pa.RecordBatch, None, None]:
         """Read the rows of a part. Pages are prefetched and decoded ahead.
 
@@ -109,6 +121,7 @@ class TableScan:
             skip_rows: Skip this many rows. With `first_rows` you can read a part in two steps.
             offer_stop: Called with a function that ends the read, from any thread: the one that waits for a batch gets
                 an exception.
+            watch: Counts the reads of the part.
 
         Yields:
             Record batches. Closing the generator ends the scan and cancels the reads under way.
@@ -117,20 +130,16 @@ class TableScan:
             NotFound: A file does not exist. If a cleanup has removed the version, the message says so.
             OSError: A file is damaged, or the store fails.
         """
-        if part.ranges:
-            state = self.state(place, part)
-            with explain_missing_version(state.location, part.version):
-                yield from reading.read_part(
-                    self,
-                    state,
-                    part,
-                    batch_bytes=batch_bytes,
-                    batch_rows=batch_rows,
-                    io_buffer_bytes=io_buffer_bytes,
-                    first_rows=first_rows,
-                    skip_rows=skip_rows,
-                    offer_stop=offer_stop,
-                )
+        if not part.ranges:
+            return
+        how: dict[str, Any] = {"io_buffer_bytes": io_buffer_bytes, "offer_stop": offer_stop, "watch": watch}
+        how |= {"batch_bytes": batch_bytes, "batch_rows": batch_rows}
+        state = self.state(place, part)
+        with explain_missing_version(state.location, part.version):
+            if self.key_scan is None:
+                yield from reading.read_part(self, state, part, **how, first_rows=first_rows, skip_rows=skip_rows)
+            else:
+                yield from top_rows.read_top(self, self.key_scan, place, part, how)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "prepared": None}

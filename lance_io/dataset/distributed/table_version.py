@@ -30,11 +30,13 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lance_io.dataset.distributed import metadata_tables, scan_parts
-    from lance_io.dataset.distributed.scan_request import ScanPart
+    from lance_io.dataset.distributed import exact_answers, metadata_tables, scan_parts
+    from lance_io.dataset.distributed.scan_parts import PlannedParts
+    from lance_io.dataset.distributed.scan_request import ScanPart, SortKey
     from lance_io.dataset.distributed.table_place import TablePlace
     from lance_io.reads.scan import execute
 else:  # looking at properties of a version reads nothing
+    exact_answers = lazy_module("lance_io.dataset.distributed.exact_answers")
     metadata_tables = lazy_module("lance_io.dataset.distributed.metadata_tables")
     scan_parts = lazy_module("lance_io.dataset.distributed.scan_parts")
     execute = lazy_module("lance_io.reads.scan.execute")
@@ -156,6 +158,11 @@ class TableVersion:
     # -- properties --------------------------------------------------------------------------------------------------
 
     @property
+    def state(self) -> DatasetState:
+        """State of the version, for the modules of this folder."""
+        return self._state
+
+    @property
     def version(self) -> int:
         """Number of the version."""
         return self._state.manifest.version
@@ -169,6 +176,21 @@ class TableVersion:
     def config(self) -> Mapping[str, str]:
         """Configuration of the table."""
         return self._state.manifest.config
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """Schema of all columns, as they are stored."""
+        return self._state.schema.to_arrow()
+
+    @property
+    def has_stable_row_ids(self) -> bool:
+        """Whether rows keep their ids when they move."""
+        return self._state.has_stable_row_ids
+
+    @property
+    def data_storage_version(self) -> str:
+        """Version of the files."""
+        return self._state.manifest.data_version.name
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -203,9 +225,12 @@ class TableVersion:
         members: Sequence[tuple[str, ...]] = (),
         filter: str | None = None,
         limit: int | None = None,
+        offset: int = 0,
+        order: Sequence[SortKey] = (),
         with_row_id: bool = False,
         with_row_address: bool = False,
         with_fragment_id: bool = False,
+        row_versions: Sequence[str] = (),
         blobs_as_bytes: bool = True,
     ) -> TableScan:
         """Define a scan, to be cut into parts and sent to tasks.
@@ -217,9 +242,15 @@ class TableVersion:
             members: Paths of the members of structs to keep; a struct that none names is whole. With `columns` of None.
             filter: SQL predicate, checked when the parts are made.
             limit: Maximum number of rows of the whole scan.
+            offset: Rows to leave out before the first one; without a filter.
+            order: Sort keys, as paths, whether they ascend, and whether nulls come first. Each part then has its first
+                `limit` rows in this order, sorted by no one: read the sort keys of all its rows, and other columns
+                only of these. Cut the parts from the same scan without an order and a limit.
             with_row_id: True appends `_rowid`.
             with_row_address: True appends `_rowaddr`.
             with_fragment_id: True appends `_fragid`.
+            row_versions: Names of the columns of versions to append: `_row_created_at_version`,
+                `_row_last_updated_at_version`.
             blobs_as_bytes: False reads descriptions of blobs.
 
         Returns:
@@ -235,6 +266,9 @@ class TableVersion:
             members=tuple(members),
             filter=filter,
             limit=limit,
+            offset=offset,
+            order=tuple(order),
+            row_versions=tuple(row_versions),
             with_row_id=with_row_id,
             with_row_address=with_row_address,
             with_fragment_id=with_fragment_id,
@@ -279,6 +313,37 @@ class TableVersion:
             UnsupportedError: The filter names `_rowoffset`, which a task cannot compute.
             NotFound: A cleanup has removed the version.
         """
+        return self.plan_parts(
+            scan, part_bytes=part_bytes, num_parts=num_parts, max_parts=max_parts, places=places
+        ).parts
+
+    def plan_parts(
+        self,
+        scan: TableScan,
+        *,
+        part_bytes: int,
+        num_parts: int | None = None,
+        max_parts: int = PARTS_MAX,
+        places: Sequence[int] | None = None,
+    ) -> PlannedParts:
+        """Cut a scan like `parts`; also says whether indices answer its filter.
+
+        Indices are asked here, once, and not by tasks. One that would read more than a million of its rows for the
+        answer is not asked: tasks examine all rows together faster than the planner reads such an index.
+
+        Args:
+            scan: The scan.
+            part_bytes: Decoded bytes of the columns read, per part.
+            num_parts: Return exactly this many parts; None lets `part_bytes` decide.
+            max_parts: Maximum number of parts; parts grow instead.
+            places: Indexes of the fragments to read; None for all.
+
+        Raises:
+            BindError: The filter does not fit the schema.
+            UnsupportedError: The filter names `_rowoffset`, which a task cannot compute.
+            NotFound: A cleanup has removed the version.
+            OSError: A file of an index is damaged.
+        """
         with explain_missing_version(self._state.location, self.version):
             return scan_parts.plan_parts(
                 self._state,
@@ -290,8 +355,8 @@ class TableVersion:
             )
 
     def live_rows(self, parts: Sequence[ScanPart]) -> list[int]:
-        """Count the rows of each part that are not deleted; a filter does not count. Reads deletion files of cut
-        fragments.
+        """Count the rows of each part that are not deleted; a filter does not count, but where indices name its rows.
+        Reads deletion files of cut fragments.
 
         Args:
             parts: The parts.
@@ -299,7 +364,8 @@ class TableVersion:
         return run_on(self._state.location.store, scan_parts.live_rows(self._state, parts))
 
     def num_requests(self, scan: TableScan, part: ScanPart) -> int:
-        """Estimate the requests of a task that reads a part. Reads the metadata of the data files.
+        """Estimate the requests of a task that reads a part; a bound where indices name its rows. Reads the metadata of
+        the data files.
 
         Args:
             scan: The scan.
@@ -318,6 +384,39 @@ class TableVersion:
         options = scan_options(columns=[], filter=request.filter, io_buffer_size=io_buffer_bytes)
         rows = execute.count(self._state, options)
         return rows if request.limit is None else min(rows, request.limit)
+
+    @property
+    def has_indices(self) -> bool:
+        """Whether the table may have indices."""
+        return self._state.has_index
+
+    def exact_count(self, filter: str | None) -> int | None:
+        """The number of rows that pass a filter, if the manifest or indices say it; None if data had to be read.
+
+        Args:
+            filter: SQL predicate, None for all rows.
+
+        Raises:
+            BindError: The filter does not fit the schema.
+            OSError: A file of an index is damaged.
+        """
+        return run_on(self._state.location.store, exact_answers.exact_count(self._state, filter))
+
+    def exact_extreme(self, path: Sequence[str], *, greatest: bool) -> pa.Scalar | None:
+        """The least or greatest value of a column, if an index says it.
+
+        Args:
+            path: Path of the column.
+            greatest: Whether the greatest value is asked for.
+
+        Returns:
+            The value; None if no index says it: where rows are not covered, the rows of the value were deleted, or
+            floats have a NaN or zero at their ends.
+
+        Raises:
+            OSError: A file of an index is damaged.
+        """
+        return run_on(self._state.location.store, exact_answers.exact_extreme(self._state, tuple(path), greatest))
 
     def metadata(self, name: str) -> pa.Table:
         """A table about the version: `history` (of all versions, oldest first), `fragments`, `files` or `indices`.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lance_io.dataset.metadata_methods import AsyncMetadataChanges, MetadataChanges, warn_deprecated
+from lance_io.dataset.indices.vector_methods import AsyncDatasetVectorIndices, DatasetVectorIndices
+from lance_io.dataset.metadata_methods import warn_deprecated
 from lance_io.lazy_names import lazy_module
 from lance_io.plans.lazy_module import lazy_plans
 from lance_io.reads.run_plan import run_change
@@ -40,7 +41,7 @@ def _refuse_fragments(index_type: Any, fragment_ids: Sequence[int] | None) -> No
         raise ValueError(_SEGMENT_ONLY.format(kind=str(kind).upper()))
 
 
-class DatasetIndices(MetadataChanges):
+class DatasetIndices(DatasetVectorIndices):
     """Indices of `LanceDataset`."""
 
     def create_scalar_index(
@@ -67,18 +68,21 @@ class DatasetIndices(MetadataChanges):
 
         Args:
             column: Name or dotted path.
-            index_type: "BTREE", "BITMAP", "LABEL_LIST", "NGRAM", "ZONEMAP" or "BLOOMFILTER", or an `IndexConfig`.
+            index_type: "BTREE", "BITMAP", "LABEL_LIST", "NGRAM", "ZONEMAP", "BLOOMFILTER" or "INVERTED" ("FTS"), or an
+                `IndexConfig`.
             name: Name of the index; None for `<column>_idx`.
             replace: Whether it replaces an index of this name.
             train: False makes an index that covers no rows yet.
             fragment_ids: Not for these kinds: `create_index_uncommitted` builds over some fragments.
             index_uuid: UUID of the new segment; None for a random one.
             progress_callback: Called with `IndexProgress` events.
-            format_version: Ignored; it concerns full text indices.
+            format_version: Of the files of a full text index: 2, or 3 for `block_size=256` and for source code; None for
+                the lowest that fits. Ignored for other kinds.
             memory_limit: MiB of rows that the build may hold in memory; the rest goes to local disk. 256 by default.
-                Not in pylance for these kinds.
+                In pylance for full text indices only.
             progress: `progress(rows_read, rows_total)` is called repeatedly. Not in pylance.
-            kwargs: Ignored, as by pylance.
+            kwargs: For a full text index `with_position`, `block_size`, `num_workers`, and how texts become tokens: the
+                parameters of `lance_io.tokenize`. Ignored for other kinds, as by pylance.
 
         Raises:
             KeyError: The column does not exist.
@@ -98,6 +102,7 @@ class DatasetIndices(MetadataChanges):
             uuid=index_uuid,
             memory_limit=memory_limit,
             progress=build_progress.BuildProgress(progress, progress_callback),
+            options={**kwargs, "format_version": format_version},
         )
         self._change(plan)
 
@@ -125,7 +130,7 @@ class DatasetIndices(MetadataChanges):
             index_uuid: UUID of the segment; None for a random one.
             memory_limit: As for `create_scalar_index`.
             progress: As for `create_scalar_index`.
-            kwargs: Ignored.
+            kwargs: As for `create_scalar_index`.
 
         Returns:
             The entry of the segment, for `commit_existing_index_segments`. It can be pickled.
@@ -143,6 +148,7 @@ class DatasetIndices(MetadataChanges):
             uuid=index_uuid,
             memory_limit=memory_limit,
             progress=build_progress.BuildProgress(progress),
+            options=kwargs,
         )
         return self._run(plan)
 
@@ -223,7 +229,7 @@ class DatasetIndices(MetadataChanges):
         return index_listing.index_segments(self.describe_indices())
 
 
-class AsyncDatasetIndices(AsyncMetadataChanges):
+class AsyncDatasetIndices(AsyncDatasetVectorIndices):
     """Indices of `AsyncDataset`: the same names and parameters, awaitable."""
 
     async def create_scalar_index(
@@ -254,6 +260,7 @@ class AsyncDatasetIndices(AsyncMetadataChanges):
             uuid=index_uuid,
             memory_limit=memory_limit,
             progress=build_progress.BuildProgress(progress, progress_callback),
+            options={**kwargs, "format_version": format_version},
         )
         await self._change(plan)
 
@@ -282,6 +289,7 @@ class AsyncDatasetIndices(AsyncMetadataChanges):
             uuid=index_uuid,
             memory_limit=memory_limit,
             progress=build_progress.BuildProgress(progress),
+            options=kwargs,
         )
         return await run_change(plan, answers_sync=state.answers_sync)
 

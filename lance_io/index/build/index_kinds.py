@@ -50,6 +50,7 @@ BLOOMFILTER: Final = IndexKind(
     Kind.BLOOM_FILTER, "BLOOMFILTER", "/lance.index.pb.BloomFilterIndexDetails", 0, 0, Space.ADDRESSES, "bloomfilter"
 )
 NGRAM: Final = IndexKind(Kind.NGRAM, "NGRAM", "/lance.table.NGramIndexDetails", 0, 0, Space.IDS, "ngram")
-KINDS: Final = {kind.name: kind for kind in (BTREE, BITMAP, LABEL_LIST, ZONEMAP, BLOOMFILTER, NGRAM)}
+INVERTED: Final = IndexKind(Kind.INVERTED, "INVERTED", "/lance.table.InvertedIndexDetails", 2, 2, Space.IDS, "inverted")
+KINDS: Final = {kind.name: kind for kind in (BTREE, BITMAP, LABEL_LIST, ZONEMAP, BLOOMFILTER, NGRAM, INVERTED)}
 BY_KIND: Final = {kind.kind: kind for kind in KINDS.values()}
 JSON_URL: Final = "/lance.index.pb.JsonIndexDetails"

@@ -17,7 +17,7 @@ from lance_io.index.rows.row_set import Answer, RowSet, conjunction, disjunction
 from lance_io.index.scalar.kinds import READERS, num_zones, value_type
 from lance_io.reads.index.choose_indices import AllOf, AnyOf, Condition, IsTrue, Opposite, choose, conditions
 from lance_io.reads.index.index_counts import record_comparisons
-from lance_io.reads.index.segments import open_segments, search_segments
+from lance_io.reads.index.segments import TooManyRows, open_segments, search_segments
 from lance_io.reads.index.table_indices import load_table_indices
 from lance_io.reads.rows.deletions_and_ids import load_live_counts, load_row_id_index
 from lance_io.records import dataclass
@@ -54,9 +54,11 @@ class IndexedRows:
     rows: RowSet
 
 
-def indexed_rows(state: DatasetState, expression: Expr) -> Plan[IndexedRows | None]:
+def indexed_rows(state: DatasetState, expression: Expr, rows_max: int | None = None) -> Plan[IndexedRows | None]:
     """The rows of a filter that indices name; None if no index answers a part of it.
 
+    rows_max  bounds the rows that are read of index files, and the runs of the answer: an index that needs more is not
+              asked
     Raises `FormatError` for a damaged index, naming it and its file.
     """
     known = yield from load_table_indices(state)
@@ -68,10 +70,14 @@ def indexed_rows(state: DatasetState, expression: Expr) -> Plan[IndexedRows | No
     parts = [(index, part) for index in choice.indices for part in index.parts]
     segments = dict(zip(_uuids(parts), (yield from open_segments(state, parts)), strict=True))
     whole = yield from _whole_indices(state, choice.indices, segments)
-    choice = choose(expression, whole, _Opened(segments).answers)
-    if choice is None:
-        return None
-    return (yield from _answer(state, choice, segments, known.moves))
+    while (choice := choose(expression, whole, _Opened(segments).answers)) is not None:
+        try:
+            answer = yield from _answer(state, choice, segments, known.moves, rows_max)
+        except TooManyRows as error:
+            whole = [index for index in whole if index is not error.index]
+        else:
+            return answer if rows_max is None or len(answer.rows.starts) <= rows_max else None
+    return None
 
 
 def likely_covered(state: DatasetState, expression: Expr) -> Plan[frozenset[int] | None]:
@@ -143,7 +149,11 @@ class _Opened:
 
 
 def _answer(
-    state: DatasetState, choice: Choice, segments: Mapping[str, Segment], moves: Sequence[Move]
+    state: DatasetState,
+    choice: Choice,
+    segments: Mapping[str, Segment],
+    moves: Sequence[Move],
+    rows_max: int | None,
 ) -> Plan[IndexedRows]:
     asked = [*conditions(choice.node)]
     searches = [
@@ -152,7 +162,7 @@ def _answer(
         for part in condition.index.parts
     ]
     record_comparisons(sum([num_zones(segments[part.uuid]) for (_, part), _ in searches]))
-    answers = iter((yield from search_segments(state, searches)))
+    answers = iter((yield from search_segments(state, searches, rows_max)))
     uses_ids = any(part.space is Space.IDS for (_, part), _ in searches)
     row_ids = (yield from load_row_id_index(state)) if uses_ids else None
     by_condition = {

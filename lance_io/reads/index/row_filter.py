@@ -6,7 +6,8 @@ updated row keeps its id, and an old entry leads to its new place in another fra
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -17,21 +18,32 @@ from lance_io.reads.rows.row_arithmetic import OFFSET_BITS, OFFSET_MASK
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     import numpy.typing as npt
 
+    from lance_io.index.rows.moves import Move
     from lance_io.index.rows.row_set import RowSet
-    from lance_io.index.vector.vector_details import VectorDetails
     from lance_io.plans.plan import Plan
     from lance_io.reads.index.table_indices import IndexPart
-    from lance_io.reads.index.vector_indices import VectorIndex
     from lance_io.reads.rows.row_arithmetic import LiveRows
     from lance_io.reads.version.state import DatasetState
     from lance_io.spans import IntArray
     from lance_io.table.manifest.row_ids import RowIdIndex
 
     BoolArray = npt.NDArray[np.bool_]
+
+
+class PartedIndex(Protocol):
+    """An index whose segments name rows."""
+
+    @property
+    def parts(self) -> Sequence[IndexPart[Any]]:
+        """Its segments that cover fragments."""
+
+    @property
+    def moves(self) -> Sequence[Move]:
+        """By which addresses in their files become current ones, oldest first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,13 +57,13 @@ class LiveEntries:
     """
 
     state: DatasetState
-    index: VectorIndex
+    index: PartedIndex
     live: Mapping[int, LiveRows]
     row_ids: RowIdIndex | None
     chosen: BoolArray
     allowed: RowSet | None = None
 
-    def find(self, part: IndexPart[VectorDetails], rows: npt.NDArray[np.uint64]) -> tuple[BoolArray, IntArray]:
+    def find(self, part: IndexPart[Any], rows: npt.NDArray[np.uint64]) -> tuple[BoolArray, IntArray]:
         """Which rows of a segment count, and the addresses of all (of those that do not count, any number)."""
         if self.row_ids is not None:
             unsigned, counts = self.row_ids.lookup(rows)
@@ -70,10 +82,19 @@ class LiveEntries:
                     here = np.flatnonzero(fragment_indexes == fragment_index)
                     counts[here] &= ~self.live[fragment_index].is_deleted(offsets[here])
         if self.allowed is not None:
-            counts &= contains(self.allowed, addresses.view(np.uint64))
+            counts &= self.allows(addresses)
         return counts, addresses
 
-    def _is_covered(self, part: IndexPart[VectorDetails]) -> BoolArray:
+    def allows(self, addresses: IntArray) -> BoolArray:
+        """Which addresses the filter allows, if there is one."""
+        assert self.allowed is not None, "asked for where there is one"
+        return contains(self.allowed, addresses.view(np.uint64))
+
+    def without_filter(self) -> LiveEntries:
+        """The live rows whether or not a filter allows them."""
+        return replace(self, allowed=None)
+
+    def _is_covered(self, part: IndexPart[Any]) -> BoolArray:
         covered = np.zeros(len(self.chosen), np.bool_)
         covered[self.state.find_fragment_indexes(np.array(sorted(part.covered), np.int64))] = True
         return covered
@@ -88,7 +109,7 @@ def contains(rows: RowSet, numbers: npt.NDArray[np.uint64]) -> BoolArray:
     return inside
 
 
-def load_live_entries(state: DatasetState, index: VectorIndex, fragment_indexes: Collection[int]) -> Plan[LiveEntries]:
+def load_live_entries(state: DatasetState, index: PartedIndex, fragment_indexes: Collection[int]) -> Plan[LiveEntries]:
     """The live rows of an index in some fragments; reads their deletion files, or the row ids of the table."""
     chosen = np.zeros(len(state.fragment_ids), np.bool_)
     chosen[[*fragment_indexes]] = True

@@ -6,6 +6,7 @@ are opened in one round; what each reads next is independent of the others.
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -83,14 +84,33 @@ def _open_file(state: DatasetState, ref: FileRef, use: FileUse) -> FileSteps[Tab
 # -- searches --------------------------------------------------------------------------------------------------------
 
 
-def search_segments(state: DatasetState, searches: Sequence[tuple[Part, Search]]) -> Plan[list[Answer]]:
-    """Run searches; the blocks of all of them are read together. Raises as `open_segments`."""
+class TooManyRows(Exception):
+    """Searches would read more rows of index files than the caller allows.
+
+    index  the index of which they would read the most
+    """
+
+    def __init__(self, index: TableIndex) -> None:
+        super().__init__(index.name)
+        self.index = index
+
+
+def search_segments(
+    state: DatasetState, searches: Sequence[tuple[Part, Search]], rows_max: int | None = None
+) -> Plan[list[Answer]]:
+    """Run searches; the blocks of all of them are read together.
+
+    rows_max  bounds the rows of index files that the answers come from; None for no bound
+    Raises as `open_segments`, and `TooManyRows` before anything is read.
+    """
     answers: list[Any] = [None] * len(searches)
+    sizes: Counter[TableIndex] = Counter()
     steps: list[tuple[FileRef, FileSteps[Any]]] = []
     positions: list[int] = []
     for at, ((index, part), search) in enumerate(searches):
         try:
             blocks = next(search)
+            sizes[index] += sum(end - first for first, end in blocks.ranges)
             ref = file_ref(state, part, blocks.file)
             cached = _cached_blocks(state, ref, blocks)
             num_read = cached.count(None)
@@ -108,6 +128,8 @@ def search_segments(state: DatasetState, searches: Sequence[tuple[Part, Search]]
             raise in_index(error, index.name, file_ref(state, part, file).key) from error
         steps.append((ref, _search_steps(state, ref, index, search, blocks, cached)))
         positions.append(at)
+    if rows_max is not None and sizes.total() > rows_max:
+        raise TooManyRows(max(sizes, key=lambda index: sizes[index]))
     if steps:
         read: list[Any] = yield ReadFiles(state.context, independent(steps))
         for at, answer in zip(positions, read, strict=True):

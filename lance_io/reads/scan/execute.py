@@ -35,11 +35,13 @@ if TYPE_CHECKING:
     from lance_io.reads.scan.scan_options import ScanOptions
     from lance_io.reads.scan.scan_statistics import ScanStatistics, ScanWatch
     from lance_io.reads.scan.stream import ScanRun
+    from lance_io.reads.scan.text import text_search
     from lance_io.reads.version.column_lists import Projection
     from lance_io.reads.version.state import DatasetState
 else:
     nearest = lazy_plans("lance_io.reads.scan.nearest")
     orderings = lazy_module("lance_io.reads.scan.ordering")
+    text_search = lazy_plans("lance_io.reads.scan.text.text_search")
     scan_runs = lazy_module("lance_io.reads.scan.stream")  # counts and changes of tables read no rows
 
 
@@ -72,12 +74,12 @@ class _Scan:
     @cached_property
     def _ordering(self) -> Ordering | None:
         options = self.options
-        return orderings.Ordering(self.state, options) if options.order_by and options.nearest is None else None
+        return orderings.Ordering(self.state, options) if options.order_by and not options.is_search else None
 
     @property
     def _is_collected(self) -> bool:
         """Whether the first result needs all rows."""
-        return self._ordering is not None or self.options.nearest is not None
+        return self._ordering is not None or self.options.is_search
 
     def batches(self) -> Stream:
         """Batches of the requested size."""
@@ -101,6 +103,8 @@ class _Scan:
 
     def table(self) -> Plan[pa.Table]:
         """All rows, over the decoded arrays; ordered if requested."""
+        if self.options.full_text_query is not None:
+            return (yield from text_search.search_text(self.state, self.options, self._projection, self.watch))
         if self.options.nearest is not None:
             return (yield from nearest.search(self.state, self.options, self._projection, self.watch))
         run = yield from self._run(None)
@@ -252,6 +256,8 @@ async def count_async(state: DatasetState, options: ScanOptions, watch: ScanWatc
 
 
 def _count(state: DatasetState, options: ScanOptions, watch: ScanWatch | None) -> Plan[int]:
+    if options.full_text_query is not None:
+        return (yield from text_search.count_text_matches(state, options, watch))
     if options.nearest is not None:
         return (yield from nearest.count_matches(state, options, watch))
     counted = yield from plan_count(state, options)

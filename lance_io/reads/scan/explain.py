@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from lance_io.io.cache import SearchCache
     from lance_io.plans.plan import Plan, Request
     from lance_io.reads.scan import nearest as searches
+    from lance_io.reads.scan.text import explain_text as text_explanations
     from lance_io.reads.scan.pipeline import ScanPlan
     from lance_io.reads.scan.scan_options import ScanOptions
     from lance_io.reads.version.column_lists import Projection as OutputProjection
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from lance_io.store.costs import RequestCosts
 else:
     searches = lazy_module("lance_io.reads.scan.nearest")
+    text_explanations = lazy_module("lance_io.reads.scan.text.explain_text")
 
 T = TypeVar("T")
 _NO_ITEMS: Final[Mapping[int, IntArray]] = MappingProxyType({})
@@ -120,6 +122,8 @@ def explain_scan(
     costs = None if store is None else costs_of(store)
     ledger = Ledger(_merging(state, "scan", costs))
     projection: OutputProjection | None = None
+    if options.full_text_query is not None:
+        return (yield from _explain_text(state, ledger, options, costs))
     if options.nearest is not None:
         ledger.notes.append("the columns of the rows that are found are read afterwards")
         files = _merging(state, "take", costs)
@@ -137,6 +141,19 @@ def explain_scan(
     for part in plan.parts or (plan,):
         number = yield from _scan_part(state, ledger, part, number, costs)
     _note_unknown(ledger, plan, options)
+    return _plan(state, ledger, costs)
+
+
+def _explain_text(
+    state: DatasetState, ledger: Ledger, options: ScanOptions, costs: RequestCosts | None
+) -> Plan[IoPlan]:
+    files = _merging(state, "take", costs)
+    (scans, notes), first = yield from _watch(ledger, text_explanations.text_reads(state, options), files=files)
+    ledger.notes += ["the columns of the rows that are found are read afterwards", *notes]
+    for scanned, projection in scans:
+        plan, number = yield from _watch(ledger, plan_scan(state, scanned, projection), first, files=files)
+        for part in plan.parts or (plan,):
+            number = yield from _scan_part(state, ledger, part, number, costs)
     return _plan(state, ledger, costs)
 
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
     from lance_io.spans import IntArray
 
+    ColumnsFor = Callable[[Predicate | None, ScanOptions], ScanPlan]
     PlanSpans = Callable[[ScanPlan, tuple[Span, ...], dict[int, LiveRows]], Plan[ScanPlan]]
 
 RUN_ROWS_MIN: Final = 64  # average rows of a run from which reading runs beats taking rows
@@ -60,7 +61,7 @@ def plan_indexed(
     options: ScanOptions,
     columns: ScanPlan,
     fragment_indexes: Sequence[int],
-    columns_for: Callable[[Predicate | None, ScanOptions], ScanPlan],
+    columns_for: ColumnsFor,
     finish: PlanSpans,
     *,
     reads_ahead: bool,
@@ -116,7 +117,7 @@ def _answered(
     options: ScanOptions,
     columns: ScanPlan,
     fragment_indexes: Sequence[int],
-    columns_for: Callable[[Predicate | None, ScanOptions], ScanPlan],
+    columns_for: ColumnsFor,
     ahead: _Ahead | None,
     finish: PlanSpans,
 ) -> Plan[_Answered | None]:
@@ -130,15 +131,14 @@ def _answered(
         return None
     rest = rows.choice.rest
     is_whole = len(rest) == 1 and rest[0] is predicate.expression
-    left = None if not rest else Predicate(rest[0] if len(rest) == 1 else And(rest))
-    rest_columns = columns if is_whole else columns_for(left, options)
-    costs = rest_columns.late_costs
-    if costs is not None and rows.rows.num_rows * costs.row_bytes <= TOGETHER_BYTES:
-        rest_columns = columns_for(left, replace(options, late_materialization=False))
+    left = None if not rest else predicate if is_whole else Predicate(rest[0] if len(rest) == 1 else And(rest))
+    rest_columns = columns_of_rows(columns, left, options, rows.rows.num_rows, columns_for)
     rows_max = None if options.limit is None or rest else (options.offset or 0) + options.limit
     groups: list[tuple[list[int], list[ScanPlan] | None]] = []
     for is_covered, indexes in _by_coverage(state, rows.covered, fragment_indexes):
-        covered = (yield from _covered(state, rows, indexes, rest_columns, rows_max, finish)) if is_covered else None
+        covered = None
+        if is_covered:
+            covered = yield from plan_rows_of_index(state, rows.rows, indexes, rest_columns, rows_max, finish)
         groups.append((indexes, covered))
     if ahead is not None and len(groups) > 1:
         yield from ahead.read_covered([plans for _, plans in groups if plans is not None])
@@ -204,6 +204,24 @@ class _Ahead:
         return sum(map(width_bytes, [*columns.projection.arrow_schema.types, *filtered]))
 
 
+def columns_of_rows(
+    columns: ScanPlan,
+    left: Predicate | None,
+    options: ScanOptions,
+    num_rows: int,
+    columns_for: ColumnsFor,
+) -> ScanPlan:
+    """The plan without rows for rows that indices name: of few rows all columns are read together.
+
+    left  the filter that is computed for them, None if there is none
+    """
+    of_rows = columns if left is columns.predicate else columns_for(left, options)
+    costs = of_rows.late_costs
+    if costs is not None and num_rows * costs.row_bytes <= TOGETHER_BYTES:
+        return columns_for(left, replace(options, late_materialization=False))
+    return of_rows
+
+
 def _rows_beside_files(
     state: DatasetState, columns: ScanPlan, predicate: Predicate, fragment_indexes: Sequence[int]
 ) -> Plan[IndexedRows | None]:
@@ -231,9 +249,9 @@ def _by_coverage(
     return [(bool(is_covered[run[0]]), run.tolist()) for run in np.split(indexes, borders) if len(run)]
 
 
-def _covered(
+def plan_rows_of_index(
     state: DatasetState,
-    rows: IndexedRows,
+    rows: RowSet,
     fragment_indexes: Sequence[int],
     columns: ScanPlan,
     rows_max: int | None,
@@ -241,9 +259,10 @@ def _covered(
 ) -> Plan[list[ScanPlan]]:
     """The plans of covered fragments: of their rows that indices name.
 
+    rows      addresses
     rows_max  as many rows are enough; None for all
     """
-    by_index = _by_fragment(state, rows.rows, fragment_indexes)
+    by_index = _by_fragment(state, rows, fragment_indexes)
     live = yield from load_live(state, list(by_index))
     wanted = []
     taken_max = 0 if state.is_local else TAKEN_ROWS_MAX

@@ -13,14 +13,19 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import numpy as np
 
 from lance_io.errors import UnsupportedError, UsageError
+from lance_io.lazy_names import lazy_module
 from lance_io.limits import BATCH_BYTES, BATCH_ROWS, from_environment
 from lance_io.runtime import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from lance_io.reads.scan import full_text_request as text_requests
+    from lance_io.reads.scan.full_text_request import TextRequest
     from lance_io.reads.scan.vector_query import VectorQuery
     from lance_io.reads.version.state import FragmentPlace
+else:
+    text_requests = lazy_module("lance_io.reads.scan.full_text_request")  # for searches only
 
 BlobHandling: TypeAlias = Literal["all_binary", "blobs_descriptions", "all_descriptions"]
 BLOB_HANDLINGS: Final = ("all_binary", "all_descriptions", "blobs_descriptions")
@@ -29,7 +34,6 @@ LIMIT_END: Final = 1 << 63  # for a limit or an offset
 
 # Keywords that are not offered. They are refused, because ignoring them would change rows.
 _LATER: Final = {
-    "full_text_query": "full text search",
     "index_segments": "index segments",
     "row_addr_allowlist": "row address filters",
     "row_addr_blocklist": "row address filters",
@@ -111,13 +115,20 @@ class ScanOptions:
     timeout: float | None = None
     starts_small: bool = False
     nearest: VectorQuery | None = None
+    full_text_query: TextRequest | None = None
     hints: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_search(self) -> bool:
+        """Whether rows are ordered by how well they match a query."""
+        return self.nearest is not None or self.full_text_query is not None
 
     def rows_alone(self) -> ScanOptions:
         """The options of a scan of the same rows before a search, an order and a limit, without output columns."""
         return replace(
             self,
             nearest=None,
+            full_text_query=None,
             columns=[],
             limit=None,
             offset=None,
@@ -186,6 +197,10 @@ def scan_options(**given: Any) -> ScanOptions:
         known["order_by"] = orderings(known["order_by"])
     if "nearest" in known:
         known["nearest"] = _vector_query(known["nearest"])
+    if "full_text_query" in known:
+        known["full_text_query"] = _text_request(known["full_text_query"])
+        if "nearest" in known:
+            raise UsageError("a scan has either nearest or full_text_query: search twice, and join the results")
     if "timeout" in known:
         known["timeout"] = seconds(known["timeout"])
     options = ScanOptions(**known, hints=hints)
@@ -199,6 +214,11 @@ def _vector_query(given: Any) -> VectorQuery:
     from lance_io.reads.scan.vector_query import VectorQuery, vector_query  # for searches only
 
     return given if isinstance(given, VectorQuery) else vector_query(**given)
+
+
+def _text_request(given: Any) -> TextRequest:
+    """Check `full_text_query`: words, `{"query", "columns"}` or a query of `lance_io.query`."""
+    return given if isinstance(given, text_requests.TextRequest) else text_requests.text_request(given)  # type: ignore[no-any-return]
 
 
 def _count(name: str, value: Any) -> int:

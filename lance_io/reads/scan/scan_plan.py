@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lance_io.errors import UsageError
 from lance_io.file.open.leaf_projection import Projection as FileProjection
 from lance_io.gil import MANY, yielding
+from lance_io.lazy_names import lazy_module
 from lance_io.plans.lazy_module import lazy_plans
 from lance_io.plans.plan import Import
 from lance_io.reads.checks.validation import check_unread
@@ -30,15 +31,20 @@ if TYPE_CHECKING:
     from lance_io.filters import Predicate
     from lance_io.plans.plan import Plan
     from lance_io.reads.scan import index_scan as index_scans
+    from lance_io.reads.scan.index_scan import ColumnsFor, PlanSpans
     from lance_io.reads.scan.scan_options import ScanOptions
+    from lance_io.reads.scan.text import score_columns
     from lance_io.reads.version.column_lists import Projection
     from lance_io.reads.version.state import DatasetState
 else:
     index_scans = lazy_plans("lance_io.reads.scan.index_scan")  # for tables with indices only
+    score_columns = lazy_module("lance_io.reads.scan.text.score_columns")  # for searches only
 
 
 def scan_projection(state: DatasetState, options: ScanOptions) -> Projection:
     """The output columns of a scan; errors as `project`, for a search as `nearest_projection`."""
+    if options.full_text_query is not None:
+        return score_columns.text_projection(state, options)
     if options.nearest is not None:
         from lance_io.reads.scan.search_columns import nearest_projection  # for searches only
 
@@ -97,6 +103,17 @@ def _by_indices(
     *,
     ahead: bool,
 ) -> Plan[ScanPlan | None]:
+    finish, columns_for = plan_steps(state, options, projection)
+    return (
+        yield from index_scans.plan_indexed(
+            state, options, columns, fragment_indexes, columns_for, finish, reads_ahead=ahead
+        )
+    )
+
+
+def plan_steps(state: DatasetState, options: ScanOptions, projection: Projection) -> tuple[PlanSpans, ColumnsFor]:
+    """The last and the first step of the plan of a scan by indices: see `plan_indexed`."""
+
     def finish(columns: ScanPlan, spans: tuple[Span, ...], live: dict[int, LiveRows]) -> Plan[ScanPlan]:
         is_whole = columns.chosen is None
         plan = (yield from pruned(state, columns, spans, options)) if is_whole else replace(columns, spans=spans)
@@ -105,11 +122,7 @@ def _by_indices(
     def columns_for(predicate: Predicate | None, options: ScanOptions) -> ScanPlan:
         return _columns_with(state, options, projection, predicate)
 
-    return (
-        yield from index_scans.plan_indexed(
-            state, options, columns, fragment_indexes, columns_for, finish, reads_ahead=ahead
-        )
-    )
+    return finish, columns_for
 
 
 def plan_columns(state: DatasetState, options: ScanOptions, projection: Projection) -> ScanPlan:

@@ -1,6 +1,7 @@
-"""Output columns of a search: those of the table, `_distance`, and `query_index` for several queries.
+"""Output columns of a search: those of the table, `_distance` or `_score`, and `query_index` for several queries.
 
     _distance    float32 between the row and the query
+    _score       float32 of a full-text search
     query_index  int32, index of the query
 
 In column lists and filters, both come after the table's columns. The output is as in pylance: `query_index` first, and
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 DISTANCE: Final = "_distance"
 QUERY_INDEX: Final = "query_index"
+SCORE: Final = "_score"
 
 
 def search_column_names(query: VectorQuery, column_is_multi: bool) -> tuple[str, ...]:
@@ -45,11 +47,16 @@ def search_schema(schema: Schema, names: tuple[str, ...]) -> Schema:
     """The table's schema plus the columns of a search. Raises `UsageError` if the table has such a column."""
     for name in names:
         if schema.top(name) is not None:
+            kind = "full text" if SCORE in names else "nearest neighbor"
             raise UsageError(
-                f"a nearest neighbor search cannot be used on datasets with column '{name}', because the search adds it"
+                f"a {kind} search cannot be used on datasets with column '{name}', because the search adds it"
             )
     first = schema.max_field_id + 1
-    added = (Field(first, DISTANCE, "float"), Field(first + 1, QUERY_INDEX, "int32", nullable=False))
+    added = (
+        Field(first, DISTANCE, "float"),
+        Field(first + 1, QUERY_INDEX, "int32", nullable=False),
+        Field(first + 2, SCORE, "float"),
+    )
     return Schema((*schema.fields, *(field for field in added if field.name in names)), schema.metadata)
 
 
@@ -58,7 +65,7 @@ def nearest_projection(state: DatasetState, options: ScanOptions) -> Projection:
     query = query_of(options)
     column = vector_column(state.schema, query)
     column.metric(query.metric)
-    return _search_projection(state, options, search_column_names(query, column.is_multi))
+    return search_projection(state, options, search_column_names(query, column.is_multi))
 
 
 def query_of(options: ScanOptions) -> VectorQuery:
@@ -68,7 +75,8 @@ def query_of(options: ScanOptions) -> VectorQuery:
     return query
 
 
-def _search_projection(state: DatasetState, options: ScanOptions, names: tuple[str, ...]) -> Projection:
+def search_projection(state: DatasetState, options: ScanOptions, names: tuple[str, ...]) -> Projection:
+    """The output columns of a search that adds some columns, first the one by which it orders rows."""
     shows_more = not options.hints.get("disable_scoring_autoprojection")
     asked = columns_key(options.columns), options.with_row_id, options.with_row_address, options.blob_handling
     key = ("search", names, shows_more, *asked)
@@ -84,9 +92,9 @@ def _made_projection(state: DatasetState, options: ScanOptions, names: tuple[str
     plain = project(schema, options.columns)
     outputs = [output for output in plain.outputs if output.path != (QUERY_INDEX,) or QUERY_INDEX not in names]
     if options.columns is None and not shows_more:
-        outputs = [output for output in outputs if output.path != (DISTANCE,)]
-    if shows_more and not any(output.name == DISTANCE for output in outputs):
-        outputs.append(OutputColumn(DISTANCE, (DISTANCE,), schema.field(DISTANCE).to_arrow()))
+        outputs = [output for output in outputs if output.path != (names[0],)]
+    if shows_more and not any(output.name == names[0] for output in outputs):
+        outputs.append(OutputColumn(names[0], (names[0],), schema.field(names[0]).to_arrow()))
     if QUERY_INDEX in names:
         outputs.insert(0, OutputColumn(QUERY_INDEX, (QUERY_INDEX,), schema.field(QUERY_INDEX).to_arrow()))
     wanted = ((ROW_ID, options.with_row_id), (ROW_ADDRESS, options.with_row_address))

@@ -31,11 +31,15 @@ def read_scan(
     options: ReadOptions,
     names: Sequence[str] | None = None,
     members: Sequence[tuple[str, ...]] = (),
+    *,
+    offset: int = 0,
+    order: Sequence[tuple[tuple[str, ...], bool, bool]] = (),
 ) -> TableScan:
     """The scan of a read.
 
     names    some of its columns, in this order; None for all
     members  paths of members of structs that are narrowed to these
+    offset, order  see `TableVersion.scan`
     Raises like `TableVersion.scan`.
     """
     return version.scan(
@@ -44,6 +48,9 @@ def read_scan(
         members=members,
         filter=options.filter,
         limit=options.limit,
+        offset=offset,
+        order=order,
+        row_versions=options.row_versions,
         with_row_id=options.with_row_id,
         with_row_address=options.with_row_address,
         with_fragment_id=options.with_fragment_id,
@@ -105,12 +112,16 @@ class ReadPlan:
     Attributes:
         version: Version of the table.
         parts: The partitions in the form for tasks, in the order of the table's rows.
+        index: Description of the indices that name rows of the filter; None for none.
+        num_rows: Rows, deleted ones included, if indices name all rows that pass the filter; else None.
     """
 
     version: int
     parts: tuple[ScanPart, ...] = field(repr=False)
     _version: TableVersion = field(repr=False)
     _scan: TableScan = field(repr=False)
+    index: str | None = None
+    num_rows: int | None = None
 
     @cached_property
     def partitions(self) -> tuple[PlannedPartition, ...]:
@@ -139,11 +150,11 @@ def plan_read(
     fragment_indices  the fragments to read, None for all
     Raises the errors of compiling the filter.
     """
-    parts = version.parts(
+    planned = version.plan_parts(
         scan,
         part_bytes=options.split_bytes,
         num_parts=options.num_partitions,
         max_parts=options.max_partitions,
         places=fragment_indices,
     )
-    return ReadPlan(version.version, parts, version, scan)
+    return ReadPlan(version.version, planned.parts, version, scan, planned.index, planned.num_rows)

@@ -169,7 +169,7 @@ def head_rows(options: ReadOptions, part: ScanPart) -> int:
     """The number of rows of a partition to read before the scan; 0 for none."""
     is_whole = isinstance(options, StreamReadOptions)  # streams never stop early
     is_counted = options.limit is not None and options.filter is not None  # one scan must count the matching rows
-    if part.number or part.num_bytes < HEAD_PARTITION_BYTES_MIN or is_whole or is_counted:
+    if part.number or part.named or part.num_bytes < HEAD_PARTITION_BYTES_MIN or is_whole or is_counted:
         return 0
     return max(HEAD_BYTES * part.physical_rows // part.num_bytes, HEAD_ROWS_MIN)
 

@@ -7,6 +7,7 @@
     named_versions  versions by number, tag, branch and time, and what is kept where there is none
     narrowed_structs  structs of which a query uses some members
     pushed_filters  Spark's predicates in the language of filters
+    pushed_answers  aggregates from the manifest and indices, first rows of an order
     part_batches    the batches of a task, as an Arrow stream
 
 The JVM starts `python -m lance_io.spark.worker` and sends a line of JSON. All requests share one engine, one cache and

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
-from lance_io.errors import BindError, LanceError, NotFound, SchemaError, UnsupportedError, UsageError
+from lance_io.errors import AlreadyExists, BindError, LanceError, NotFound, SchemaError, UnsupportedError, UsageError
 from lance_io.redaction import hide_secrets
 
 REQUESTS_MAX: Final = 512  # at once; more wait to be accepted
@@ -124,9 +124,11 @@ def answer_request(connection: Connection, token: str, run: Run) -> None:
 
 
 def error_kind(error: BaseException) -> str:
-    """Which exception the JVM throws: `missing` (the table), `usage`, `unsupported`, or `error` for all others."""
+    """Which exception the JVM throws: `missing` and `exists` (the table), `usage`, `unsupported`, or `error`."""
     if isinstance(error, MissingTable):
         return "missing"
+    if isinstance(error, AlreadyExists):
+        return "exists"
     if isinstance(error, UnsupportedError):
         return "unsupported"
     return "usage" if isinstance(error, (UsageError, NotFound, BindError, SchemaError)) else "error"

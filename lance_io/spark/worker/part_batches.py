@@ -1,10 +1,11 @@
 """The batches of a task, sent to the JVM as an Arrow stream.
 
-    {}  B schema batch  B batch  ...  E            all rows
-    {}  B schema batch  X {"error": ...}           an error after some of them
+    {}  M {...}  B schema batch  M {...}  B batch  ...  M {...}  E    all rows
+    {}  M {...}  B schema batch  X {"error": ...}                     an error after some of them
 
-Each batch is one message of the stream, the schema another before the first. Sending waits until the JVM takes the
-bytes, so that reading ahead of Spark is bounded by the scan's own buffer.
+M brings the requests and bytes of the task so far. Each batch is one message of the stream, the schema another before
+the first. Sending waits until the JVM takes the bytes, so that reading ahead of Spark is bounded by the scan's own
+buffer.
 """
 
 from __future__ import annotations
@@ -42,19 +43,22 @@ def send_part(connection: Connection, packed: tuple[bytes, bool] | None, part: A
         return
     job, counts = unpack_job(packed[0]), packed[1]
     schema = COUNTED if counts else carried_schema(job.declared)
-    _send(connection, schema, _batches(connection, job, part, counts))
+    watch = job.scan.watch()
+    _send(connection, schema, _batches(connection, job, part, counts, watch), watch)
 
 
-def _send(connection: Connection, schema: pa.Schema, batches: Batches) -> None:
+def _send(connection: Connection, schema: pa.Schema, batches: Batches, watch: Any = None) -> None:
     connection.send({})
     out = connection.out
     try:
         writer = pa.ipc.new_stream(out, schema)
         with closing(batches):
             for batch in batches:
+                _send_costs(connection, watch)
                 out.write(b"B")
                 writer.write_batch(batch)
                 out.flush()
+        _send_costs(connection, watch)
         out.write(b"E")  # the writer is never closed: its own end would stand before the sign
         out.flush()
     except (BrokenPipeError, ConnectionResetError):
@@ -66,7 +70,14 @@ def _send(connection: Connection, schema: pa.Schema, batches: Batches) -> None:
         connection.send_error(error)
 
 
-def _batches(connection: Connection, job: ReadJob, part: ScanPart, counts: bool) -> Batches:
+def _send_costs(connection: Connection, watch: Any) -> None:
+    if watch is not None:
+        spent = watch.statistics()
+        connection.out.write(b"M")
+        connection.send({"requests": spent.requests, "bytes": spent.bytes_read})
+
+
+def _batches(connection: Connection, job: ReadJob, part: ScanPart, counts: bool, watch: Any) -> Batches:
     options = job.options
     rows = job.scan.read(
         table_place(options),
@@ -75,6 +86,7 @@ def _batches(connection: Connection, job: ReadJob, part: ScanPart, counts: bool)
         batch_rows=options.batch_size,
         io_buffer_bytes=io_buffer_bytes(options),
         offer_stop=connection.watch,
+        watch=watch,
     )
     with rows_in_errors(job, part), closing(rows):
         if not counts:

@@ -4,9 +4,12 @@
     list    the tables of a folder
     filter  which of Spark's predicates are computed exactly, and the filter that stands for them
     about   a metadata table of a version, whole: its schema, and a task that gives its rows
+    query   whether the options of one query go together with those of the table
+    aggregate  counts and extremes that the manifest and indices say
+    order   whether tasks give the first rows of an order
     plan    the tasks of a scan, its bytes and rows
-    count   the rows of the version, from the manifest
     read    the batches of a task
+    write_rows, and the requests of `writing.change_requests`   writes
 
 The others carry the version that `load` has pinned.
 """
@@ -26,14 +29,16 @@ from lance_io.errors import UsageError
 from lance_io.lazy_names import lazy_module
 from lance_io.redaction import hide_secrets
 from lance_io.spark.engine import named_version, table_place
-from lance_io.spark.options import SYSTEM_COLUMNS, parse_options, parse_schema_options
+from lance_io.spark.options import ROW_VERSIONS, SYSTEM_COLUMNS, ReadOptions, parse_options, parse_schema_options
 from lance_io.spark.read.read_plan import check_declared, plan_read, read_scan, read_schema, shown_schema
 from lance_io.spark.read.reader import ReadJob
 from lance_io.spark.task_context import warn_of_shown
 from lance_io.spark.types import arrow_to_spark, carried_schema
 from lance_io.spark.worker.named_versions import open_named
 from lance_io.spark.worker.narrowed_structs import narrowable_columns, narrowed_members
+from lance_io.spark.worker.pushed_answers import exact_values, sort_keys
 from lance_io.spark.worker.pushed_filters import PushedFilters
+from lance_io.spark.worker.writing.table_properties import shown_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,13 +46,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.dataset.distributed import TableScan, TableVersion
-    from lance_io.spark.options import ReadOptions
     from lance_io.spark.worker import part_batches
     from lance_io.spark.worker.jvm_connections import Connection
+    from lance_io.spark.worker.pushed_answers import SortKey
+    from lance_io.spark.worker.writing import change_requests, task_rows
 else:
     part_batches = lazy_module("lance_io.spark.worker.part_batches")
+    change_requests = lazy_module("lance_io.spark.worker.writing.change_requests")  # a JVM that reads needs no writers
+    task_rows = lazy_module("lance_io.spark.worker.writing.task_rows")
 
 Request = dict[str, Any]
+
+_OF_LOADS: Final = (
+    *("version", "timestamp_as_of", "tag", "columns", "with_row_id", "with_row_address", "with_fragment_id"),
+    *("uint64", "timestamp_ns", "blobs"),
+)
 
 
 def run(connection: Connection, request: Request) -> None:
@@ -56,7 +69,10 @@ def run(connection: Connection, request: Request) -> None:
     if name == "read":
         part_batches.send_part(connection, _unpack(request["job"]), _unpack(request["part"]))
         return
-    operation = _ANSWERS.get(str(name))
+    if name == "write_rows":
+        task_rows.receive_rows(connection, request)
+        return
+    operation = _ANSWERS.get(str(name)) or change_requests.ANSWERS.get(str(name))
     if operation is None:
         raise UsageError(f"the worker knows no request {name!r}")
     connection.send(operation(request))
@@ -91,7 +107,10 @@ def load(request: Request) -> Request:
         "version": version.version,
         "pinned": b64encode(pinned).decode(),
         "id": blake2b(pinned, digest_size=16).hexdigest(),
+        "config": shown_properties(version.config),
+        "stable_row_ids": version.has_stable_row_ids,
         "is_counted": options.filter is None,
+        "has_indices": version.has_indices,
         "narrowable": [] if options.columns is not None else narrowable_columns(_whole_schema(version, options)),
         "metadata_columns": [name for name in SYSTEM_COLUMNS if name not in schema.names],
     }
@@ -111,10 +130,31 @@ def describe(request: Request) -> Request:
     return {"schema": schema.json(), "job": _pack(None), "part": _pack(batches)}
 
 
-def count(request: Request) -> Request:
-    """The rows of a read."""
+def check_query(request: Request) -> Request:
+    """Whether a query may have options of its own. Raises `UsageError` for one that would change the columns."""
+    options = parse_options(request["options"], "read")
+    own = parse_options({"path": options.path, **request["own"]}, "read")
+    plain = ReadOptions(path=options.path)
+    for name in _OF_LOADS:
+        if getattr(own, name) != getattr(plain, name):
+            raise UsageError(
+                f"option {name} is one of a load or a catalog: its columns are known before a query's options"
+            )
+    return {"is_counted": options.filter is None}
+
+
+def aggregate(request: Request) -> Request:
+    """The values of aggregates, or null."""
     options, version = _pinned(request)
-    return {"rows": version.count(read_scan(version, options))}
+    schema = _whole_schema(version, options)
+    return {"values": exact_values(version, options, schema, request["filter"], request["aggregates"])}
+
+
+def push_order(request: Request) -> Request:
+    """Whether tasks give the first rows of an order."""
+    options, version = _pinned(request)
+    keys = sort_keys(_whole_schema(version, options), options, request["keys"], request["limit"])
+    return {"is_pushed": keys is not None}
 
 
 def push_filter(request: Request) -> Request:
@@ -150,19 +190,23 @@ def plan(request: Request) -> Request:
     options = _with_system_columns(options, version, declared)
     filter = _all_of(request["filter"], _filters(version, options).push(request["runtime"]).text)
     limit = request["limit"] if request["limit"] >= 0 else None
+    schema = _whole_schema(version, options)
+    order = sort_keys(schema, options, request["order"], limit or 0) if request["order"] else None
     names = [] if counts else declared.names
-    members = [] if counts else narrowed_members(declared, _whole_schema(version, options))
-    scan = _scan(version, options, names, members, filter, None if filter else limit)
+    members = [] if counts else narrowed_members(declared, schema)
+    is_cut_by_tasks = bool(filter or order)
+    scan = _scan(version, options, names, members, filter, None if is_cut_by_tasks else limit, request["offset"])
     check_declared(StructType() if counts else declared, shown_schema(version, scan, options))
-    parts = plan_read(version, options, scan).parts
-    if filter and limit is not None:  # of each task: Spark cuts the rows of all
-        scan = _scan(version, options, names, members, filter, limit)
-    num_rows = None if scan.request.filter else version.count(scan)
+    planned = plan_read(version, options, scan)
+    if is_cut_by_tasks and limit is not None:  # of each task: Spark cuts the rows of all
+        scan = _scan(version, options, names, members, filter, limit, order=order or ())
+    num_rows = planned.num_rows if scan.request.filter else version.count(scan)
     return {
         "job": _pack((ReadJob(options, declared, scan).packed(), counts)),
-        "parts": [_pack(part) for part in parts],
-        "bytes": max(1, sum(part.num_bytes for part in parts)),
+        "parts": [_pack(part) for part in planned.parts],
+        "bytes": max(1, planned.bytes),
         "rows": num_rows,
+        "index": planned.index,
     }
 
 
@@ -173,10 +217,13 @@ def _scan(
     members: Sequence[tuple[str, ...]],
     filter: str | None,
     limit: int | None,
+    offset: int = 0,
+    order: Sequence[SortKey] = (),
 ) -> TableScan:
-    given = [number for number in (options.limit, limit) if number is not None]
+    """The scan of a plan; `limit` counts the rows that `offset` leaves out, as in Spark."""
+    given = [max(0, number - offset) for number in (options.limit, limit) if number is not None]
     narrowed = replace(options, filter=_all_of(options.filter, filter), limit=min(given, default=None))
-    return read_scan(version, narrowed, names, members)
+    return read_scan(version, narrowed, names, members, offset=offset, order=order)
 
 
 def _all_of(*filters: str | None) -> str | None:
@@ -193,6 +240,7 @@ def _with_system_columns(options: ReadOptions, version: TableVersion, declared: 
         with_row_id=options.with_row_id or "_rowid" in wanted,
         with_row_address=options.with_row_address or "_rowaddr" in wanted,
         with_fragment_id=options.with_fragment_id or "_fragid" in wanted,
+        row_versions=tuple(name for name in ROW_VERSIONS if name in wanted),
     )
 
 
@@ -200,7 +248,9 @@ _ANSWERS: Final[dict[str, Callable[[Request], Request]]] = {
     "load": load,
     "list": list_tables,
     "about": describe,
-    "count": count,
+    "query": check_query,
+    "aggregate": aggregate,
+    "order": push_order,
     "filter": push_filter,
     "plan": plan,
 }

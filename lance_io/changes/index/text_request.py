@@ -1,0 +1,102 @@
+"""The arguments of a full text index, and the parameters of one that exists; names, defaults and errors are pylance's."""
+
+from __future__ import annotations
+
+import operator
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from lance_io.errors import FormatError, UsageError
+from lance_io.index.text.text_parameters import (
+    ROW,
+    TextParameters,
+    parameters_of_arguments,
+    parameters_of_json,
+)
+from lance_io.records import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lance_io.format.schema import Field
+    from lance_io.reads.metadata.index_statistics import IndexFileInfo
+
+_WORKERS_MAX: Final = 8
+_VERSIONS: Final = {1: 1, 2: 2, 3: 3, "1": 1, "2": 2, "3": 3, "v1": 1, "v2": 2, "v3": 3}
+_NOT_STORED: Final = ("memory_limit", "num_workers", "document_granularity", "format_version")
+
+
+@dataclass(frozen=True, slots=True)
+class TextRequest:
+    """How to build a full text index.
+
+    parameters      that its files name
+    format_version  2, or 3 for blocks of 256 documents and for source code
+    num_workers     threads of the build
+    """
+
+    parameters: TextParameters
+    format_version: int
+    num_workers: int
+
+
+def text_request(given: Mapping[str, Any], field: Field) -> TextRequest:
+    """Check arguments of `create_scalar_index`. Raises `UsageError`, and `TypeError` for values of a wrong type."""
+    granularity = given.get("document_granularity")
+    granularity = ROW if granularity is None else getattr(granularity, "value", granularity)
+    if granularity != ROW:
+        raise UsageError(
+            f"document_granularity: this release builds indices whose documents are rows, got {granularity!r}; use "
+            "pylance, on the same table"
+        )
+    parameters = parameters_of_arguments({name: value for name, value in given.items() if name not in _NOT_STORED})
+    if field.extension_name in ("lance.json", "arrow.json"):
+        raise UsageError(
+            f"INVERTED: this release builds no full text index over JSON documents ({field.name}); use pylance, on the "
+            "same table"
+        )
+    return TextRequest(parameters, _format_version(given, parameters), _num_workers(given.get("num_workers")))
+
+
+def _format_version(given: Mapping[str, Any], parameters: TextParameters) -> int:
+    asked = given.get("format_version")
+    default = 3 if parameters.block_size == 256 or parameters.base_tokenizer == "code" else 2
+    if asked is None:
+        return default
+    version = _VERSIONS.get(asked) if isinstance(asked, (int, str)) else None
+    if version is None:
+        raise UsageError(f"format_version must be 2 or 3, got {asked!r}")
+    if version == 1:
+        raise UsageError("format_version: this release writes versions 2 and 3 of full text indices, got 1")
+    if version < default:
+        reason = "block_size=256" if parameters.block_size == 256 else "analyzer='code'"
+        raise UsageError(f"FTS format_version={version} is incompatible with {reason}; use format_version=3")
+    return version
+
+
+def _num_workers(asked: Any) -> int:
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    available = min(available, _WORKERS_MAX)
+    return available if asked is None else max(1, min(operator.index(asked), available))
+
+
+def text_request_of(file: IndexFileInfo, where: str) -> TextRequest:
+    """The request for another segment like one that exists. file: its `metadata.lance`."""
+    parameters = parameters_of_json(file.metadata.get("params", "{}"), where)
+    if parameters.lance_tokenizer != "text":
+        raise UsageError(f"{where}: this release builds no full text index over JSON documents; use pylance")
+    version = file.metadata.get("format_version", "2")
+    if version not in ("1", "2", "3"):
+        raise FormatError(f"{where}: format_version {version!r}, expected 1, 2 or 3")
+    default = 3 if parameters.block_size == 256 or parameters.base_tokenizer == "code" else 2
+    return TextRequest(parameters, max(int(version), default), _num_workers(None))
+
+
+def is_indexable(dtype: pa.DataType) -> bool:
+    """Whether a full text index can be built over a type: texts, and lists of texts."""
+    if pt.is_list(dtype) or pt.is_large_list(dtype):
+        dtype = dtype.value_type
+    return bool(pt.is_string(dtype) or pt.is_large_string(dtype))

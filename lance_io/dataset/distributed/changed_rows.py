@@ -1,0 +1,261 @@
+"""Change rows by address: tasks find deleted rows and write new ones, the planner commits them as one version.
+
+    plan_row_job(version)         planner: the job of the version that the tasks read
+    write_files(...)              task: rows that are new, and rows that move, into files of their own
+    commit_rows(...)              planner: deletion files, new fragments, one transaction of that version
+
+Rows that move keep their stable ids. The result is one `Delete`, or one `Update` if there are new rows, as pylance
+makes it. It is rebased on concurrent commits that touched no fragment in which it deletes rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import numpy as np
+
+from lance_io.changes.edits.delete_rows import deletion_of, matching_rows
+from lance_io.changes.edits.rewrite_rows import with_row_ids
+from lance_io.changes.upkeep.remove_versions import after_commit
+from lance_io.codecs.roaring import decode_roaring
+from lance_io.commit.commit_request import CommitRequest
+from lance_io.commit.loop import commit
+from lance_io.dataset.distributed.job_commit import COMMIT_RETRIES
+from lance_io.dataset.distributed.job_history import JOB_PROPERTY
+from lance_io.dataset.distributed.write_job import JOB_DIGITS, WriteJob, run_writes, write_target
+from lance_io.errors import OperationError, UsageError
+from lance_io.reads.metadata.describe import stored_fragment
+from lance_io.reads.metadata.fragment_metadata import FragmentMetadata
+from lance_io.table.transaction.operations import Delete, KeyFilter, Update
+from lance_io.table.transaction.transaction import COMMIT_MESSAGE_KEY, Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lance_io.changes.write.write_rows import WriteTarget
+    from lance_io.codecs.roaring import U32Array
+    from lance_io.dataset.distributed.table_version import TableVersion
+    from lance_io.dataset.distributed.task_files import WrittenFiles
+    from lance_io.plans.plan import Plan
+    from lance_io.reads.version.state import DatasetState
+    from lance_io.table.manifest.fragment import Fragment
+
+# A change that meets all rows which others add or rewrite: its keys are of no field, so they may be any.
+_MEETS_NEW_ROWS: Final = Update(inserted_rows=KeyFilter((), frozenset()))
+
+
+@dataclass(frozen=True)
+class MovedFiles:
+    """Files of rows that were in the table before. It holds only plain values, so it can be pickled.
+
+    Attributes:
+        files: The files.
+        row_ids: Stable ids of the rows, in their order, as bytes of int64; None if the table has none.
+    """
+
+    files: WrittenFiles
+    row_ids: bytes | None = None
+
+
+@dataclass(frozen=True)
+class RowChange:
+    """The change of one task. It holds only plain values, so it can be pickled.
+
+    Attributes:
+        deleted: Portable Roaring bitmaps of the offsets of rows that leave their fragment, by its id.
+        moved: Their new files.
+        inserted: Files of rows that are new.
+        num_updated: Rows that have new values.
+    """
+
+    deleted: Mapping[int, bytes]
+    moved: Sequence[MovedFiles] = ()
+    inserted: Sequence[WrittenFiles] = ()
+    num_updated: int = 0
+
+    @property
+    def written(self) -> list[WrittenFiles]:
+        """All files."""
+        return [*(moved.files for moved in self.moved), *self.inserted]
+
+
+@dataclass(frozen=True)
+class ChangedRows:
+    """The result of a change of rows.
+
+    Attributes:
+        version: Number of the version; None if nothing changed.
+        num_deleted: Rows that left, without those that moved.
+        num_updated: Rows with new values.
+        num_inserted: New rows.
+        num_bytes: Bytes of the new data files.
+    """
+
+    version: int | None
+    num_deleted: int
+    num_updated: int
+    num_inserted: int
+    num_bytes: int
+
+
+def plan_row_job(version: TableVersion) -> WriteJob:
+    """Plan a job that changes rows of a version.
+
+    Args:
+        version: The version that the tasks read.
+
+    Returns:
+        The job; its files have all columns of the table.
+    """
+    manifest, uuid = version.state.manifest, uuid4()
+    return WriteJob(
+        uuid=str(uuid),
+        job_id=uuid.hex[:JOB_DIGITS],
+        job_id_search=None,
+        is_overwrite=False,
+        read_version=manifest.version,
+        schema=manifest.schema,
+        columns=tuple(manifest.schema.names),
+        data_version=manifest.data_version,
+    )
+
+
+def commit_rows(
+    version: TableVersion,
+    job: WriteJob,
+    changes: Sequence[RowChange],
+    *,
+    deletes_where: str | None = None,
+    deleted: Mapping[int, U32Array] | None = None,
+    meets_new_rows: bool = False,
+    retries: int = COMMIT_RETRIES,
+    message: str | None = None,
+    properties: Mapping[str, str] | None = None,
+) -> ChangedRows:
+    """Commit the changes of all tasks as one version.
+
+    Args:
+        version: The version that the tasks read.
+        job: The job of the tasks.
+        changes: The change of each task, each task once.
+        deletes_where: SQL predicate of rows that leave as well; None for none.
+        deleted: Offsets of rows that leave as well, ascending, by fragment id.
+        meets_new_rows: True makes any commit that added or rewrote rows since the version a conflict.
+        retries: Maximum number of retries after losing a race.
+        message: Message stored with the transaction.
+        properties: Properties of the transaction.
+
+    Returns:
+        The result; without a version if no row is deleted or written.
+
+    Raises:
+        CommitConflictError: A change of another writer conflicts with this one.
+        OperationError: Two tasks deleted one row.
+        UsageError: An offset is beyond its fragment.
+    """
+    target = write_target(version.place)
+    texts = {**(properties or {}), **({} if message is None else {COMMIT_MESSAGE_KEY: message})}
+    change = _Change(target, version.state, job, changes, {**texts, JOB_PROPERTY: job.job_id})
+    return run_writes(target, change.commit(deletes_where, deleted or {}, meets_new_rows, retries))
+
+
+class _Change:
+    """A change while it is committed."""
+
+    def __init__(
+        self,
+        target: WriteTarget,
+        state: DatasetState,
+        job: WriteJob,
+        changes: Sequence[RowChange],
+        properties: Mapping[str, str],
+    ) -> None:
+        self._target = target
+        self._state = state
+        self._job = job
+        self._changes = changes
+        self._properties = properties
+
+    def commit(
+        self, where: str | None, deleted: Mapping[int, U32Array], meets_new_rows: bool, retries: int
+    ) -> Plan[ChangedRows]:
+        """Commit the change."""
+        state = self._state
+        rows = _deleted_rows(state, self._changes)
+        leaving = dict((yield from matching_rows(state, where)) if where is not None else deleted)
+        if leaving and rows:
+            raise UsageError("rows leave by address or by a predicate, not both")
+        deletion = yield from deletion_of(state, rows or leaving)
+        inserted = [files for change in self._changes for files in change.inserted]
+        fragments = (*(yield from self._moved()), *_fragments(inserted))
+        num_updated = sum(change.num_updated for change in self._changes)
+        num_inserted = sum(files.num_rows for files in inserted)
+        result = ChangedRows(
+            None,
+            num_deleted=deletion.num_rows - num_updated,
+            num_updated=num_updated,
+            num_inserted=num_inserted,
+            num_bytes=sum(files.num_bytes for change in self._changes for files in change.written),
+        )
+        if not deletion.num_rows and not fragments:
+            return result
+        operation: Delete | Update = Delete(tuple(deletion.updated), tuple(deletion.removed), where or "_rowaddr")
+        if fragments:
+            operation = Update(
+                tuple(deletion.removed),
+                tuple(deletion.updated),
+                fragments,
+                fields_for_preserving_frag_bitmap=tuple(field.id for field in state.schema.walk()),
+            )
+        transaction = Transaction(state.manifest.version, operation, uuid=self._job.uuid, properties=self._properties)
+        request = CommitRequest(
+            transaction,
+            base=state.manifest,
+            files=deletion.commit_files(),
+            max_retries=retries + 1,
+            followed_by=Transaction(state.manifest.version, _MEETS_NEW_ROWS) if meets_new_rows else None,
+        )
+        after = self._target.state((yield from commit(self._target.commit_target(), request)))
+        yield from after_commit(after)
+        return _of_version(result, after.manifest.version)
+
+    def _moved(self) -> Plan[tuple[Fragment, ...]]:
+        moved = [files for change in self._changes for files in change.moved]
+        if not self._state.has_stable_row_ids:
+            return _fragments(files.files for files in moved)
+        fragments: list[Fragment] = []
+        for files in moved:
+            ids = np.frombuffer(files.row_ids or b"", np.int64).astype(np.uint64)
+            if len(ids) != files.files.num_rows:
+                raise OperationError(f"{files.files.num_rows} rows moved with {len(ids)} row ids")
+            fragments += yield from with_row_ids(self._state, _fragments([files.files]), ids)
+        return tuple(fragments)
+
+
+def _of_version(result: ChangedRows, version: int) -> ChangedRows:
+    return ChangedRows(version, result.num_deleted, result.num_updated, result.num_inserted, result.num_bytes)
+
+
+def _fragments(written: Any) -> tuple[Fragment, ...]:
+    return tuple(stored_fragment(FragmentMetadata.from_json(text)) for files in written for text in files.fragments)
+
+
+def _deleted_rows(state: DatasetState, changes: Sequence[RowChange]) -> dict[int, U32Array]:
+    """Offsets of the rows that all tasks deleted, ascending, by fragment id."""
+    parts: dict[int, list[U32Array]] = {}
+    for change in changes:
+        for fragment_id, bitmap in change.deleted.items():
+            parts.setdefault(fragment_id, []).append(decode_roaring(bitmap))
+    rows: dict[int, U32Array] = {}
+    for fragment_id in sorted(parts):
+        offsets = np.sort(np.concatenate(parts[fragment_id]))
+        if (offsets[1:] == offsets[:-1]).any():
+            raise OperationError(f"a row of fragment {fragment_id} is deleted twice: nothing is committed")
+        (index,) = state.fragment_indexes_of([fragment_id])
+        if len(offsets) and int(offsets[-1]) >= int(state.physical_rows[index]):
+            raise UsageError(f"fragment {fragment_id} has no row {offsets[-1]}")
+        if len(offsets):
+            rows[fragment_id] = offsets
+    return rows

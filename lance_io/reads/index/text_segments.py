@@ -1,0 +1,234 @@
+"""Opening segments of full-text indices, and reading posting lists; both are kept in the session's cache of indices.
+
+round 1   the tails of all files of all segments, as the index section names them
+round 2   settings, token maps, documents; page indexes of the posting lists
+round 3   posting lists of the query's tokens, of all partitions
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from lance_io.errors import FormatError, UnsupportedError
+from lance_io.file.file_requests import ReadFiles
+from lance_io.file.take.side_file import SideFile
+from lance_io.index.text.text_partition import (
+    DOCUMENT_COLUMNS,
+    DOCUMENTS,
+    LISTED_TOKENS,
+    MAP,
+    METADATA_FILE,
+    POSTINGS,
+    TOKENS,
+    TextPartition,
+    partition_file,
+    posting_form,
+    read_documents,
+    read_postings,
+    read_settings,
+    read_tokens,
+)
+from lance_io.plans.cpu_requests import Compute
+from lance_io.plans.plan import Together
+from lance_io.reads.index.index_files import file_ref, folder_key, independent
+from lance_io.reads.rows.deletions_and_ids import load_cached
+from lance_io.reads.version.index_errors import INDEX_ERRORS, in_index
+from lance_io.records import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lance_io._kernels import TermPostings
+    from lance_io.file.file_steps import FileSteps
+    from lance_io.file.open.file_source import FileRef
+    from lance_io.index.text.text_partition import TextSettings
+    from lance_io.plans.plan import Plan
+    from lance_io.reads.index.table_indices import IndexPart
+    from lance_io.reads.index.text_indices import TextIndex
+    from lance_io.reads.version.state import DatasetState
+
+INDEXED_PAGES_MAX: Final = 16  # of posting lists whose indexes are loaded before it is known which are wanted
+WITHOUT: Final = "a search of a column without an index compares all texts"  # in errors
+_KINDS: Final = (TOKENS, DOCUMENTS, POSTINGS)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TextSegment:
+    """An opened segment: its settings and partitions."""
+
+    settings: TextSettings
+    partitions: tuple[TextPartition, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory, in bytes."""
+        return 2048 + sum(partition.nbytes for partition in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadText:
+    """A segment that this release cannot search, and why."""
+
+    reason: str
+
+
+def open_text_segments(state: DatasetState, index: TextIndex) -> Plan[list[TextSegment | UnreadText]]:
+    """The segments of an index, from the cache or opened together. Raises `FormatError` naming index and file."""
+    cache = state.session.index_cache
+    keys = [("texts", *folder_key(state, part)) for part in index.parts]
+    opened: list[Any] = cache.get_many(keys)
+    missing = [at for at, segment in enumerate(opened) if segment is None]
+    if missing:
+        loaded = yield Together[Any](
+            [load_cached(cache, keys[at], partial(_open, state, index, index.parts[at])) for at in missing]
+        )
+        for at, segment in zip(missing, loaded, strict=True):
+            opened[at] = segment
+    return opened
+
+
+def _open(state: DatasetState, index: TextIndex, part: IndexPart[bytes]) -> Plan[tuple[TextSegment | UnreadText, int]]:
+    ref = file_ref(state, part, METADATA_FILE)
+    try:
+        names = [name for name in part.sizes if name != METADATA_FILE]
+        refs = {name: file_ref(state, part, name) for name in (METADATA_FILE, *names)}
+        files: list[SideFile] = yield ReadFiles(
+            state.context,
+            independent([(each, SideFile.open(state.context, each.key, each.size_bytes)) for each in refs.values()]),
+        )
+        settings = read_settings(files[0].metadata)
+        wanted = [(number, kind) for number in settings.partitions for kind in _KINDS]
+        for number, kind in wanted:
+            name = partition_file(number, kind)
+            if names and name not in refs:
+                raise FormatError(f"partition {number} has no file {name} in the index section", path=ref.key)
+            refs.setdefault(name, file_ref(state, part, name))
+        steps = [
+            (refs[partition_file(*each)], _read_part(state, refs[partition_file(*each)], each[1])) for each in wanted
+        ]
+        read: list[Any] = (yield ReadFiles(state.context, independent(steps))) if steps else []
+        partitions = [_partition(number, *read[3 * at : 3 * at + 3]) for at, number in enumerate(settings.partitions)]
+    except UnsupportedError as error:
+        return UnreadText(error.message), 256
+    except INDEX_ERRORS as error:
+        raise in_index(error, index.name, ref.key, WITHOUT) from error
+    segment = TextSegment(settings, tuple(partitions))
+    return segment, segment.nbytes
+
+
+def _read_part(state: DatasetState, ref: FileRef, kind: str) -> FileSteps[Any]:
+    """What a partition keeps of one of its files."""
+    file = yield from SideFile.open(state.context, ref.key, ref.size_bytes)
+    try:
+        if kind == TOKENS:
+            names = [MAP] if MAP in file.types else [*LISTED_TOKENS]
+            columns = yield from file.read_whole(names)
+            return read_tokens(dict(zip(names, columns, strict=True)))
+        if kind == DOCUMENTS:
+            return read_documents(*(yield from file.read_whole(DOCUMENT_COLUMNS)))
+        form = posting_form(file.types, file.metadata)
+        yield from file.load_indexes([*form.columns, *form.positions], INDEXED_PAGES_MAX)
+        return form, file.num_rows
+    except (FormatError, UnsupportedError) as error:
+        error.path = error.path or ref.key
+        raise
+
+
+def _partition(number: int, tokens: Any, documents: Any, postings: Any) -> TextPartition:
+    rows, lengths = documents
+    form, num_tokens = postings
+    return TextPartition(number, tokens, num_tokens, rows, lengths, int(lengths.sum(dtype=np.uint64)), form)
+
+
+# -- posting lists ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TokenKey:
+    """A token of a partition.
+
+    part       number of the segment
+    partition  number of the partition among those of the segment
+    token      number of the token in it
+    """
+
+    part: int
+    partition: int
+    token: int
+
+
+def load_postings(
+    state: DatasetState,
+    index: TextIndex,
+    segments: Sequence[TextSegment],
+    wanted: Sequence[TokenKey],
+    *,
+    has_positions: bool,
+) -> Plan[dict[TokenKey, TermPostings]]:
+    """The posting lists of tokens, from the cache or in one round. Raises `FormatError` naming index and file."""
+    cache = state.session.index_cache
+    folders = [folder_key(state, part) for part in index.parts]
+    keys = {
+        each: (
+            "postings",
+            *folders[each.part],
+            segments[each.part].partitions[each.partition].number,
+            each.token,
+            has_positions,
+        )
+        for each in dict.fromkeys(wanted)
+    }
+    known: dict[TokenKey, Any] = dict(zip(keys, cache.get_many([*keys.values()]), strict=True))
+    missing: dict[tuple[int, int], list[TokenKey]] = {}
+    for each, postings in known.items():
+        if postings is None:
+            missing.setdefault((each.part, each.partition), []).append(each)
+    if missing:
+        yield from _read_missing(state, index, segments, missing, known, has_positions=has_positions)
+        for its in missing.values():
+            for each in its:
+                cache.put(keys[each], known[each], known[each].nbytes)
+    return known
+
+
+def _read_missing(
+    state: DatasetState,
+    index: TextIndex,
+    segments: Sequence[TextSegment],
+    missing: Mapping[tuple[int, int], list[TokenKey]],
+    known: dict[TokenKey, Any],
+    *,
+    has_positions: bool,
+) -> Plan[None]:
+    steps = []
+    for (part, number), its in missing.items():
+        its.sort(key=lambda each: each.token)
+        partition = segments[part].partitions[number]
+        ref = file_ref(state, index.parts[part], partition_file(partition.number, POSTINGS))
+        form = partition.form
+        names = [*form.columns, *(form.positions if has_positions else ())]
+        rows = np.array([each.token for each in its], np.int64)
+        steps.append((ref, _read_rows(state, index, ref, names, rows)))
+    read: list[Any] = yield ReadFiles(state.context, independent(steps))
+    for ((part, number), its), (ref, _), columns in zip(missing.items(), steps, read, strict=True):
+        partition = segments[part].partitions[number]
+        decode = partial(read_postings, partition, columns, has_positions=has_positions)
+        num_bytes = sum(column.nbytes for column in columns)
+        try:
+            lists = yield Compute(decode, lambda num_bytes=num_bytes: num_bytes)  # type: ignore[misc]
+        except FormatError as error:
+            raise in_index(error, index.name, ref.key, WITHOUT) from error
+        known.update(zip(its, lists, strict=True))
+
+
+def _read_rows(
+    state: DatasetState, index: TextIndex, ref: FileRef, names: Sequence[str], rows: Any
+) -> FileSteps[list[Any]]:
+    try:
+        file = yield from SideFile.open(state.context, ref.key, ref.size_bytes)
+        return (yield from file.read(names, rows))
+    except INDEX_ERRORS as error:
+        raise in_index(error, index.name, ref.key, WITHOUT) from error

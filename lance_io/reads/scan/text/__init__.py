@@ -1,0 +1,7 @@
+"""Full-text search: the rows that match words best, by indices and by searching texts without one.
+
+text_choice  columns and indices of a query
+flat_texts   texts that no index covers: their words, counted
+text_plan    a query -> the matches of its parts, combined
+text_search  matches -> a table: taken, filtered, ordered, cut
+"""

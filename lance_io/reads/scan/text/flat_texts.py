@@ -1,0 +1,157 @@
+"""Texts that no index covers: their words are counted batch by batch, and scored when all of them are known.
+
+Scores need the number of all documents and of those that have a word: of the index, and of the texts searched here.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lance_io.index.text.scoring import CorpusStatistics, weights
+from lance_io.index.text.text_matches import TextMatches
+from lance_io.index.text.tokenizer import tokenized
+from lance_io.records import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from lance_io._kernels import Analyzer
+    from lance_io.index.text.tokenizer import Tokens
+    from lance_io.index.text.word_search import WordSearch
+    from lance_io.spans import IntArray
+
+_POSITION_BITS = 32
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Counted:
+    """Rows with words of the query.
+
+    frequencies  u32[rows, words]
+    lengths      u32[rows]
+    """
+
+    frequencies: npt.NDArray[np.uint32]
+    lengths: npt.NDArray[np.uint32]
+    ids: npt.NDArray[np.uint64]
+    addresses: IntArray
+
+
+class FlatTexts:
+    """A search of texts. Several threads may add batches at once: the result does not depend on their order."""
+
+    def __init__(self, analyzer: Analyzer, search: WordSearch) -> None:
+        self._analyzer = analyzer
+        self._search = search
+        self._words = [*search.counts]
+        self._lock = threading.Lock()
+        self._parts: list[_Counted] = []
+        self._matches = np.zeros(len(self._words), np.int64)
+        self._num_documents = self._num_tokens = 0
+
+    def add(self, texts: pa.Array, ids: npt.NDArray[np.uint64], addresses: IntArray) -> None:
+        """Add the texts of some rows: strings, or lists of strings."""
+        lists: list[npt.NDArray[np.int64]] = []
+        while pa.types.is_nested(texts.type):
+            texts, starts = _items(texts)
+            lists.append(starts)
+        tokens = tokenized(self._analyzer, texts)
+        firsts = tokens.rows.astype(np.int64)
+        for starts in reversed(lists):
+            firsts = firsts[starts]
+        lengths = np.diff(firsts)
+        numbers = pc.index_in(tokens.texts.cast(pa.binary()), pa.array(self._words, pa.binary()))
+        words = numbers.fill_null(-1).to_numpy(zero_copy_only=False)
+        hits = np.flatnonzero(words >= 0)
+        rows = np.searchsorted(firsts, hits, side="right") - 1
+        keys, counts = np.unique(rows * len(self._words) + words[hits], return_counts=True)
+        kept, inverse = np.unique(keys // len(self._words), return_inverse=True)
+        frequencies = np.zeros((len(kept), len(self._words)), np.uint32)
+        frequencies[inverse, keys % len(self._words)] = counts
+        num_matches = np.count_nonzero(frequencies, axis=0)
+        chosen = np.ones(len(kept), np.bool_)
+        if self._search.needs_all:
+            chosen = (frequencies > 0).all(axis=1)
+        if self._search.slop is not None:
+            positions = _positions(tokens, lists, len(texts))
+            chosen &= np.isin(kept, self._rows_of_phrase(rows, words[hits], positions[hits]))
+        part = _Counted(
+            frequencies[chosen], lengths[kept[chosen]].astype(np.uint32), ids[kept[chosen]], addresses[kept[chosen]]
+        )
+        with self._lock:
+            self._parts.append(part)
+            self._matches += num_matches
+            self._num_documents += int(np.count_nonzero(lengths))
+            self._num_tokens += int(lengths.sum())
+
+    def _rows_of_phrase(self, rows: IntArray, words: IntArray, positions: IntArray) -> IntArray:
+        """The rows that have the phrase, by where its words stand in them."""
+        slop = self._search.slop or 0
+        numbers = {word: number for number, word in enumerate(self._words)}
+        keys = (rows << _POSITION_BITS) + positions
+        first, *others = self._search.tokens
+        reached = np.sort(keys[words == numbers[first.text]])
+        last = first.position
+        for token in others:
+            here = np.sort(keys[words == numbers[token.text]])
+            latest = here - (token.position - last)
+            earliest = np.maximum(latest - slop, here >> _POSITION_BITS << _POSITION_BITS)
+            at = np.searchsorted(reached, latest, side="right") - 1
+            follows = at >= 0
+            if len(reached):
+                follows &= reached[np.maximum(at, 0)] >= earliest
+            reached, last = here[follows], token.position
+        return np.unique(reached >> _POSITION_BITS)
+
+    def matches(self, others: CorpusStatistics, num_matches_of: Callable[[bytes], int]) -> TextMatches:
+        """The rows that match, with their scores.
+
+        others          documents of the index
+        num_matches_of  number of these that have a token
+        """
+        statistics = CorpusStatistics(others.num_documents + self._num_documents, others.num_tokens + self._num_tokens)
+        factors = [
+            np.float32(statistics.factor(num_matches_of(word) + int(here))) * np.float32(count)
+            for (word, count), here in zip(self._search.counts.items(), self._matches.tolist(), strict=True)
+        ]
+        results = [TextMatches.none()]
+        for part in self._parts:
+            scores = np.zeros(len(part.lengths), np.float32)
+            for number, factor in enumerate(factors):
+                scores += factor * weights(part.frequencies[:, number], part.lengths, statistics.average)
+            results.append(TextMatches(scores, part.ids, part.addresses))
+        return TextMatches.joined(results)
+
+
+def _items(lists: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """The items of lists, one after another, and the first of each list, and the end."""
+    flat: Any = lists.flatten()
+    lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
+    return flat, np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)))
+
+
+def _positions(tokens: Tokens, lists: list[npt.NDArray[np.int64]], num_texts: int) -> IntArray:
+    """Positions of tokens in their rows: those of a list's items go on where the item before ended."""
+    positions = tokens.positions.astype(np.int64)
+    if not lists:
+        return positions
+    firsts = tokens.rows.astype(np.int64)
+    lengths = np.zeros(num_texts, np.int64)
+    filled = np.flatnonzero(np.diff(firsts))
+    lengths[filled] = positions[firsts[filled + 1] - 1] + 1
+    before = np.cumsum(lengths) - lengths
+    starts = lists[-1]
+    for outer in reversed(lists[:-1]):
+        starts = starts[outer]
+    of_row = np.repeat(
+        before[np.minimum(starts[:-1], max(num_texts - 1, 0))] if num_texts else before[:0], np.diff(starts)
+    )
+    shifts = before - of_row
+    return positions + np.repeat(shifts, np.diff(firsts))

@@ -1,0 +1,144 @@
+"""Full-text search of a scan: the rows that match, taken, filtered, ordered and cut."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io.errors import UsageError
+from lance_io.file.open.leaf_projection import Projection as FileProjection
+from lance_io.file.table_reader import TableReader
+from lance_io.levels.arrays import true_positions
+from lance_io.plans.plan import Import, Together
+from lance_io.reads.rows.rebatch import empty_columns
+from lance_io.reads.rows.row_arithmetic import OFFSET_BITS, OFFSET_MASK, group_rows
+from lance_io.reads.scan.ordering import Ordering
+from lance_io.reads.scan.search_columns import SCORE, SearchColumns
+from lance_io.reads.scan.text.score_columns import NAMES, bind_with_score, text_projection
+from lance_io.reads.scan.text.text_plan import plan_text_search, run_text_search
+from lance_io.reads.takes.take_rows import prepare, take_grouped
+from lance_io.reads.version.column_lists import COMPILER, Projection
+
+if TYPE_CHECKING:
+    from lance_io.filters import Predicate
+    from lance_io.index.text.text_matches import TextMatches
+    from lance_io.plans.plan import Plan
+    from lance_io.reads.scan.scan_options import ScanOptions
+    from lance_io.reads.scan.scan_statistics import ScanWatch
+    from lance_io.reads.version.state import DatasetState
+
+OPENED_FRAGMENTS_MAX: Final = 8  # whose files are opened before it is known which have matches: a request each
+
+
+def search_text(
+    state: DatasetState, options: ScanOptions, projection: Projection | None, watch: ScanWatch | None
+) -> Plan[pa.Table]:
+    """The matches as a table, filtered, ordered and cut as the options say.
+
+    projection  output columns, if they differ from those of the options
+    """
+    projection = projection or text_projection(state, options)
+    ordering = Ordering(state, options, projection) if options.order_by else None
+    if ordering is not None:
+        projection = ordering.projection
+    matches, predicate = yield from _search(state, options, watch, projection)
+    is_cut = predicate is None and ordering is None
+    if is_cut:
+        matches = matches[_window(options)]
+    if predicate is not None and state.schema.has_blobs:  # the result may lack their descriptions
+        matches, predicate = (yield from _filtered(state, predicate, matches)), None
+    columns = SearchColumns.of(state, projection, predicate, NAMES)
+    parts = yield from _parts(state, columns.taken, matches)
+    batches = [columns.batch(part, arrays) for part, arrays in parts]
+    table = pa.Table.from_batches(batches, schema=columns.projection.arrow_schema)
+    if ordering is not None:
+        return (yield from ordering.finish(table))
+    if is_cut:
+        return table
+    chosen = _window(options)
+    return table.slice(chosen.start, None if chosen.stop is None else chosen.stop - chosen.start)
+
+
+def count_text_matches(state: DatasetState, options: ScanOptions, watch: ScanWatch | None) -> Plan[int]:
+    """Number of matches. Raises `UsageError` for a search with a limit or an offset."""
+    if options.limit is not None or options.offset is not None:
+        raise UsageError("Cannot use limit/offset with aggregate. Apply limit to the result instead.")
+    matches, predicate = yield from _search(state, options, watch)
+    if predicate is None:
+        return len(matches)
+    return len((yield from _filtered(state, predicate, matches)))
+
+
+def _window(options: ScanOptions) -> slice:
+    first = options.offset or 0
+    return slice(first, None if options.limit is None else first + options.limit)
+
+
+def _search(
+    state: DatasetState, options: ScanOptions, watch: ScanWatch | None, projection: Projection | None = None
+) -> Plan[tuple[TextMatches, Predicate | None]]:
+    """The matches, and the filter still to be applied."""
+    text_projection(state, options)
+    predicate = None
+    if options.filter is not None:
+        yield Import(COMPILER)
+        if not options.hints.get("prefilter"):
+            predicate = bind_with_score(state, options.filter)
+    planning = plan_text_search(state, options)
+    opening = (
+        None
+        if projection is None
+        else _opened_beside(state, options, SearchColumns.of(state, projection, predicate, NAMES).taken)
+    )
+    plan: Any = (yield from planning) if opening is None else (yield Together[Any]([planning, opening]))[0]
+    return (yield from run_text_search(state, plan, watch)), predicate
+
+
+def _opened_beside(state: DatasetState, options: ScanOptions, taken: Projection) -> Plan[None] | None:
+    """Loads metadata of few data files while an index is opened, where that saves rounds; once for each column list.
+
+    taken  the columns that are read of the matches
+    """
+    fragment_indexes = state.scanned_fragment_indexes(options.fragments)
+    if not state.has_index or state.is_local or len(fragment_indexes) > OPENED_FRAGMENTS_MAX:
+        return None
+    paths = frozenset(taken.data_paths)
+    key = "opened beside", paths
+    if not paths or state.prepared.get(key) is not None:
+        return None
+    state.prepared.put(key, True)
+    reader = TableReader(state.context, FileProjection(state.pruned_fields(paths)))
+    return reader.warm([state.sources[fragment_index] for fragment_index in fragment_indexes])
+
+
+def _filtered(state: DatasetState, predicate: Predicate, matches: TextMatches) -> Plan[TextMatches]:
+    """The matches that pass a filter; reads only the filter's columns."""
+    columns = SearchColumns.of(state, Projection((), None), predicate, NAMES)
+    kept, before = [np.empty(0, np.int64)], 0
+    for part, arrays in (yield from _parts(state, columns.taken, matches)):
+        kept.append(np.asarray(true_positions(columns.mask(part, arrays))) + before)
+        before += part.num_rows
+    return matches[np.concatenate(kept)]
+
+
+def _parts(
+    state: DatasetState, taken: Projection, matches: TextMatches
+) -> Plan[list[tuple[pa.RecordBatch, dict[str, pa.Array]]]]:
+    """Columns of the matches, in batches, each with the score."""
+    addresses = matches.addresses
+    if not len(addresses):
+        return []
+    if taken.outputs:
+        grouped = group_rows(state.find_fragment_indexes(addresses >> OFFSET_BITS), addresses & OFFSET_MASK)
+        parts = (yield from take_grouped(state, grouped, prepare(state, taken))).to_batches()
+    else:
+        parts = [empty_columns(len(addresses), pa.schema([]))]
+    pairs, start = [], 0
+    for part in parts:
+        scores = np.ascontiguousarray(matches.scores[start : start + part.num_rows])
+        start += part.num_rows
+        array = pa.Array.from_buffers(pa.float32(), len(scores), [None, pa.py_buffer(scores)])
+        pairs.append((part, {SCORE: array}))
+    return pairs

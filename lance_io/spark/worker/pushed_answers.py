@@ -1,0 +1,109 @@
+"""Aggregates and orders of Spark that need not read all: answered from the manifest and indices, or by the first rows.
+
+An aggregate is `{"fn": "COUNT_STAR"}`, or `COUNT`, `MIN` or `MAX` with `"col": path`. A key of an order is
+`{"col": path, "ascending": ..., "nulls_first": ...}`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import pyarrow as pa
+
+from lance_io.spark.types import is_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lance_io.dataset.distributed import TableVersion
+    from lance_io.spark.options import ReadOptions
+
+SortKey: TypeAlias = tuple[tuple[str, ...], bool, bool]  # path, whether it ascends, whether nulls come first
+
+TOP_ROWS_MAX: Final = 16_384
+"""Rows of an order that a task takes one by one; of more it would better read whole pages."""
+
+
+def exact_values(
+    version: TableVersion, options: ReadOptions, schema: pa.Schema, filter: str | None, aggregates: Sequence[Any]
+) -> list[str] | None:
+    """The values of aggregates over the rows of a read, as text; None if data had to be read for one of them.
+
+    schema  of all columns of the read
+    filter  what Spark has pushed
+    """
+    if options.filter is not None or options.columns is not None:
+        return None
+    values = []
+    for aggregate in aggregates:
+        value = _value(version, options.limit, schema, filter, aggregate)
+        if value is None:
+            return None
+        values.append(value)
+    return values
+
+
+def _value(
+    version: TableVersion, limit: int | None, schema: pa.Schema, filter: str | None, aggregate: Any
+) -> str | None:
+    name = aggregate["fn"]
+    if name == "COUNT_STAR":
+        count = version.exact_count(filter)
+        return None if count is None else str(count if limit is None else min(count, limit))
+    field = _field(schema, aggregate["col"])
+    if field is None or limit is not None:
+        return None
+    if name == "COUNT":
+        quoted = ".".join(f"`{part.replace('`', '``')}`" for part in aggregate["col"])
+        is_there = f"({quoted} IS NOT NULL)"
+        count = version.exact_count(is_there if filter is None else f"{filter} AND {is_there}")
+        return None if count is None else str(count)
+    if filter is not None or not _is_shown_alike(field.type):
+        return None
+    value = version.exact_extreme(aggregate["col"], greatest=name == "MAX")
+    return None if value is None else _text(value)
+
+
+def _field(schema: pa.Schema, path: Sequence[str]) -> pa.Field[Any] | None:
+    """A column, or a member of structs; None if there is none, or it lies in a list."""
+    if schema.get_field_index(path[0]) < 0:
+        return None
+    field = schema.field(path[0])
+    for member in path[1:]:
+        if not pa.types.is_struct(field.type) or field.type.get_field_index(member) < 0:
+            return None
+        field = field.type.field(member)
+    return field
+
+
+def _is_shown_alike(dtype: pa.DataType) -> bool:
+    """Whether Spark has a value as it is stored, and the JAR makes one of its text."""
+    is_number = pa.types.is_integer(dtype) or pa.types.is_float32(dtype) or pa.types.is_float64(dtype)
+    is_time = pa.types.is_date32(dtype) or (pa.types.is_timestamp(dtype) and dtype.unit == "us")
+    return bool(is_number and not pa.types.is_uint64(dtype)) or bool(is_time)
+
+
+def _text(value: pa.Scalar) -> str:
+    if pa.types.is_date32(value.type):
+        return str(value.cast(pa.int32()).as_py())
+    if pa.types.is_timestamp(value.type):
+        return str(value.value)
+    return repr(value.as_py())
+
+
+def sort_keys(schema: pa.Schema, options: ReadOptions, keys: Sequence[Any], limit: int) -> tuple[SortKey, ...] | None:
+    """The keys of an order of which tasks read the first rows; None if only Spark can tell which these are."""
+    if options.columns is not None or options.limit is not None or limit > TOP_ROWS_MAX:
+        return None
+    fields = [_field(schema, key["col"]) for key in keys]
+    if any(field is None or not _is_ordered_alike(field.type) for field in fields):
+        return None
+    return tuple((tuple(key["col"]), bool(key["ascending"]), bool(key["nulls_first"])) for key in keys)
+
+
+def _is_ordered_alike(dtype: pa.DataType) -> bool:
+    """Whether values as they are stored have the order of what Spark sees; texts of other types may not."""
+    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_date, pa.types.is_time)
+    more = (pa.types.is_timestamp, pa.types.is_decimal128)
+    is_plain_text = is_text(dtype) and not isinstance(dtype, pa.BaseExtensionType)
+    return is_plain_text or any(kind(dtype) for kind in (*kinds, *more))

@@ -1,0 +1,183 @@
+"""Requests of the JVM that change tables, by name.
+
+    create, drop, rename, alter          tables of a catalog
+    plan_create                          a write that creates or replaces a table
+    plan_write                           a write to a table
+    plan_change                          DELETE, UPDATE, MERGE of a version
+    delete, truncate                     rows that a predicate selects, all rows
+    commit, abort                        of a planned write
+
+`write_rows` is in `task_rows`.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.types import StructType
+
+from lance_io.dataset import distributed
+from lance_io.errors import AlreadyExists, UsageError
+from lance_io.spark.engine import named_version, open_version, table_place
+from lance_io.spark.options import parse_options
+from lance_io.spark.worker.jvm_connections import MissingTable
+from lance_io.spark.worker.pushed_filters import PushedFilters
+from lance_io.spark.worker.writing.altered_tables import alter
+from lance_io.spark.worker.writing.created_schemas import created_schema, plain_struct
+from lance_io.spark.worker.writing.planned_writes import (
+    PlannedWrite,
+    abort_write,
+    commit_write,
+    plan_change,
+    plan_rows,
+)
+from lance_io.spark.worker.writing.table_properties import created_properties, overwrite_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lance_io.dataset.distributed import TableVersion
+    from lance_io.spark.options import WriteOptions
+
+Request = dict[str, Any]
+
+
+def _struct(request: Request) -> StructType:
+    return StructType.fromJson(json.loads(request["schema"]))
+
+
+def _options(request: Request) -> WriteOptions:
+    """The options of a write: those of the catalog, then those of the statement."""
+    return parse_options({**request["options"], **request.get("write_options", {})}, "write")
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def create_table(request: Request) -> Request:
+    """Create an empty table. Raises `AlreadyExists`."""
+    write = _plan_created(request, "create")
+    return commit_write(write, [])
+
+
+def plan_create(request: Request) -> Request:
+    """A write that creates a table (`create`), replaces one (`replace`), or either (`create_or_replace`)."""
+    return {"write": _plan_created(request, request["mode"]).to_text()}
+
+
+def _plan_created(request: Request, mode: str) -> PlannedWrite:
+    options, struct = _options(request), _struct(request)
+    table = table_place(options)
+    properties = created_properties(request["properties"], struct.names, options.path)
+    schema = created_schema(struct, properties.vector_sizes)
+    newest = distributed.TableVersion.newest(table)
+    if newest is not None and mode == "create":
+        raise AlreadyExists(f"there is a table at {options.path}")
+    if newest is None and mode == "replace":
+        raise MissingTable(f"there is no table at {options.path}")
+    job = distributed.WriteJob.plan(
+        table,
+        lambda _: schema,
+        struct.names,
+        overwrite=True,
+        overwrite_schema=True,
+        data_storage_version=properties.data_storage_version or options.data_storage_version,
+    )
+    statement = "CREATE" if newest is None else "REPLACE"
+    return PlannedWrite("replace", options, plain_struct(struct), job, statement, properties=properties)
+
+
+def drop_table(request: Request) -> Request:
+    """Drop a table; says whether there was one."""
+    table = table_place(parse_options(request["options"], "read"))
+    if distributed.TableVersion.newest(table) is None:
+        return {"done": False}
+    return {"done": distributed.drop_table(table)}
+
+
+def rename_table(request: Request) -> Request:
+    """Rename a table."""
+    table = table_place(parse_options(request["options"], "read"))
+    if distributed.TableVersion.newest(table) is None:
+        raise MissingTable(f"there is no table at {table.uri}")
+    distributed.rename_table(table, request["to"])
+    return {}
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+def plan_write(request: Request) -> Request:
+    """A write to a table: `append`, `replace`, `where` a predicate selects rows, `dynamic`."""
+    options, kind = _options(request), request["kind"]
+    where, keys = None, []
+    if kind in ("where", "dynamic"):
+        version = open_version(parse_options(request["options"], "read"))
+        if kind == "where":
+            where = _exact_filter(version, request["predicates"])
+        else:
+            keys = overwrite_columns(version.config)
+    return {"write": plan_rows(kind, options, _struct(request), where, keys).to_text()}
+
+
+def _exact_filter(version: TableVersion, predicates: list[Any]) -> str:
+    """The predicates as a filter. Raises `UsageError` if one is not computed exactly as Spark does."""
+    pushed = PushedFilters(version.schema_of(version.scan()), None).push(predicates)
+    if any(use != "exact" for use in pushed.uses) or pushed.text is None:
+        raise UsageError("the condition of the rows to be replaced is not one that the table computes as Spark does")
+    return pushed.text
+
+
+def plan_row_change(request: Request) -> Request:
+    """DELETE, UPDATE or MERGE of a version. Raises `UsageError` where the catalog hides rows or columns."""
+    read = parse_options(request["options"], "read")
+    if read.columns is not None or read.filter is not None or read.limit is not None:
+        raise UsageError(
+            f"{request['statement']} needs whole rows: the catalog has one of the options columns, filter and limit"
+        )
+    version = named_version(read, b64decode(request["pinned"]))
+    if version.branch is not None:
+        raise UsageError(f"{request['statement']} changes the table, not its branch {version.branch}")
+    write = plan_change(_options(request), _struct(request), version, request["statement"])
+    return {"write": write.to_text(), "moves": version.has_stable_row_ids}
+
+
+def delete(request: Request) -> Request:
+    """Delete the rows that predicates select; all of them are computed exactly."""
+    options = parse_options(request["options"], "read")
+    text = _exact_filter(named_version(options, b64decode(request["pinned"])), request["predicates"])
+    result = distributed.open_dataset(table_place(options)).delete(text)
+    return {"rows": result["num_deleted_rows"]}
+
+
+def truncate(request: Request) -> Request:
+    """Delete all rows."""
+    distributed.open_dataset(table_place(parse_options(request["options"], "read"))).truncate_table()
+    return {}
+
+
+def commit(request: Request) -> Request:
+    """Commit a planned write."""
+    return commit_write(PlannedWrite.from_text(request["write"]), request["results"])
+
+
+def abort(request: Request) -> Request:
+    """Remove the files of a planned write."""
+    return {"outcome": abort_write(PlannedWrite.from_text(request["write"]), request["results"])}
+
+
+ANSWERS: Final[dict[str, Callable[[Request], Request]]] = {
+    "create": create_table,
+    "plan_create": plan_create,
+    "drop": drop_table,
+    "rename": rename_table,
+    "alter": alter,
+    "plan_write": plan_write,
+    "plan_change": plan_row_change,
+    "delete": delete,
+    "truncate": truncate,
+    "commit": commit,
+    "abort": abort,
+}

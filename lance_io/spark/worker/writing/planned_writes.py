@@ -1,0 +1,252 @@
+"""Writes of the driver: decided once, sent to the tasks, committed as one version.
+
+append       rows are added
+replace      rows are replaced, and with `new_schema` the schema and properties, too; creates a missing table
+where        rows that a predicate selects leave
+dynamic      rows whose values of some columns occur in the new data leave
+change       rows leave by address, others move, others are new: DELETE, UPDATE, MERGE
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from base64 import b64decode, b64encode
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from lance_io.dataset import distributed
+from lance_io.errors import LanceError, UsageError
+from lance_io.redaction import get_logger
+from lance_io.spark.engine import table_place
+from lance_io.spark.types import spark_to_arrow
+from lance_io.spark.worker.writing.dynamic_keys import Keys, replaced_rows
+from lance_io.spark.worker.writing.table_properties import TableProperties, meets_new_rows
+from lance_io.spark.write.writer import plan_job
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql.types import StructType
+
+    from lance_io.dataset.distributed import TablePlace, TableVersion, WriteJob, WrittenFiles
+    from lance_io.spark.options import WriteOptions
+
+_logger = get_logger(__name__)
+
+RESULT: Final = "lance_io.result."  # properties of a transaction: the rows and bytes of a write
+
+
+@dataclass(frozen=True)
+class TaskFiles:
+    """The files of one stream of rows of a task.
+
+    files    they
+    row_ids  stable ids of rows that moved, as bytes of int64; None for rows that are new
+    keys     distinct values of the columns of a dynamic overwrite, as an Arrow stream; None for other writes
+    """
+
+    files: WrittenFiles
+    row_ids: bytes | None = None
+    keys: bytes | None = None
+
+
+@dataclass(frozen=True)
+class PlannedWrite:
+    """A write that all tasks share. It travels with them.
+
+    kind        as in the text of this module
+    options     of the write
+    given       Spark's schema of the rows
+    job         of the files
+    statement   the word of SQL, for the table's history
+    pinned      the version that the statement read; None for one that reads none
+    where       predicate of the rows that leave
+    keys        columns of a dynamic overwrite
+    properties  of a new table
+    """
+
+    kind: str
+    options: WriteOptions
+    given: StructType
+    job: WriteJob
+    statement: str
+    pinned: bytes | None = None
+    where: str | None = None
+    keys: tuple[str, ...] = ()
+    properties: TableProperties = field(default_factory=TableProperties)
+    started: float = field(default_factory=time.time)
+
+    @classmethod
+    def from_text(cls, text: str) -> PlannedWrite:
+        """A write that `to_text` has packed."""
+        write = pickle.loads(b64decode(text))
+        assert isinstance(write, cls)
+        return write
+
+    def to_text(self) -> str:
+        """The write as text of a message."""
+        return b64encode(pickle.dumps(self)).decode()
+
+    @property
+    def table(self) -> TablePlace:
+        """The table in this process."""
+        return table_place(self.options)
+
+    def version(self) -> TableVersion:
+        """The version that the statement read, else that of the job."""
+        if self.pinned is not None:
+            return distributed.TableVersion.from_bytes(self.table, self.pinned)
+        return distributed.TableVersion.open(self.table, self.job.read_version)
+
+
+def plan_rows(
+    kind: str, options: WriteOptions, given: StructType, where: str | None = None, keys: Sequence[str] = ()
+) -> PlannedWrite:
+    """Plan a write of rows to an existing table. Raises as `plan_job`."""
+    job = plan_job(options, given, kind == "replace")
+    return PlannedWrite(kind, options, given, job, "INSERT", where=where, keys=tuple(keys))
+
+
+def plan_change(options: WriteOptions, given: StructType, version: TableVersion, statement: str) -> PlannedWrite:
+    """Plan DELETE, UPDATE or MERGE of a version. Raises `SchemaError` for rows that do not fit it."""
+    job = distributed.plan_row_job(version)
+    if given.fields:
+        spark_to_arrow(given, version.arrow_schema, narrow_floats=options.narrow_floats)
+    return PlannedWrite("change", options, given, job, statement, pinned=version.to_bytes())
+
+
+# -- commits -----------------------------------------------------------------------------------------------------------
+
+
+def commit_write(write: PlannedWrite, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Commit the results of all tasks.
+
+    results  a message of each task, as the JVM got it; of two of one task the first counts
+    """
+    tasks = _each_once(write, results)
+    change = [_row_change(task) for task in tasks]
+    files = [files for task in change for files in task.written]
+    num_rows, num_bytes = sum(each.num_rows for each in files), sum(each.num_bytes for each in files)
+    properties = _properties(write, change, num_rows, num_bytes)
+    if write.kind == "append":
+        version = _commit_files(write, files, properties)
+    elif write.kind == "replace":
+        version = _commit_files(write, files, properties)
+    else:
+        version = _commit_rows(write, tasks, change, properties)
+    if version is None:
+        _logger.info("%s: nothing to commit", write.statement)
+    else:
+        _logger.info("%s: version %s, %s rows, %s bytes", write.statement, version, num_rows, num_bytes)
+    return {"version": version, "rows": num_rows, "bytes": num_bytes}
+
+
+def _commit_files(write: PlannedWrite, files: Sequence[WrittenFiles], properties: Mapping[str, str]) -> int | None:
+    options, table = write.options, write.properties
+    return distributed.commit_write(
+        write.table,
+        write.job,
+        files,
+        merge_schema=options.merge_schema,
+        data_storage_version=options.data_storage_version or table.data_storage_version,
+        retries=options.commit_retries,
+        message=options.commit_message,
+        properties=properties,
+        config=table.config,
+        stable_row_ids=table.stable_row_ids,
+    )
+
+
+def _commit_rows(
+    write: PlannedWrite,
+    tasks: Sequence[Mapping[str, Any]],
+    changes: Sequence[distributed.RowChange],
+    properties: Mapping[str, str],
+) -> int | None:
+    version, options = write.version(), write.options
+    inserts = any(change.inserted for change in changes)
+    changed = distributed.commit_rows(
+        version,
+        write.job,
+        changes,
+        deletes_where=write.where if write.kind == "where" else None,
+        deleted=replaced_rows(version, write.keys, _keys(tasks)) if write.kind == "dynamic" else None,
+        # UPDATE writes no row that is new; a MERGE that does looked for its key, and the others for all rows
+        meets_new_rows=write.kind != "change" or (inserts and meets_new_rows(version.config)),
+        retries=options.commit_retries,
+        message=options.commit_message,
+        properties=properties,
+    )
+    return changed.version
+
+
+def _properties(
+    write: PlannedWrite, changes: Sequence[distributed.RowChange], num_rows: int, num_bytes: int
+) -> dict[str, str]:
+    """Properties of the transaction: what the table's history shows of the write."""
+    counts = {
+        "rows_written": num_rows,
+        "rows_inserted": sum(files.num_rows for change in changes for files in change.inserted),
+        "rows_updated": sum(change.num_updated for change in changes),
+        "bytes_written": num_bytes,
+        "seconds": f"{max(0.0, time.time() - write.started):.3f}",
+    }
+    shown = {f"{RESULT}{key}": str(count) for key, count in counts.items()}
+    return {**write.options.properties, f"{RESULT}statement": write.statement, **shown}
+
+
+def _each_once(write: PlannedWrite, results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """One result of each task, in the order of the tasks; the files of a second one are removed."""
+    first: dict[int, Mapping[str, Any]] = {}
+    others: list[Mapping[str, Any]] = []
+    for result in results:
+        partition = int(result["partition"])
+        if partition in first:
+            others.append(result)
+        else:
+            first[partition] = result
+    if others:
+        abort_write(write, others)
+    return [first[partition] for partition in sorted(first)]
+
+
+def _row_change(result: Mapping[str, Any]) -> distributed.RowChange:
+    deleted = {int(key): b64decode(text) for key, text in (result.get("deleted") or {}).items()}
+    inserted, moved = _files(result, "inserted"), _files(result, "moved")
+    return distributed.RowChange(
+        deleted,
+        moved=() if moved is None else (distributed.MovedFiles(moved.files, moved.row_ids),),
+        inserted=() if inserted is None or not inserted.files.num_rows else (inserted.files,),
+        num_updated=int(result.get("updated") or 0),
+    )
+
+
+def _files(result: Mapping[str, Any], name: str) -> TaskFiles | None:
+    text = result.get(name)
+    if not text:
+        return None
+    files = pickle.loads(b64decode(text))
+    if not isinstance(files, TaskFiles):
+        raise UsageError("a task sent no files")
+    return files
+
+
+def _keys(tasks: Sequence[Mapping[str, Any]]) -> Keys:
+    keys = Keys()
+    for task in tasks:
+        files = _files(task, "inserted")
+        if files is not None and files.keys is not None:
+            keys.add_stream(files.keys)
+    return keys
+
+
+def abort_write(write: PlannedWrite, results: Sequence[Mapping[str, Any]]) -> str:
+    """Remove the files of tasks unless a version refers to them. Failures are logged: they must not hide the reason."""
+    files = [files for result in results for files in _row_change(result).written]
+    try:
+        outcome = distributed.abort_write(write.table, write.job, files)
+    except (LanceError, OSError) as error:
+        outcome = f"its files were not removed: the table could not be read: {error}"
+    _logger.warning("job %s: %s", write.job.job_id, outcome)
+    return outcome

@@ -1,0 +1,52 @@
+"""Rounds and requests of full-text searches on a bucket, as exact numbers; a request lasts one unit of time.
+
+The table and its index are pylance's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.index.test_index_rounds import Bench, counts
+
+if TYPE_CHECKING:
+    import pathlib
+
+    from lance_io.dataset.lance_dataset import AsyncDataset
+
+NUM_ROWS = 16_000
+WORDS = [f"word{number}" for number in range(400)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    path = tmp_path_factory.mktemp("texts")
+    rng = np.random.default_rng(5)
+    texts = [" ".join(rng.choice(WORDS, 8)) for _ in range(NUM_ROWS)]
+    rows = pa.table({"id": range(NUM_ROWS), "text": texts})
+    table = lance.write_dataset(rows, path, max_rows_per_file=NUM_ROWS // 4)
+    table.create_scalar_index("text", "INVERTED", with_position=True)
+    return path
+
+
+def search(words: str, **more: Any) -> Any:
+    async def call(table: AsyncDataset) -> pa.Table:
+        return await table.to_table(["id"], full_text_query={"query": words, "columns": ["text"]}, limit=10, **more)
+
+    return call
+
+
+@pytest.mark.parametrize("num_words", [1, 2, 5])
+def test_rounds_of_a_search(folder: pathlib.Path, num_words: int) -> None:
+    first, other = " ".join(WORDS[:num_words]), " ".join(WORDS[10 : 10 + num_words])
+    measured = Bench(folder).run(search(first), search(first), search(other))
+    print(counts(measured))
+    print(*measured[0][1], sep="\n")
+    rounds = [rounds for rounds, _, _ in measured]
+    assert rounds == [4, 1, 2]  # again: its posting lists are kept
+    assert len(measured[0][1]) <= 32

@@ -1,0 +1,427 @@
+"""Statements that change tables, through the JAR's catalog; read back by pylance, compared with its own changes."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import functions as F
+
+import lance_io.spark
+from tests.spark.sessions import TASK_ERRORS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Path:
+    """The folder of the catalog `lake`."""
+    path = tmp_path_factory.mktemp("lake")
+    lance_io.spark.enable(spark, catalog="lake", path=str(path))
+    return path
+
+
+class Lake:
+    """The catalog: statements, and its tables as pylance sees them."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark, self.folder = spark, folder
+
+    def sql(self, *statements: str) -> list[tuple[Any, ...]]:
+        """Run statements; the rows of the last."""
+        rows = [[tuple(row) for row in self.spark.sql(text).collect()] for text in statements]
+        return rows[-1]
+
+    def peer(self, name: str) -> lance.LanceDataset:
+        return lance.dataset(str(self.folder / f"{name}.lance"))
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        return sorted(self.peer(name).to_table().to_pylist(), key=lambda row: (row["id"] is None, row["id"]))
+
+    def files(self, name: str) -> set[str]:
+        """Data files on disk."""
+        return {path.name for path in (self.folder / f"{name}.lance" / "data").iterdir()}
+
+    def live_files(self, name: str, version: int | None = None) -> set[str]:
+        """Data files of a version, by default the newest."""
+        peer = lance.dataset(str(self.folder / f"{name}.lance"), version=version)
+        return {file.path for fragment in peer.get_fragments() for file in fragment.data_files()}
+
+
+@pytest.fixture
+def lake(spark: SparkSession, folder: Path) -> Lake:
+    return Lake(spark, folder)
+
+
+def operations(dataset: lance.LanceDataset) -> list[str]:
+    """The operation of each version."""
+    transactions = [dataset.read_transaction(version["version"]) for version in dataset.versions()]
+    return [type(transaction.operation).__name__ for transaction in transactions]
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def test_create_table_keeps_what_sql_says(lake: Lake) -> None:
+    lake.sql(
+        "create table lake.made (id bigint not null comment 'key', name string, code char(4), v array<float>, "
+        "s struct<a: int, b: string>) comment 'of tests' tblproperties ('v.arrow.fixed-size-list.size' = '2', "
+        "'lance.enable_stable_row_ids' = 'true', 'lance.data_storage_version' = '2.1', 'team' = 'x')"
+    )
+    peer = lake.peer("made")
+    assert not peer.schema.field("id").nullable
+    assert peer.schema.field("id").metadata[b"comment"] == b"key"
+    assert peer.schema.field("v").type == pa.list_(pa.field("item", pa.float32()), 2)
+    assert peer.has_stable_row_ids
+    assert peer.data_storage_version == "2.1"
+    assert peer.config() == {"comment": "of tests", "team": "x"}
+    lake.sql("insert into lake.made values (1, 'a', 'x', array(1f, 2f), named_struct('a', 1, 'b', 'q'))")
+    assert lake.rows("made") == [{"id": 1, "name": "a", "code": "x   ", "v": [1.0, 2.0], "s": {"a": 1, "b": "q"}}]
+    with pytest.raises(PySparkException, match=r"EXCEED|CHAR"):
+        lake.sql("insert into lake.made values (2, 'a', 'too long', null, null)")
+    with pytest.raises(TASK_ERRORS, match="column id: expected int64 not null"):
+        lake.sql("insert into lake.made values (null, 'a', 'x', null, null)")
+    assert lake.peer("made").version == 2
+    assert ("team", "x") in lake.sql("show tblproperties lake.made")
+    assert lake.sql("describe lake.made")[0][:3] == ("id", "bigint", "key")
+    lake.sql("alter table lake.made rename to lake.moved", "drop table lake.moved")
+    assert not (lake.folder / "moved.lance").exists()
+    lake.sql("drop table if exists lake.moved")
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("create table lake.no (id int) tblproperties ('lance.nope' = '1')", "unknown property 'lance.nope'"),
+        ("create table lake.no (v array<int>) tblproperties ('v.arrow.nope' = '1')", "of column v"),
+        ("create table lake.no (id int) tblproperties ('isolation' = 'chaos')", "serializable or snapshot"),
+        ("create table lake.no (id int) tblproperties ('lance.overwrite.columns' = 'day')", "no column day"),
+        ("create table lake.no (id int, day date) partitioned by (day)", "lance.overwrite.columns"),
+        ("create table lake.no (id int, p interval year) tblproperties ('a' = 'b')", "column p"),
+        ("create table lake.no (id int) location '/elsewhere/t.lance'", "not in file:/elsewhere"),
+        ("create table lake.no (id int default 7)", "(?i)default"),
+        ("create table lake.no (id int generated always as (1))", "(?i)generated"),
+        ("create table lake.no (id bigint generated always as identity)", "(?i)identity"),
+        ("create table lake.no (id int check (id > 0))", "(?i)constraint"),
+        ("create view lake.no as select 1", "(?i)view"),
+        ("analyze table lake.kept compute statistics", "(?i)analyze"),
+        ("insert into lake.kept select 'x', 1", "(?i)cast|arity|too many|incompatible"),
+        ("alter table lake.kept set tblproperties ('lance.enable_stable_row_ids' = 'true')", "fixed when"),
+        ("alter table lake.kept add columns (x int not null)", "column x"),
+        ("alter table lake.kept alter column id type string", "(?i)cannot|cast"),
+    ],
+)
+def test_refusals(lake: Lake, statement: str, message: str) -> None:
+    """Before any task starts, and nothing changes."""
+    lake.sql("create table if not exists lake.kept (id int)")
+    version = lake.peer("kept").version
+    with pytest.raises(PySparkException, match=message):
+        lake.sql(statement)
+    assert lake.peer("kept").version == version
+    assert not (lake.folder / "no.lance").exists()
+
+
+def test_queries_make_tables_whole_or_not_at_all(lake: Lake) -> None:
+    lake.sql("create table lake.copy as select id, id * 2 as x from range(10)")
+    assert operations(lake.peer("copy")) == ["Overwrite"]
+    assert lake.rows("copy") == [{"id": number, "x": 2 * number} for number in range(10)]
+    with pytest.raises(AnalysisException, match="ALREADY_EXISTS"):
+        lake.sql("create table lake.copy as select 1")
+    for statement in ("create table lake.half", "create or replace table lake.copy", "replace table lake.copy"):
+        with pytest.raises(PySparkException, match="DIVIDE_BY_ZERO"):
+            lake.sql(f"{statement} as select /*+ repartition(2) */ id, 1 / (id - 7) as x from range(10)")
+    assert not (lake.folder / "half.lance" / "_versions").exists()
+    assert lake.peer("copy").version == 1
+    assert lake.files("copy") == lake.live_files("copy")
+    lake.sql("create or replace table lake.copy tblproperties ('a' = 'b') as select id, 'text' as y from range(2)")
+    assert lake.peer("copy").version == 2
+    assert lake.rows("copy") == [{"id": 0, "y": "text"}, {"id": 1, "y": "text"}]
+    assert lake.peer("copy").config()["a"] == "b"
+    lake.sql("replace table lake.copy (z int)")
+    assert lake.peer("copy").schema == pa.schema([("z", pa.int32())])
+    with pytest.raises(AnalysisException, match="NOT_FOUND"):
+        lake.sql("replace table lake.absent as select 1")
+
+
+# -- rows that are added -----------------------------------------------------------------------------------------------
+
+
+def test_inserts(lake: Lake) -> None:
+    lake.sql("create table lake.days (id bigint, day int, text string)")
+    lake.sql("insert into lake.days values (1, 1, 'a'), (2, 2, 'b')", "insert into lake.days (id) values (3)")
+    assert lake.rows("days")[2] == {"id": 3, "day": None, "text": None}
+    lake.sql("insert into lake.days replace where day = 1 or day is null values (4, 1, 'new')")
+    assert [row["id"] for row in lake.rows("days")] == [2, 4]
+    with pytest.raises(AnalysisException, match=r"lance\.overwrite\.columns"):
+        lake.spark.table("lake.days").writeTo("lake.days").overwritePartitions()
+    lake.sql("alter table lake.days set tblproperties ('lance.overwrite.columns' = 'day')")
+    rows = lake.spark.createDataFrame([(5, 2, "x"), (6, None, "y"), (7, None, "z")], "id long, day int, text string")
+    rows.writeTo("lake.days").overwritePartitions()
+    assert [row["id"] for row in lake.rows("days")] == [4, 5, 6, 7]
+    rows.where("id = 6").writeTo("lake.days").overwritePartitions()
+    assert [row["id"] for row in lake.rows("days")] == [4, 5, 6]
+    before = lake.peer("days").version
+    rows.where("id = 0").writeTo("lake.days").overwritePartitions()
+    assert lake.peer("days").version == before  # nothing to replace
+    lake.sql("insert overwrite lake.days values (8, 8, 'all')")
+    assert [row["id"] for row in lake.rows("days")] == [8]
+    rows.writeTo("lake.days").overwrite(F.col("day") == 8)
+    assert [row["id"] for row in lake.rows("days")] == [5, 6, 7]
+    lake.sql("truncate table lake.days")
+    assert lake.rows("days") == []
+    assert operations(lake.peer("days"))[-4:] == ["Update", "Overwrite", "Update", "Delete"]
+
+
+def test_data_frames_write(lake: Lake) -> None:
+    df = lake.spark.range(3)
+    df.writeTo("lake.frames").create()
+    df.writeTo("lake.frames").append()
+    assert lake.peer("frames").count_rows() == 6
+    df.writeTo("lake.frames").replace()
+    df.write.mode("append").saveAsTable("lake.frames")
+    assert lake.peer("frames").count_rows() == 6
+    df.write.mode("ignore").saveAsTable("lake.frames")
+    with pytest.raises(AnalysisException, match="ALREADY_EXISTS"):
+        df.write.saveAsTable("lake.frames")
+    df.withColumn("x", F.lit(1)).write.mode("overwrite").saveAsTable("lake.frames")
+    assert lake.rows("frames") == [{"id": number, "x": 1} for number in range(3)]
+    df.withColumn("x", F.lit(2)).write.insertInto("lake.frames", overwrite=True)
+    assert {row["x"] for row in lake.rows("frames")} == {2}
+    df.writeTo("lake.frames").createOrReplace()
+    df.writeTo("lake.frames").option("commit_message", "by hand").append()
+    properties = lake.peer("frames").read_transaction(lake.peer("frames").version).transaction_properties
+    assert properties["__lance_commit_message"] == "by hand"
+    assert properties["lance_io.result.rows_written"] == "3"
+    with pytest.raises(PySparkException, match="unknown option"):
+        df.writeTo("lake.frames").option("nope", "1").append()
+
+
+# -- rows that change --------------------------------------------------------------------------------------------------
+
+
+def make_people(lake: Lake, name: str, *, stable: bool) -> lance.LanceDataset:
+    """A table of the catalog, and the same table for pylance alone."""
+    table = pa.table({"id": range(100), "name": [f"n{number % 9}" for number in range(100)], "x": [0.5] * 100})
+    for path in (lake.folder / f"{name}.lance", lake.folder / "peers" / f"{name}.lance"):
+        lance.write_dataset(table, str(path), max_rows_per_file=30, enable_stable_row_ids=stable)
+    return lance.dataset(str(lake.folder / "peers" / f"{name}.lance"))
+
+
+def with_ids(dataset: lance.LanceDataset) -> list[dict[str, Any]]:
+    """Rows with their stable ids and versions."""
+    columns = ["id", "name", "x", "_row_created_at_version", "_row_last_updated_at_version"]
+    rows = dataset.to_table(columns=columns, with_row_id=True).to_pylist()
+    return sorted(rows, key=lambda row: row["id"])
+
+
+@pytest.mark.parametrize("stable", [True, False])
+def test_changes_equal_those_of_pylance(lake: Lake, stable: bool) -> None:
+    name = f"people{stable}"
+    theirs = make_people(lake, name, stable=stable)
+    lake.sql(f"delete from lake.{name} where id between 20 and 25")
+    theirs.delete("id >= 20 and id <= 25")
+    lake.sql(f"delete from lake.{name} where id % 10 = 3 and length(name) = 2")
+    theirs.delete("id % 10 = 3")
+    lake.sql(f"update lake.{name} set name = concat(name, '!'), x = x + 1 where id < 50 and id % 2 = 0")
+    theirs.update({"name": "concat(name, '!')", "x": "x + 1"}, where="id < 50 and id % 2 = 0")
+    source = pa.table({"id": [1, 2, 3, 200], "name": ["m1", "m2", "m3", "m200"], "x": [9.0, 9.0, 9.0, 9.0]})
+    given = lake.spark.createDataFrame(
+        [*map(tuple, zip(*source.to_pydict().values(), strict=True))], source.column_names
+    )
+    given.createOrReplaceTempView("given")
+    lake.sql(
+        f"merge into lake.{name} t using given s on t.id = s.id "
+        "when matched then update set * when not matched then insert *"
+    )
+    theirs.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(source)
+    ours = lake.peer(name)
+    assert operations(ours) == operations(theirs)
+    if stable:
+        assert {row["id"]: row for row in with_ids(ours)}.keys() == {row["id"] for row in with_ids(theirs)}
+        new = {3, 200}  # inserted: which of them gets the first new id is a matter of the order
+        for mine, other in zip(with_ids(ours), with_ids(theirs), strict=True):
+            if mine["id"] in new:
+                mine.pop("_rowid"), other.pop("_rowid")
+            assert mine == other
+    else:
+        assert lake.rows(name) == sorted(theirs.to_table().to_pylist(), key=lambda row: row["id"])
+    assert ours.count_rows() == lake.sql(f"select count(*) from lake.{name}")[0][0]
+
+
+def test_merge_has_all_clauses(lake: Lake) -> None:
+    make_people(lake, "clauses", stable=True)
+    lake.sql(
+        "merge into lake.clauses t using (select id + 95 as id, 'new' as name from range(10)) s on t.id = s.id "
+        "when matched and t.id = 95 then delete when matched and t.id < 98 then update set name = s.name "
+        "when not matched and s.id < 102 then insert (id, name) values (s.id, s.name) "
+        "when not matched by source and t.id < 5 then delete "
+        "when not matched by source and t.id < 7 then update set x = 7.0"
+    )
+    rows = {row["id"]: row for row in lake.rows("clauses")}
+    assert rows.keys() == {*range(5, 95), *range(96, 102)}
+    assert [rows[number]["name"] for number in (96, 97, 98, 100, 101)] == ["new", "new", "n8", "new", "new"]
+    assert [rows[number]["x"] for number in (5, 6, 7, 100)] == [7.0, 7.0, 0.5, None]
+    assert operations(lake.peer("clauses"))[1:] == ["Update"]
+    before = lake.peer("clauses").version
+    with pytest.raises(PySparkException, match="MERGE_CARDINALITY_VIOLATION"):
+        lake.sql(
+            "merge into lake.clauses t using (select 9 as id from range(2)) s on t.id = s.id "
+            "when matched then update set name = 'twice'"
+        )
+    lake.sql("update lake.clauses set x = 1 where id < 0", "delete from lake.clauses where id % 7 = 9")
+    assert lake.peer("clauses").version == before  # no row, no version
+    assert lake.files("clauses") >= lake.live_files("clauses")
+
+
+# -- columns and properties --------------------------------------------------------------------------------------------
+
+
+def test_alter_table(lake: Lake) -> None:
+    lake.sql("create table lake.wide (id int, s struct<a: int>, l array<struct<b: int>>, score float, code varchar(3))")
+    lake.sql("insert into lake.wide values (1, named_struct('a', 2), array(named_struct('b', 3)), 0.5f, 'abc')")
+    lake.sql(
+        "alter table lake.wide add columns (text string comment 'words', s.c bigint, l.element.d string)",
+        "alter table lake.wide alter column id type bigint",
+        "alter table lake.wide alter column score type double",
+        "alter table lake.wide alter column code type varchar(5)",
+        "alter table lake.wide rename column s.a to first",
+        "alter table lake.wide alter column id comment 'key'",
+        "alter table lake.wide set tblproperties ('owner team' = 'x', 'other' = 'y')",
+        "alter table lake.wide unset tblproperties ('other')",
+        "insert into lake.wide values (2, named_struct('first', 5, 'c', 6), null, 1.5, 'abcde', 'text')",
+        "alter table lake.wide drop columns (score)",
+        "alter table lake.wide drop column if exists absent",
+    )
+    assert lake.rows("wide") == [
+        {"id": 1, "s": {"first": 2, "c": None}, "l": [{"b": 3, "d": None}], "code": "abc", "text": None},
+        {"id": 2, "s": {"first": 5, "c": 6}, "l": None, "code": "abcde", "text": "text"},
+    ]
+    schema = lake.peer("wide").schema
+    assert schema.field("id").type == pa.int64()
+    assert schema.field("id").metadata[b"comment"] == b"key"
+    assert schema.field("text").metadata[b"comment"] == b"words"
+    assert lake.peer("wide").config() == {"owner team": "x"}
+
+
+def test_the_cookbook_of_the_page(spark: SparkSession, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    (block,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    statements = [text for text in block.split(";\n") if text.strip()]
+    assert len(statements) >= 20
+    lance_io.spark.enable(spark, catalog="lance", path=str(tmp_path))
+    versions = 0
+    for statement in statements:
+        spark.sql(statement)
+        if "lance.events" in statement.split("\n")[0].partition(" AS SELECT")[0] and "lance.copy" not in statement[:30]:
+            versions += 1
+            assert lance.dataset(str(tmp_path / "events.lance")).version == versions, statement
+    rows = {row["id"]: row for row in lance.dataset(str(tmp_path / "events.lance")).to_table().to_pylist()}
+    assert rows.keys() == {1, 3, 4, 5, 6, 7, 8, 9}
+    assert [rows[number]["text"] for number in (1, 3, 8)] == ["replaced", "again", "again"]
+    assert os.listdir(tmp_path) == ["events.lance"]
+
+
+# -- others at the same time -------------------------------------------------------------------------------------------
+
+
+def test_a_failed_statement_leaves_no_files(lake: Lake) -> None:
+    make_people(lake, "failing", stable=False)
+    before = lake.files("failing"), lake.peer("failing").version
+    for statement in (
+        "insert into lake.failing select /*+ repartition(3) */ id, 'x', 1 / (id - 90000) from range(100000)",
+        "update lake.failing set x = 1 / (id - 77)",
+    ):
+        with pytest.raises(PySparkException, match="DIVIDE_BY_ZERO"):
+            lake.sql(statement)
+        assert (lake.files("failing"), lake.peer("failing").version) == before
+    assert os.listdir(lake.folder / "failing.lance" / "data")
+
+
+def run_beside(lake: Lake, name: str, statement: str, other: Callable[[], object]) -> None:
+    """Run a statement whose tasks wait until another writer has committed.
+
+    The source of the rows is a scan of a view whose rows come from a function in Python that makes the other commit.
+    """
+    flag = lake.folder / f"{name}.flag"
+
+    @F.udf("boolean")
+    def when_committed(_: int) -> bool:
+        while not flag.exists():
+            time.sleep(0.01)
+        return True
+
+    lake.spark.udf.register("when_committed", when_committed)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(lake.sql, statement)
+        wait_for_tasks(lake.spark)
+        other()
+        flag.touch()
+        running.result()
+
+
+def wait_for_tasks(spark: SparkSession) -> None:
+    """Wait until a task runs: its statement has read the table's version."""
+    tracker = spark.sparkContext.statusTracker()
+    while not any(tracker.getStageInfo(stage).numActiveTasks for stage in tracker.getActiveStageIds()):
+        time.sleep(0.01)
+
+
+MERGE = (
+    "merge into lake.{name} t using (select id + 95 as id from range(10) where when_committed(id)) s on t.id = s.id "
+    "when matched then update set name = 'm' when not matched then insert (id) values (s.id)"
+)
+UPDATE = "update lake.{name} set name = 'u' where id > 95 and when_committed(id)"
+
+
+@pytest.mark.parametrize(
+    ("statement", "isolation", "other", "conflicts"),
+    [
+        (MERGE, None, "append", True),
+        (MERGE, "snapshot", "append", False),
+        (MERGE, None, "update in the first fragment", True),
+        (MERGE, "snapshot", "update in the first fragment", False),
+        (MERGE, None, "delete in the first fragment", False),
+        (UPDATE, None, "append", False),
+        (UPDATE, None, "update in the first fragment", False),
+        (UPDATE, None, "delete in the last fragment", True),
+    ],
+)
+def test_statements_at_the_same_time(
+    lake: Lake, statement: str, isolation: str | None, other: str, conflicts: bool
+) -> None:
+    """The other writer is pylance."""
+    name = f"both{abs(hash((statement, isolation, other)))}"
+    make_people(lake, name, stable=True)
+    if isolation is not None:
+        lake.sql(f"alter table lake.{name} set tblproperties ('isolation' = '{isolation}')")
+    before = lake.peer(name).version
+    others: dict[str, Callable[[lance.LanceDataset], object]] = {
+        "append": lambda peer: lance.write_dataset(pa.table({"id": [500]}), peer, mode="append"),
+        "update in the first fragment": lambda peer: peer.update({"x": "2.5"}, where="id = 1"),
+        "delete in the first fragment": lambda peer: peer.delete("id = 1"),
+        "delete in the last fragment": lambda peer: peer.delete("id = 99"),
+    }
+    attempt = partial(run_beside, lake, name, statement.format(name=name), lambda: others[other](lake.peer(name)))
+    if conflicts:
+        with pytest.raises(TASK_ERRORS, match="CommitConflictError"):
+            attempt()
+        assert lake.peer(name).version == before + 1
+        assert lake.files(name) == lake.live_files(name) | lake.live_files(name, before)
+    else:
+        attempt()
+        assert lake.peer(name).version == before + 2
+        assert {row["name"] for row in lake.rows(name) if 95 < row["id"] < 100} <= {"m", "u"}
