@@ -6,7 +6,10 @@ import random
 from typing import Any, Final
 
 SCRIPTS: Final = {
-    "Latin": ("The Running cats' naïve façade, œuvre & Straße; coöperate: don't e-mail x_y v2.0", "Größe Čeština ñandú İstanbul"),
+    "Latin": (
+        "The Running cats' naïve façade, œuvre & Straße; coöperate: don't e-mail x_y v2.0",
+        "Größe Čeština ñandú İstanbul",
+    ),
     "Cyrillic": ("Быстрая коричневая лиса прыгает", "Привет, ёжик! Українська мова"),
     "Greek": ("Η γρήγορη καφέ αλεπού", "Ελληνικά γλώσσα και ΟΔΥΣΣΕΥΣ"),
     "Arabic": ("الثعلب البني السريع يقفز", "مرحبا بالعالم، كتاب"),
@@ -19,7 +22,19 @@ SCRIPTS: Final = {
     "Hangul": ("빠른 갈색 여우가", "안녕하세요 세계 한국어"),
     "Georgian": ("სწრაფი ყავისფერი მელა", "გამარჯობა მსოფლიო"),
 }
-ODD: Final = ("", " ", "a" * 45, "b" * 39, "c" * 40, "ﬁne ﬀ Ⅻ ½ ①", "a\u0301e\u0301 Å Å", "🦊 fox👍🏽", "getUserName2HTTP snake_case a::b==c", "\x00 nul\x00l", "1,000.5 3.14e-10")
+ODD: Final = (
+    "",
+    " ",
+    "a" * 45,
+    "b" * 39,
+    "c" * 40,
+    "ﬁne ﬀ Ⅻ ½ ①",
+    "a\u0301e\u0301 Å Å",
+    "🦊 fox👍🏽",
+    "getUserName2HTTP snake_case a::b==c",
+    "\x00 nul\x00l",
+    "1,000.5 3.14e-10",
+)
 
 PARAMETERS: Final[tuple[dict[str, Any], ...]] = (
     {},

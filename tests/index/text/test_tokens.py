@@ -74,7 +74,9 @@ def test_parameters_survive_as_metadata() -> None:
     assert parameters_of_json("{}", "index") == TextParameters()
 
 
-@pytest.mark.parametrize("text", ["", "[]", "7", '{"stem":7}', '{"stem":null}', '{"max_token_length":-1}', "[" * 10_000])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "7", '{"stem":7}', '{"stem":null}', '{"max_token_length":-1}', "[" * 10_000]
+)
 def test_damaged_parameters_are_a_format_error(text: str) -> None:
     with pytest.raises(lance_io.errors.FormatError):
         parameters_of_json(text, "index")
