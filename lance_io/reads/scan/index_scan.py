@@ -117,7 +117,7 @@ def _answered(
     options: ScanOptions,
     columns: ScanPlan,
     fragment_indexes: Sequence[int],
-    columns_for: Callable[[Predicate | None, ScanOptions], ScanPlan],
+    columns_for: ColumnsFor,
     ahead: _Ahead | None,
     finish: PlanSpans,
 ) -> Plan[_Answered | None]:
