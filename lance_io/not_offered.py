@@ -73,7 +73,6 @@ class DatasetNotOffered:
     """Names of `LanceDataset`."""
 
     centroids = NotOffered(_INDEX)
-    create_index = NotOffered(_INDEX)
     from_pydantic_model = NotOffered("`write_dataset` takes a list of pydantic models")
     get_ivf_model = NotOffered(_INDEX)
     initialize_mem_wal = NotOffered(_LOG)

@@ -304,6 +304,13 @@ CAMPAIGNS: Final = (
         ),
     ),
     Campaign(
+        "vectors",
+        "Searches by IVF indices that pylance wrote (flat, product codes of 8 and 4 bits, scalar codes; l2, cosine, dot), "
+        "fresh, after deletions, and beside rows that the index does not cover: distances and rows are pylance's, but "
+        "for rounding, and where candidates tie.",
+        (Part(("tests/index/test_vector_grid.py",), "LANCE_IO_VECTOR_GRID", 20, "{size} queries in {tests} grids"),),
+    ),
+    Campaign(
         "memory",
         "Changes of tables of rows of 100 B, of vectors of 4 KiB and of blobs of 1 MiB: an update of 1 % of the rows, "
         "a merge of 10 % from a reader, a compaction; and of texts of 1 MiB, which compress a hundredfold or a "

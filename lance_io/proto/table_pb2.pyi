@@ -804,6 +804,7 @@ class VectorIndexDetails(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     METRIC_FIELD_NUMBER: _builtins.int
+    TARGET_PARTITION_SIZE_FIELD_NUMBER: _builtins.int
     HNSW_FIELD_NUMBER: _builtins.int
     PQ_FIELD_NUMBER: _builtins.int
     SQ_FIELD_NUMBER: _builtins.int
@@ -812,6 +813,7 @@ class VectorIndexDetails(_message.Message):
     RUNTIME_HINTS_FIELD_NUMBER: _builtins.int
     metric: _builtins.int
     """0 L2, 1 cosine, 2 dot product, 3 Hamming"""
+    target_partition_size: _builtins.int
     @_builtins.property
     def hnsw(self) -> Global___VectorIndexDetails.Graph: ...
     @_builtins.property
@@ -828,6 +830,7 @@ class VectorIndexDetails(_message.Message):
         self,
         *,
         metric: _builtins.int = ...,
+        target_partition_size: _builtins.int = ...,
         hnsw: Global___VectorIndexDetails.Graph | None = ...,
         pq: Global___VectorIndexDetails.ProductQuantization | None = ...,
         sq: Global___VectorIndexDetails.ScalarQuantization | None = ...,
@@ -837,7 +840,7 @@ class VectorIndexDetails(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["compression", b"compression", "flat", b"flat", "hnsw", b"hnsw", "pq", b"pq", "rq", b"rq", "sq", b"sq"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compression", b"compression", "flat", b"flat", "hnsw", b"hnsw", "metric", b"metric", "pq", b"pq", "rq", b"rq", "runtime_hints", b"runtime_hints", "sq", b"sq"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compression", b"compression", "flat", b"flat", "hnsw", b"hnsw", "metric", b"metric", "pq", b"pq", "rq", b"rq", "runtime_hints", b"runtime_hints", "sq", b"sq", "target_partition_size", b"target_partition_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_compression: _TypeAlias = _typing.Literal["pq", "sq", "rq", "flat"]  # noqa: Y015
     _WhichOneofArgType_compression: _TypeAlias = _typing.Literal["compression", b"compression"]  # noqa: Y015

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NUM_ROWS, DIM = 600, 8
-KINDS: dict[str, dict[str, Any]] = {"IVF_FLAT": {}, "IVF_PQ": {"num_sub_vectors": 2}, "IVF_SQ": {}}
+KINDS: dict[str, dict[str, Any]] = {"IVF_FLAT": {}, "IVF_PQ": {"num_sub_vectors": 2}, "IVF_SQ": {}, "IVF_RQ": {}}
 QUERY = [0.1] * DIM
 
 
@@ -163,7 +163,7 @@ DAMAGES: list[tuple[str, str, Any, str]] = [
     ("IVF_FLAT", "index", metadata("lance:index", "[" * 100_000), "JSON"),
     ("IVF_FLAT", "index", metadata("lance:index", '{"type":"IVF_FLAT","distance_type":"dot"}'), "the manifest says"),
     ("IVF_FLAT", "index", metadata("lance:index", '{"type":"IVF_SQ","distance_type":"l2"}'), "the manifest says"),
-    ("IVF_FLAT", "auxiliary", column("flat", narrower), "expected flat as lists of 8"),
+    ("IVF_FLAT", "auxiliary", column("flat", narrower), "expected a column flat of lists of 8"),
     ("IVF_FLAT", "auxiliary", column("_rowid", lambda ids: ids.cast(pa.int64())), "column _rowid"),
     ("IVF_FLAT", "auxiliary", column("_rowid", lambda ids: pa.nulls(len(ids), pa.uint64())), "is null"),
     ("IVF_PQ", "auxiliary", storage(codebook_position=9), "global buffer 9"),
@@ -174,18 +174,31 @@ DAMAGES: list[tuple[str, str, Any, str]] = [
     ("IVF_PQ", "auxiliary", storage(dimension=16), "dimension"),
     ("IVF_PQ", "auxiliary", storage(nbits=True), "nbits"),
     ("IVF_PQ", "auxiliary", storage(transposed="yes"), "parts of 8 bits"),
-    ("IVF_PQ", "auxiliary", storage(num_sub_vectors=4), "expected __pq_code as lists of 4"),
+    ("IVF_PQ", "auxiliary", storage(num_sub_vectors=4), "expected a column __pq_code of lists of 4"),
     ("IVF_PQ", "auxiliary", metadata("storage_metadata", "{}"), "JSON list of one text"),
     ("IVF_PQ", "auxiliary", metadata("storage_metadata", "[1]"), "JSON list of one text"),
     ("IVF_PQ", "auxiliary", metadata("storage_metadata", '["[]"]'), "JSON object"),
     ("IVF_PQ", "auxiliary", codebook(lambda message: setattr(message, "data", message.data[:-4])), "codebook"),
     ("IVF_PQ", "auxiliary", codebook(lambda message: setattr(message, "data_type", 4)), "codebook"),
-    ("IVF_PQ", "auxiliary", column("__pq_code", narrower), "expected __pq_code as lists of 2"),
+    ("IVF_PQ", "auxiliary", column("__pq_code", narrower), "expected a column __pq_code of lists of 2"),
     ("IVF_SQ", "auxiliary", storage(dim=9), "dim"),
     ("IVF_SQ", "auxiliary", storage(bounds=None), "bounds"),
     ("IVF_SQ", "auxiliary", storage(bounds={"start": 1, "end": 0}), "bounds"),
     ("IVF_SQ", "auxiliary", storage(bounds={"start": float("nan"), "end": 0}), "bounds"),
-    ("IVF_SQ", "auxiliary", column("__sq_code", narrower), "expected __sq_code as lists of 8"),
+    ("IVF_SQ", "auxiliary", column("__sq_code", narrower), "expected a column __sq_code of lists of 8"),
+    ("IVF_RQ", "auxiliary", storage(fast_rotation_signs=[1, 2, 3]), "fast_rotation_signs of 4 bytes, found 3"),
+    ("IVF_RQ", "auxiliary", storage(fast_rotation_signs=[1, 2, 3, 256]), "fast_rotation_signs of 4 bytes, found none"),
+    ("IVF_RQ", "auxiliary", storage(fast_rotation_signs="AAAA"), "fast_rotation_signs of 4 bytes, found none"),
+    ("IVF_RQ", "auxiliary", storage(code_dim=16), "code_dim from 8 to 8"),
+    ("IVF_RQ", "auxiliary", storage(num_bits=0), "num_bits from 1"),
+    ("IVF_RQ", "auxiliary", storage(num_bits=3), "expected a column __blocked_ex_codes of lists of 16"),
+    (
+        "IVF_RQ",
+        "auxiliary",
+        column("__scale_factors_ex", lambda of: of.cast(pa.float64())),
+        "__scale_factors_ex of float",
+    ),
+    ("IVF_RQ", "auxiliary", column("__add_factors_ex", lambda of: pa.nulls(len(of), pa.float32())), "is null"),
 ]
 
 
@@ -227,6 +240,24 @@ def test_unknown_kinds_are_not_used(copy: Callable[[str], Path], text: str) -> N
     without_sizes(folder)
     with pytest.warns(UserWarning, match="the_index.*is not used"):
         rows = search(folder)
+    assert rows == search(folder, use_index=False)
+
+
+@pytest.mark.parametrize(
+    "about",
+    [{"query_estimator": "other"}, {"rotation_type": "matrix"}, {"packed": False}, {"num_bits": 12}],
+    ids=lambda about: next(iter(about)),
+)
+def test_unknown_rotated_codes_are_not_used(copy: Callable[[str], Path], about: dict[str, Any]) -> None:
+    folder = copy("IVF_RQ")
+    (path,) = (folder / "_indices").glob("*/auxiliary.idx")
+    parts = Parts(path)
+    storage(**about)(parts)
+    parts.write()
+    without_sizes(folder)
+    with pytest.warns(UserWarning, match="the_index.*is not used.*rotated codes") as caught:
+        rows = search(folder)
+    assert len(caught) == 1
     assert rows == search(folder, use_index=False)
 
 

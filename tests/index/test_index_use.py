@@ -92,8 +92,10 @@ def test_changes_find_rows_by_index(folder: Path) -> None:
 def test_sql_and_orders(folder: Path) -> None:
     table = lance_io.dataset(folder)
     table.drop_columns(["h"])  # DuckDB has no half floats
+    assert table.session().index_cache_size_bytes() == 0
     (batch,) = table.sql("SELECT x FROM dataset WHERE id = 77").build().to_batch_records()
     assert batch.to_pydict() == {"x": ["value 77"]}
+    assert table.session().index_cache_size_bytes() > 0
     ordered = table.to_table(["id"], "id < 40", limit=3, order_by="id")
     assert ordered["id"].to_pylist() == [0, 1, 2]
     plain = table.to_table(["id"], "id < 40", limit=5, offset=2, use_scalar_index=False)

@@ -1,11 +1,12 @@
 """Rounds and requests of vector searches on a bucket, as exact numbers; a request lasts one unit of time.
 
-The table and its indices are pylance's, with few pages, so that which partitions a query wants does not matter,
-and answers so small that they are decoded on the loop: virtual time does not wait for threads.
+The table and its indices are pylance's, with few pages, so that which partitions a query wants does not matter.
+Answers are decoded on the loop, because virtual time does not wait for threads.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -13,6 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lance_io.file import file_requests
+from lance_io.index.vector.ivf import Ivf
+from lance_io.plans import cpu_requests
 from tests.index.test_index_rounds import Bench, counts
 
 if TYPE_CHECKING:
@@ -33,6 +37,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     table.create_index("v", "IVF_PQ", metric="l2", num_partitions=40, num_sub_vectors=16)
     table.create_scalar_index("id", "BTREE")
     return path
+
+
+@pytest.fixture(autouse=True)
+def without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_requests, "INLINE_DECODE_BYTES_MAX", 1 << 30)
+    monkeypatch.setattr(cpu_requests, "INLINE_WORK_BYTES_MAX", 1 << 30)
 
 
 def search(seed: int, filter: str | None = None, columns: tuple[str, ...] = ("id",), **more: Any) -> Any:
@@ -75,6 +85,38 @@ def test_few_rows_of_a_filter_leave_the_partitions_alone(folder: pathlib.Path) -
     assert rounds == 2
     assert rows.num_rows == 10
     assert not [line for line in log if "_indices" in line]
+
+
+def test_a_filter_is_answered_while_the_index_is_opened(folder: pathlib.Path) -> None:
+    """Cold: the filter's index takes three rounds, the vectors' two; then partitions and rows."""
+    text = "id < 9000"
+    measured = Bench(folder).run(*[search(seed, text, nprobes=8) for seed in (1, 1, 2)])
+    assert [rounds for rounds, _ in counts(measured)] == [5, 1, 2]
+    peer = lance.dataset(folder)
+    for seed, (_, _, rows) in zip((1, 1, 2), measured, strict=True):
+        query = np.random.default_rng(seed).normal(size=DIM).astype("f4")
+        nearest = {"column": "v", "q": query, "k": 10, "nprobes": 8}
+        assert rows["id"] == peer.to_table(["id"], text, nearest=nearest, prefilter=True)["id"]
+
+
+def test_searches_of_one_turn_share_partitions(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Callers that want the same partitions at once read them once, and one that gives up leaves them to others."""
+
+    async def together(table: AsyncDataset) -> list[pa.Table]:
+        calls = [asyncio.ensure_future(search(seed, nprobes=40)(table)) for seed in range(20, 28)]
+        await asyncio.sleep(2.5)  # virtual: while partitions are read
+        calls[0].cancel()
+        return [await call for call in calls[1:]]
+
+    decoded = []
+    check = Ivf.check_partition
+    monkeypatch.setattr(Ivf, "check_partition", lambda ivf, *columns: decoded.append(1) or check(ivf, *columns))
+    ((_, log, tables),) = Bench(folder).run(together)
+    num_decoded = len(decoded)
+    ((_, single, alone),) = Bench(folder).run(search(27, nprobes=40))
+    assert tables[-1] == alone
+    assert num_decoded == len(decoded) - num_decoded > 30
+    assert sorted(line for line in log if "auxiliary" in line) == sorted(line for line in single if "auxiliary" in line)
 
 
 def test_queries_of_a_batch_share_partitions(folder: pathlib.Path) -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
+from lance_io.index.vector.vector_details import VERSIONS, Coding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -279,12 +280,13 @@ def test_moved_rows_are_followed(tmp_path: Path) -> None:
         assert_same(mine, peer.scanner(nearest=nearest, **columns).to_table(), nearly("float32"))
 
 
-def test_indices_that_cannot_be_used_leave_the_search_exact(tmp_path: Path) -> None:
+def test_indices_of_later_versions_leave_the_search_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     peer = lance.write_dataset(table_of(drawn(NUM_ROWS, "float32", 1)), str(tmp_path))
     peer.create_index("v", "IVF_RQ", metric="l2", num_partitions=3)
     ours = lance_io.dataset(str(tmp_path))
+    monkeypatch.setitem(VERSIONS, Coding.RQ, 1)
     nearest = {"column": "v", "q": drawn(1, "float32", 4)[0], "k": 9, "nprobes": 1}
-    with pytest.warns(UserWarning, match="v_idx.*IVF_RQ"):
+    with pytest.warns(UserWarning, match="v_idx.*IVF_RQ, version 2"):
         mine = ours.to_table(["id"], nearest=nearest)
     assert mine["id"] == peer.to_table(["id"], nearest={**nearest, "use_index": False})["id"]
 

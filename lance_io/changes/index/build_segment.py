@@ -6,6 +6,7 @@ Nothing names the files before a commit, and a failed build removes them.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -13,12 +14,16 @@ from uuid import UUID
 from lance_io.changes.index.build_progress import BuildProgress
 from lance_io.changes.index.index_request import checked_uuid
 from lance_io.changes.index.segment_files import SegmentFiles
+from lance_io.changes.index.vectors.run_file import RunFile
+from lance_io.changes.index.vectors.train_model import train_model
+from lance_io.changes.index.vectors.vector_settings import VectorRequest
 from lance_io.changes.join.spilled_batches import SpilledBatches
 from lance_io.index.build import index_kinds as kinds
 from lance_io.index.build.bitmap_files import BitmapBuilder, LabelListBuilder, NgramBuilder
 from lance_io.index.build.bloom_files import BloomFilterBuilder
 from lance_io.index.build.btree_files import BTreeBuilder
 from lance_io.index.build.json_values import JsonBuilder
+from lance_io.index.build.vectors.ivf_files import IvfBuilder
 from lance_io.index.build.zone_files import ZoneMapBuilder
 from lance_io.levels.arrays import values_of
 from lance_io.plans.cpu_requests import Compute
@@ -44,6 +49,8 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.index_section import IndexMetadata
 
+    AnyRequest = IndexRequest | VectorRequest
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NewSegment:
@@ -55,7 +62,7 @@ class NewSegment:
 
 def build_segment(
     state: DatasetState,
-    request: IndexRequest,
+    request: AnyRequest,
     fragment_ids: Sequence[int],
     uuid: str | None,
     limit_bytes: int,
@@ -66,11 +73,16 @@ def build_segment(
     uuid      of the segment, which must not exist; None for a random one
     progress  gets reports
     """
-    builder, progress = _builder(request, limit_bytes), progress or BuildProgress()
-    name = checked_uuid(uuid)
+    progress, name = progress or BuildProgress(), checked_uuid(uuid)
     files = SegmentFiles(state.location, name)
     if uuid is not None:
         yield from files.check_new()
+    if isinstance(request, VectorRequest) and request.model is None:
+        model = (yield from train_model(state, request, fragment_ids, limit_bytes, progress)) if fragment_ids else None
+        if model is None:  # a segment without files, which waits for rows to learn from
+            return NewSegment(_entry(state, request, [], name, files), files)
+        request = replace(request, model=model)
+    builder = _builder(request, limit_bytes)
 
     def build() -> Plan[None]:
         try:
@@ -86,7 +98,10 @@ def build_segment(
     return NewSegment(_entry(state, request, fragment_ids, name, files), files)
 
 
-def _builder(request: IndexRequest, limit_bytes: int) -> IndexBuilder:
+def _builder(request: AnyRequest, limit_bytes: int) -> IndexBuilder:
+    if isinstance(request, VectorRequest):
+        assert request.model is not None, "learned, or known"
+        return IvfBuilder(request.model, RunFile(), limit_bytes)
     if request.json_path is not None:
         return JsonBuilder(request.json_path, lambda dtype: _builder_of(request, dtype, limit_bytes))
     return _builder_of(request, request.value_type, limit_bytes)
@@ -111,13 +126,13 @@ def _builder_of(request: IndexRequest, dtype: pa.DataType, limit_bytes: int) -> 
 
 def _read(
     state: DatasetState,
-    request: IndexRequest,
+    request: AnyRequest,
     fragment_ids: Sequence[int],
     builder: IndexBuilder,
     limit_bytes: int,
     progress: BuildProgress,
 ) -> Plan[None]:
-    by_id = request.kind.names_ids
+    by_id = request.names_ids
     projection = project(state.schema, request.columns, with_row_id=by_id, with_row_address=not by_id)
     bounds = scan_bounds(limit_bytes)
     options = scan_options(fragments=tuple(fragment_ids), batch_size=UNSEEN_ROWS_MAX, scan_in_order=True, **bounds)
@@ -138,7 +153,7 @@ def _add(builder: IndexBuilder, batch: pa.RecordBatch) -> None:
 
 
 def _entry(
-    state: DatasetState, request: IndexRequest, fragment_ids: Sequence[int], uuid: str, files: SegmentFiles
+    state: DatasetState, request: AnyRequest, fragment_ids: Sequence[int], uuid: str, files: SegmentFiles
 ) -> IndexMetadata:
     type_url, value = request.details()
     message = table_pb2.IndexMetadata(

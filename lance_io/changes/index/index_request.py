@@ -71,11 +71,16 @@ class IndexRequest:
         return pa.string() if self.json_path is not None else storage_type(self.field.arrow_type)
 
     @property
+    def names_ids(self) -> bool:
+        """See `IndexKind`."""
+        return self.kind.names_ids
+
+    @property
     def columns(self) -> list[str] | dict[str, str]:
         """The columns of the scan: the values."""
         if self.json_path is None:
             return [self.path]
-        path = self.json_path if self.json_path.startswith("$") else f"$.{self.json_path}"
+        path = self.json_path if self.json_path.startswith(("$", "[")) else f"$.{self.json_path}"
         quoted = path.replace("'", "''")
         return {"values": f"json_extract({sql_path(self.path)}, '{quoted}')"}
 

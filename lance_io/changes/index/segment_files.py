@@ -85,7 +85,12 @@ class SegmentFiles:
             yield from writing.write(batch, held=True)
         assert isinstance(writing.writer, FileWriter)
         for name, value in file.metadata().items():
-            text = str((yield from writing.add_global_buffer(value))) if isinstance(value, bytes) else value
+            if isinstance(value, str):
+                text = value
+            else:
+                data = value if isinstance(value, bytes) else value.data
+                number = yield from writing.add_global_buffer(data)
+                text = str(number) if isinstance(value, bytes) else value.text(number)
             writing.writer.add_schema_metadata(name, text)
         done = yield from writing.close()
         self._open = None

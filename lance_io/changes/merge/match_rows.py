@@ -1,6 +1,6 @@
 """Matching of a merge: joins source and target by key and applies the clauses to updated, deleted and inserted rows.
 
-    source fits in memory      hash table of its keys, scan of the target's key columns
+    source fits in memory      hash table of its keys, scan of the target's key columns, or look-up by an index
     target fits in memory      hash table of its keys, scan of the source
     neither                    keys of both in partitions on local disk, joined partition by partition
 
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pt
 
 from lance_io.changes.edits.delete_rows import Offsets
 from lance_io.changes.join.keyed_rows import KeyedRows
@@ -24,12 +25,14 @@ from lance_io.changes.join.spilled_batches import BUCKETS_MAX, Buckets
 from lance_io.changes.merge.match_keys import JoinOnSource, JoinOnTarget
 from lance_io.changes.merge.merge_clauses import SOURCE, TARGET, side_columns
 from lance_io.errors import EvaluationError, OperationError
-from lance_io.filters import ComputedColumn
+from lance_io.filters import ComputedColumn, Predicate
+from lance_io.filters.expressions.expression_tree import Column, In
 from lance_io.lazy_names import lazy_module
 from lance_io.levels.arrays import empty_batch, numbers, true_positions, values_of
 from lance_io.levels.portable import copy_array
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.streams import EachInPlan
+from lance_io.reads.index.table_indices import key_indices
 from lance_io.reads.memory_limit import has_width, scan_bounds
 from lance_io.reads.rows.value_widths import width_bytes
 from lance_io.reads.scan.execute import projected_batches
@@ -49,7 +52,6 @@ if TYPE_CHECKING:
     from lance_io.changes.merge.merge_clauses import MergeClauses
     from lance_io.changes.merge.source_fit import SourceFit
     from lance_io.codecs.roaring import U32Array
-    from lance_io.filters import Predicate
     from lance_io.filters.expressions import stored_json
     from lance_io.plans.plan import Plan
     from lance_io.reads.version.state import DatasetState
@@ -62,6 +64,7 @@ DELETABLE: Final = "#deletable"
 BATCH_ROWS: Final = 1 << 18  # of a batch of small keys
 PAIR_BYTES: Final = 24  # of an updated row: its number in the source, address and id
 FILTERED_SHARE: Final = 4  # a source with less than 1/4 of the target's rows matches few of them: filter them first
+INDEXED_SHARE: Final = 1 << 15  # rows for each key: its page has 4,096 values and addresses, packed less than a column
 _ROW_BYTES: Final = 16  # of a row in addition to its key: its number or address, perhaps its id
 
 
@@ -290,6 +293,7 @@ class _Join:
         self._source = source
         self._fit = fit
         self._on = list(clauses.on)
+        self._uses_index = clauses.uses_index
         self._conditions = conditions
         self._matches = matches
         self._limit_bytes = limit_bytes
@@ -306,17 +310,34 @@ class _Join:
             self._filters = self._source.num_rows < num_rows // FILTERED_SHARE and not self._matches.needs_rest
             self._filters = self._filters and len(self._on) == 1
             join = JoinOnSource(KeyedRows.joined((yield from self._all_sources())), self._matches)
-            self._filter = key_filter(self._filtered)
+            wanted, index_name = yield from self._indexed_keys()
+            self._filter = None if wanted is not None else key_filter(self._filtered)
             self._filtered.clear()
-            yield from self._scan(join.add)
+            yield from self._scan(join.add, wanted)
             join.finish()
-            return "table of the source's keys"
+            return f"table of the source's keys{'' if wanted is None else f', looked up by index {index_name}'}"
         if how == "target":
             yield from self._on_target()
             return "table of the target's keys"
         assert isinstance(how, int)
         yield from self._partitioned(how)
         return f"{how} partitions"
+
+    def _indexed_keys(self) -> Plan[tuple[Predicate | None, str]]:
+        """A filter for the rows of the source's keys, if an index finds them with less to read than a scan; its name.
+
+        Floats are scanned: membership and the keys of a join differ about NaN.
+        """
+        if not self._filters or not self._uses_index or pt.is_floating(self._type(self._on[0])):
+            return None, ""
+        indices = yield from key_indices(self._state, (self._on[0],))
+        if not indices:
+            return None, ""
+        keys = pa.chunked_array(self._filtered, self._type(self._on[0])).unique().drop_null()
+        covered = self._state.fragment_indexes_of(list(indices[0].covered))
+        if len(keys) * INDEXED_SHARE > int(self._state.physical_rows[covered].sum()):
+            return None, ""
+        return Predicate(In(Column((self._on[0],)), keys, has_null=False)), indices[0].name
 
     def _row_bytes(self) -> tuple[int, int]:
         types = [self._state.schema.fields[self._field_index(name)].arrow_type for name in self._on]
@@ -364,11 +385,12 @@ class _Join:
 
     # -- the target -------------------------------------------------------------------------------------------------
 
-    def _scan(self, take: Any) -> Plan[None]:
-        """Scan the target; calls `take` with rows that have keys."""
+    def _scan(self, take: Any, wanted: Predicate | None = None) -> Plan[None]:
+        """Scan the target; calls `take` with rows that have keys. wanted: filter of the rows; None for all."""
         state = self._state
         projection = self._target_projection()
         options = scan_options(
+            filter=wanted,
             with_row_id=state.has_stable_row_ids,
             with_row_address=True,
             batch_size=self._batch_rows(projection),

@@ -147,10 +147,11 @@ class MergeClausesBuilder:
         return self._with(version=version_for_tables(version))  # type: ignore[attr-defined, no-any-return]
 
     def use_index(self: T, use_index: bool) -> T:
-        """Set whether an index on the key affects the way the result is written, as in pylance; the default is True.
+        """Set whether an index on the key counts; the default is True.
 
-        A source that lacks columns is written as columns of the fragments with matches if there is such an index and
-        this is True. The rows are the same either way: matching always scans the key columns.
+        If it does, the rows of a source that is small beside the table are looked up by a BTREE or BITMAP, and a
+        source that lacks columns is written as columns of the fragments with matches, as in pylance. The rows are the
+        same either way.
 
         Args:
             use_index: Whether an index counts.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lance_io.dataset.metadata_methods import AsyncMetadataChanges, MetadataChanges, warn_deprecated
+from lance_io.dataset.indices.vector_methods import AsyncDatasetVectorIndices, DatasetVectorIndices
+from lance_io.dataset.metadata_methods import warn_deprecated
 from lance_io.lazy_names import lazy_module
 from lance_io.plans.lazy_module import lazy_plans
 from lance_io.reads.run_plan import run_change
@@ -40,7 +41,7 @@ def _refuse_fragments(index_type: Any, fragment_ids: Sequence[int] | None) -> No
         raise ValueError(_SEGMENT_ONLY.format(kind=str(kind).upper()))
 
 
-class DatasetIndices(MetadataChanges):
+class DatasetIndices(DatasetVectorIndices):
     """Indices of `LanceDataset`."""
 
     def create_scalar_index(
@@ -223,7 +224,7 @@ class DatasetIndices(MetadataChanges):
         return index_listing.index_segments(self.describe_indices())
 
 
-class AsyncDatasetIndices(AsyncMetadataChanges):
+class AsyncDatasetIndices(AsyncDatasetVectorIndices):
     """Indices of `AsyncDataset`: the same names and parameters, awaitable."""
 
     async def create_scalar_index(

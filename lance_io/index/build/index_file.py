@@ -21,19 +21,35 @@ NO_METADATA: Mapping[str, str | bytes] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class NamedBuffer:
+    """A global buffer that a text of the metadata names.
+
+    data  of the buffer
+    text  returns the text, from the number of the buffer
+    """
+
+    data: bytes
+    text: Callable[[int], str]
+
+
+BufferText = str | bytes | NamedBuffer
+"""Schema metadata of a new file: text, or a global buffer whose number is the text, or is in it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class NewIndexFile:
     """One file of a segment. Its batches are made while they are written, so that none waits in memory.
 
     name      file name in the folder of the segment
     schema    of its rows
     batches   its rows; the caller consumes them before it asks for `metadata`
-    metadata  returns the schema metadata: text, or bytes for a global buffer whose number becomes the text
+    metadata  returns the schema metadata
     """
 
     name: str
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
-    metadata: Callable[[], Mapping[str, str | bytes]]
+    metadata: Callable[[], Mapping[str, BufferText]]
 
 
 class IndexBuilder(Protocol):

@@ -6,21 +6,21 @@ page_data.lance     pages of `batch_size` rows: values with nulls first, and the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.index.questions import Blocks, FileUse, IsNull, OneOf, Prefix, Within
-from lance_io.index.rows.row_set import Answer, RowSet
+from lance_io.index.rows.row_set import Answer, RowSet, U64Array
 from lance_io.index.scalar.files import check_type, column, whole_number
 from lance_io.index.scalar.key_order import KeySpan, SortedKeys, keys_of
 from lance_io.levels.arrays import values_of
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping, Sequence
 
     from lance_io.index.details import IndexDetails, Space
     from lance_io.index.questions import Question, Search, TableFile
@@ -42,6 +42,13 @@ def answers(question: Question) -> bool | None:
             return is_exact
         case _:
             return None
+
+
+class PageValues(NamedTuple):
+    """The values of a page that are not null, ascending, and the row of each, u64."""
+
+    values: pa.Array
+    rows: U64Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,6 +117,24 @@ class BTree:
         is_exact = self.answers(question) is True
         rows_true = RowSet.of_rows(self.space, _joined(true))
         return Answer(rows_true, nulls) if is_exact else Answer.at_most(rows_true)
+
+    @property
+    def ends(self) -> tuple[pa.Scalar | None, pa.Scalar | None]:
+        """The least and the greatest value; None where the lookup does not say."""
+        if not len(self.greatest):
+            return None, None
+        least = self.least.value(0) if self.first_value_page == self.first_page else None
+        return least, self.greatest.value(len(self.greatest) - 1)
+
+    def read_pages(self, pages: Sequence[int]) -> Generator[Blocks, list[list[pa.Array]], list[PageValues]]:
+        """The values of pages with their rows. pages: ascending. Raises `FormatError` as a search does."""
+        blocks = yield Blocks(DATA, ("values", "ids"), [self._range(page) for page in pages])
+        read = []
+        for page, (values, ids) in zip(pages, blocks, strict=True):
+            num_nulls = self._check(page, values)
+            self._keys_of_page(page, values.slice(num_nulls))
+            read.append(PageValues(values.slice(num_nulls), values_of(ids)[num_nulls:]))
+        return read
 
     def _range(self, page: int) -> tuple[int, int]:
         first = page * self.page_rows

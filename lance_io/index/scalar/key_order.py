@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lance_io.errors import FormatError
+from lance_io.levels.arrays import scalar
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -74,6 +75,22 @@ def key_of(value: pa.Scalar) -> Any:
     return number_keys(pa.repeat(value, 1))[0]
 
 
+def value_of_key(key: Any, dtype: pa.DataType) -> pa.Scalar:
+    """The value of a key; the reverse of `key_of`."""
+    if is_binary(dtype):
+        return pa.array([key], pa.binary()).cast(dtype)[0]
+    if pt.is_decimal(dtype):
+        return pa.array([key], dtype)[0]
+    if pt.is_boolean(dtype):
+        return scalar(bool(key), dtype)
+    if pt.is_float16(dtype):
+        return value_of_key(key, pa.float32()).cast(dtype)
+    bits = np.array([key])
+    if pt.is_floating(dtype):
+        bits = bits ^ ((bits >> (dtype.bit_width - 1)) & np.iinfo(bits.dtype).max)
+    return pa.Array.from_buffers(dtype, 1, [None, pa.py_buffer(bits.tobytes())])[0]
+
+
 class SortedKeys:
     """The keys of a sorted column without nulls, for binary search.
 
@@ -101,9 +118,13 @@ class SortedKeys:
         return len(self._values)
 
     @property
-    def values(self) -> pa.Array:
-        """The values, ascending."""
-        return self._values
+    def type(self) -> pa.DataType:
+        """Type of the values."""
+        return self._values.type
+
+    def value(self, position: int) -> pa.Scalar:
+        """A value."""
+        return self._values[position]
 
     def at(self, position: int) -> Any:
         """The key of a value."""

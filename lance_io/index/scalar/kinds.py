@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import pyarrow.types as pt
+
 from lance_io.index.details import Kind
 from lance_io.index.scalar import bitmap, btree, ngram, zone_maps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lance_io.index.questions import FileUse, OpenSegment, Question
+    import pyarrow as pa
+
+    from lance_io.index.questions import FileUse, OpenSegment, Question, Segment
 
 
 class KindReader(NamedTuple):
@@ -34,3 +38,13 @@ READERS: Final[Mapping[Kind, KindReader]] = {
     Kind.BLOOM_FILTER: KindReader(zone_maps.BLOOM_USES, zone_maps.open_bloom_filters, zone_maps.bloom_answers),
     Kind.NGRAM: KindReader(ngram.USES, ngram.open_ngram, ngram.answers),
 }
+
+
+def value_type(segment: Segment) -> pa.DataType | None:
+    """The type of the values of a B-tree or bitmap index; None for texts if there are no values, and for other kinds.
+
+    An index on a path of JSON documents that have no value there is one of texts.
+    """
+    keys = segment.greatest if isinstance(segment, btree.BTree) else None
+    keys = segment.keys if isinstance(segment, bitmap.Bitmap) else keys
+    return None if keys is None or (not len(keys) and pt.is_string(keys.type)) else keys.type

@@ -22,7 +22,7 @@ from lance_io.index.rows.row_set import Answer, RowSet
 from lance_io.index.rows.tree_maps import decode_tree_map
 from lance_io.index.scalar.bloom import Filters
 from lance_io.index.scalar.files import check_type
-from lance_io.index.scalar.key_order import KeySpan, has_keys, keys_of
+from lance_io.index.scalar.key_order import KeySpan, has_keys, keys_of, value_of_key
 from lance_io.levels.arrays import values_of
 from lance_io.records import dataclass
 
@@ -116,6 +116,15 @@ class ZoneMap:
         """See `Segment`."""
         return self.zones.nulls is not None if isinstance(question, IsNull) else zone_map_answers(question)
 
+    def bounds(self, fragment_ids: frozenset[int], dtype: pa.DataType) -> tuple[pa.Scalar, pa.Scalar] | None:
+        """The least and the greatest value of the zones of some fragments; None for zones of nulls and of NaN."""
+        fragments = (self.zones.starts[self.numbers] >> np.uint64(32)).astype(np.int64)
+        inside = np.flatnonzero(np.isin(fragments, np.array([*fragment_ids], np.int64)))
+        if not len(inside) or self.is_open[inside].any():
+            return None
+        least, greatest = min(_some(self.least, inside)), max(_some(self.greatest, inside))
+        return value_of_key(least, dtype), value_of_key(greatest, dtype)
+
     def search(self, question: Question, *, needs_null: bool) -> Search:
         """See `Segment`."""
         yield from ()
@@ -144,6 +153,10 @@ class ZoneMap:
         if span.high is not None:
             meets &= self.is_open | _compare(least, span.high, at_least=False, or_equal=span.has_high)
         return meets
+
+
+def _some(keys: Keys, positions: npt.NDArray[np.int64]) -> list[Any]:
+    return [*keys[positions]] if isinstance(keys, np.ndarray) else [keys[at] for at in positions.tolist()]
 
 
 def _compare(keys: Keys, key: Any, *, at_least: bool, or_equal: bool) -> Mask:

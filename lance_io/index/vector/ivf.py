@@ -16,14 +16,9 @@ import pyarrow as pa
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.wire import parse_message
 from lance_io.index.vector.distances import Metric, exact
-from lance_io.index.vector.vector_codes import (
-    ProductCodes,
-    ScalarCodes,
-    parse_json,
-    read_codes,
-    read_tensor,
-    storage_of,
-)
+from lance_io.index.vector.rotated_codes import RotatedCodes
+from lance_io.index.vector.storage_metadata import parse_json, storage_of
+from lance_io.index.vector.vector_codes import ProductCodes, ScalarCodes, read_codes, read_tensor
 from lance_io.index.vector.vector_details import Coding
 from lance_io.proto import index_pb2
 from lance_io.records import dataclass
@@ -45,8 +40,12 @@ LAYOUT: Final = "lance:ivf"
 STORAGE: Final = "storage_metadata"
 _ABOUT: Final = "lance:index"
 _ROW_ID: Final = "_rowid"
-_COLUMNS: Final = {Coding.FLAT: "flat", Coding.PQ: "__pq_code", Coding.SQ: "__sq_code"}
-_TYPES: Final = {kind: coding for coding in _COLUMNS for kind in (f"IVF_{coding.value}", f"IVF_HNSW_{coding.value}")}
+_VECTORS: Final = "flat"
+_GRAPHS: Final = (Coding.FLAT, Coding.PQ, Coding.SQ)  # that an index with graphs may have
+_TYPES: Final = {
+    **{f"IVF_{coding.value}": coding for coding in Coding},
+    **{f"IVF_HNSW_{coding.value}": coding for coding in _GRAPHS},
+}
 _METRICS: Final = {metric.value: metric for metric in Metric}
 _EXACT_CENTROIDS_MAX: Final = 4096  # that are compared one by one; of more, a product chooses the likely ones first
 
@@ -99,21 +98,22 @@ class Ivf:
         return len(self.lengths)
 
     @property
-    def columns(self) -> tuple[str, str]:
+    def columns(self) -> tuple[str, ...]:
         """The columns of a partition."""
-        return _ROW_ID, _COLUMNS[self.coding]
+        return (_ROW_ID, _VECTORS) if self.codes is None else (_ROW_ID, *self.codes.columns)
 
     @property
     def row_bytes(self) -> int:
         """Bytes of a stored row."""
         if self.codes is not None:
-            return 8 + self.codes.width
+            return 8 + self.codes.row_bytes
         return 8 + int(self.centroids.shape[1]) * (int(self.item.bit_width) // 8)
 
     @property
     def can_cut(self) -> bool:
         """Whether a part of a partition can be read by itself."""
-        return not (isinstance(self.codes, ProductCodes) and self.codes.transposed)
+        is_transposed = isinstance(self.codes, ProductCodes) and self.codes.transposed
+        return not is_transposed and not isinstance(self.codes, RotatedCodes)
 
     def nearest(self, query: FloatArray) -> IntArray:
         """All partitions that have rows, those with the nearest centroids first.
@@ -128,19 +128,23 @@ class Ivf:
         order = np.argsort(exact(metric, self.centroids[near], query), kind="stable")
         return np.concatenate((near[order], far))
 
-    def check_partition(self, rows: pa.Array, values: pa.Array) -> Partition:
-        """Rows of a partition as they were read. Raises `FormatError` for nulls."""
-        if rows.null_count or values.null_count or values.values.null_count:
-            raise FormatError(f"a row of {ROWS_FILE} is null")
-        numbers = np.frombuffer(rows.buffers()[1], np.uint64, len(rows), rows.offset * 8)
-        if self.codes is None:
-            return Partition(numbers, values, None)
-        width = self.codes.width
-        first = (values.offset * width) + values.values.offset
-        stored = np.frombuffer(values.values.buffers()[1], np.uint8, len(rows) * width, first).reshape(-1, width)
-        if isinstance(self.codes, ProductCodes):
-            return Partition(numbers, None, self.codes.rows_of(stored))
-        return Partition(numbers, None, stored)
+    def check_partition(self, rows: pa.Array, *stored: pa.Array) -> Partition:
+        """Rows of a partition as they were read, in the order of `columns`. Raises `FormatError` for nulls."""
+        for column in (rows, *stored):
+            is_list = pa.types.is_fixed_size_list(column.type)
+            if column.null_count or (is_list and column.values.null_count):
+                raise FormatError(f"a row of {ROWS_FILE} is null")
+        row_numbers = _plain_numbers(rows, np.uint64)
+        codes = self.codes
+        if codes is None:
+            return Partition(row_numbers, stored[0], None)
+        bytes_of = [_bytes_of_lists(lists, width) for lists, width in zip(stored, codes.widths, strict=False)]
+        if isinstance(codes, RotatedCodes):
+            factors = np.stack([_plain_numbers(column, np.float32) for column in stored[len(bytes_of) :]])
+            return Partition(row_numbers, None, codes.rows_of(bytes_of), factors)
+        return Partition(
+            row_numbers, None, codes.rows_of(bytes_of[0]) if isinstance(codes, ProductCodes) else bytes_of[0]
+        )
 
     def distances(self, query: FloatArray, number: int, partition: Partition) -> Distances:
         """Distances of the coded rows of partition `number` from a query, of unit length for cosine."""
@@ -148,6 +152,9 @@ class Ivf:
         assert codes is not None and stored is not None, "vectors as they are go to the flat search"
         if isinstance(codes, ScalarCodes):
             return codes.distances(self.metric, query, stored)
+        if isinstance(codes, RotatedCodes):
+            assert partition.factors is not None, "rotated codes have them"
+            return codes.distances(self.metric, query, self.centroids[number], stored, partition.factors)
         return codes.distances(self.metric, query, self.centroids[number], stored)
 
 
@@ -157,18 +164,32 @@ class Partition:
 
     rows     u64[n], row numbers in the space of the index
     vectors  as they are, or None
-    codes    product codes by column, scalar codes by row, or None
+    codes    product codes by column, others by row, or None
+    factors  of rotated codes, [2, n]
     """
 
     rows: npt.NDArray[np.uint64]
     vectors: pa.FixedSizeListArray | None
-    codes: npt.NDArray[np.uint8] | None
+    codes: npt.NDArray[Any] | None
+    factors: npt.NDArray[np.float32] | None = None
 
     @property
     def nbytes(self) -> int:
         """Memory, in bytes."""
-        values = self.vectors.nbytes if self.vectors is not None else 0
-        return 256 + self.rows.nbytes + values + (0 if self.codes is None else self.codes.nbytes)
+        values = 0 if self.vectors is None else self.vectors.nbytes
+        codes = 0 if self.codes is None else self.codes.nbytes
+        return 256 + self.rows.nbytes + values + codes + (0 if self.factors is None else self.factors.nbytes)
+
+
+def _plain_numbers(column: pa.Array, dtype: Any) -> npt.NDArray[Any]:
+    """The numbers of a column without nulls, where they are."""
+    return np.frombuffer(column.buffers()[1], dtype, len(column), column.offset * np.dtype(dtype).itemsize)
+
+
+def _bytes_of_lists(column: pa.Array, width: int) -> npt.NDArray[np.uint8]:
+    """The bytes of lists without nulls, [n, width], where they are."""
+    first = column.offset * width + column.values.offset
+    return np.frombuffer(column.values.buffers()[1], np.uint8, len(column) * width, first).reshape(-1, width)
 
 
 def _likely(metric: Metric, centroids: npt.NDArray[Any], query: FloatArray) -> FloatArray:
@@ -182,7 +203,7 @@ def _likely(metric: Metric, centroids: npt.NDArray[Any], query: FloatArray) -> F
 
 def codebook_number(types: Mapping[str, pa.DataType], metadata: Mapping[str, str]) -> int | None:
     """The global buffer of the codebook; None for an index without one. Raises `FormatError`."""
-    if _COLUMNS[Coding.PQ] not in types:
+    if ProductCodes.columns[0] not in types:
         return None
     number = storage_of(metadata.get(STORAGE)).get("codebook_position")
     if not isinstance(number, int) or isinstance(number, bool) or not 0 < number < 1 << 31:
@@ -210,18 +231,37 @@ def open_ivf(
     layout = parse_message(index_pb2.Ivf, rows.buffer, f"{LAYOUT} of {ROWS_FILE}")
     offsets, lengths = _row_ranges(layout, len(centroids), rows.num_rows)
     codes = read_codes(coding.value, rows.metadata.get(STORAGE), codebook, dim)
-    name = _COLUMNS[coding]
-    for column, dtype in ((_ROW_ID, pa.uint64()), (name, None)):
-        stored = rows.types.get(column)
-        if stored is None or (dtype is not None and stored != dtype):
-            raise FormatError(f"{ROWS_FILE}: expected a column {column}, there is {stored or 'none'}")
-    stored = rows.types[name]
-    width, value = (dim, item) if codes is None else (codes.width, pa.uint8())
-    if not (pa.types.is_fixed_size_list(stored) and stored.list_size == width and stored.value_type == value):
-        raise FormatError(f"{ROWS_FILE}: expected {name} as lists of {width} {value}, there is {stored}")
+    _check_columns(rows.types, codes, dim, item)
     if coding is not Coding.FLAT and is_bytes:
         raise FormatError(f"{ROWS_FILE}: codes of vectors of bytes")
     return Ivf(kind, metric, coding, codes, centroids, offsets, lengths, item)
+
+
+def _check_columns(types: Mapping[str, pa.DataType], codes: Codes | None, dim: int, item: pa.DataType) -> None:
+    expected = {_ROW_ID: pa.uint64()}
+    if codes is None:
+        expected[_VECTORS] = pa.list_(item, dim)
+    else:
+        widths = [*codes.widths]
+        for name in codes.columns:
+            expected[name] = pa.list_(pa.uint8(), widths.pop(0)) if widths else pa.float32()
+    for name, dtype in expected.items():
+        stored = types.get(name)
+        if stored is None or not _is_like(stored, dtype):
+            raise FormatError(f"{ROWS_FILE}: expected a column {name} of {_shown(dtype)}, there is {stored or 'none'}")
+
+
+def _is_like(stored: pa.DataType, expected: pa.DataType) -> bool:
+    """Whether two types are the same but for names of items."""
+    if not pa.types.is_fixed_size_list(expected):
+        return bool(stored == expected)
+    is_list = pa.types.is_fixed_size_list(stored) and stored.list_size == expected.list_size
+    return bool(is_list and stored.value_type == expected.value_type)
+
+
+def _shown(dtype: pa.DataType) -> str:
+    is_list = pa.types.is_fixed_size_list(dtype)
+    return f"lists of {dtype.list_size} {dtype.value_type}" if is_list else str(dtype)
 
 
 def _kind(text: str | None, details: VectorDetails) -> tuple[str, Metric, Coding]:

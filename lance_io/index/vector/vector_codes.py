@@ -2,13 +2,13 @@
 
     product codes  a codeword for each part of the residual `vector - centroid`, or of the vector itself for dot
     scalar codes   a byte for each number, from the range of the sampled numbers
+    rotated codes  `rotated_codes`
 
 Distances are float32, except that those of float64 codebooks are computed in float64.
 """
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,6 +16,8 @@ import numpy as np
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.wire import parse_message
 from lance_io.index.vector.distances import Metric
+from lance_io.index.vector.rotated_codes import RotatedCodes, read_rotated_codes
+from lance_io.index.vector.storage_metadata import storage_of, whole
 from lance_io.index.vector.vector_arrays import as_floats
 from lance_io.proto import index_pb2
 from lance_io.records import dataclass
@@ -35,7 +37,6 @@ _DTYPES: Final[Mapping[int, np.dtype[Any]]] = {
     3: np.dtype("<f8"),
     4: np.dtype("u1"),
 }
-_JSON_BYTES_MAX: Final = 1 << 20
 _LEVELS: Final = 255  # steps of a scalar code
 
 
@@ -51,6 +52,18 @@ class ProductCodes:
     codebook: FloatArray
     bits: int
     transposed: bool
+
+    columns = ("__pq_code",)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Bytes of a row in each column."""
+        return (self.width,)
+
+    @property
+    def row_bytes(self) -> int:
+        """Memory of a row, in bytes."""
+        return self.width
 
     @property
     def width(self) -> int:
@@ -109,9 +122,16 @@ class ScalarCodes:
     start: float
     end: float
 
+    columns = ("__sq_code",)
+
     @property
-    def width(self) -> int:
-        """Bytes of a row."""
+    def widths(self) -> tuple[int, ...]:
+        """Bytes of a row in each column."""
+        return (self.dim,)
+
+    @property
+    def row_bytes(self) -> int:
+        """Memory of a row, in bytes."""
         return self.dim
 
     def distances(self, metric: Metric, query: FloatArray, codes: npt.NDArray[np.uint8]) -> Distances:
@@ -129,49 +149,22 @@ class ScalarCodes:
         return squares
 
 
-Codes = ProductCodes | ScalarCodes
+Codes = ProductCodes | ScalarCodes | RotatedCodes
 
 
 def read_codes(coding: str, text: str | None, codebook: Buffer | None, dim: int) -> Codes | None:
     """The codes that `storage_metadata` describes; None for vectors as they are.
 
-    coding    "FLAT", "PQ" or "SQ"
+    coding    "FLAT", "PQ", "SQ" or "RQ"
     codebook  of product codes: the buffer that `codebook_position` names
-    Raises `FormatError` for a contradiction.
+    Raises `FormatError` for a contradiction, `UnsupportedError` for codes that this release does not know.
     """
     if coding == "FLAT":
         return None
     about = storage_of(text)
+    if coding == "RQ":
+        return read_rotated_codes(about, dim)
     return _product_codes(about, codebook, dim) if coding == "PQ" else _scalar_codes(about, dim)
-
-
-def storage_of(text: str | None) -> Mapping[str, Any]:
-    """`storage_metadata`: a JSON list with the text of a JSON object. Raises `FormatError`."""
-    listed = parse_json(text, "storage_metadata")
-    if not (isinstance(listed, list) and len(listed) == 1 and isinstance(listed[0], str)):
-        raise FormatError("storage_metadata: expected a JSON list of one text")
-    about = parse_json(listed[0], "storage_metadata")
-    if not isinstance(about, dict):
-        raise FormatError("storage_metadata: expected the text of a JSON object")
-    return about
-
-
-def parse_json(text: str | None, key: str) -> Any:
-    """A JSON text of the metadata. Raises `FormatError`."""
-    if text is None or len(text) > _JSON_BYTES_MAX:
-        raise FormatError(f"{key}: expected JSON in the metadata, found {'none' if text is None else 'too much of it'}")
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{key}: expected JSON in the metadata, found {text[:40]!r}") from error
-
-
-def whole(about: Mapping[str, Any], key: str, least: int, most: int) -> int:
-    """A whole number of `storage_metadata`. Raises `FormatError`."""
-    value = about.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise FormatError(f"storage_metadata: expected {key} from {least} to {most}, found {str(value)[:40]}")
-    return value
 
 
 def read_tensor(data: Buffer | index_pb2.Tensor, what: str) -> npt.NDArray[Any]:

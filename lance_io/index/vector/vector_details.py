@@ -46,7 +46,7 @@ class VectorDetails:
     @property
     def is_readable(self) -> bool:
         """Whether this release searches such an index, as far as the details say."""
-        return self.coding is not Coding.RQ and 1 <= self.version <= VERSIONS[self.coding]
+        return 1 <= self.version <= VERSIONS[self.coding]
 
 
 def decode_vector_details(type_url: str, value: bytes, version: int) -> VectorDetails | None:

@@ -7,7 +7,8 @@
     not                                             the same, if the operand is answered exactly
     anything else                                   no condition: rows are checked (`rest`)
 
-A filter's tree is read as it was bound: a comparison that bound a cast of its column has no index.
+A filter's tree is read as it was bound: a comparison that bound a cast of its column has no index. A value inside JSON
+documents is compared like a column (`json_targets`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from lance_io.index import questions
 from lance_io.index.details import Kind
 from lance_io.index.scalar.key_order import is_binary, key_of
 from lance_io.levels.arrays import scalar
+from lance_io.reads.index.json_targets import Target, forms, indexed_steps, json_target
 from lance_io.reads.index.patterns import literal_pieces
 from lance_io.records import dataclass
 
@@ -41,9 +43,10 @@ if TYPE_CHECKING:
 
     from lance_io.filters.expressions.expression_tree import CompareOp, Expr
     from lance_io.index.questions import Question
+    from lance_io.reads.index.json_targets import Steps
     from lance_io.reads.index.table_indices import Path, TableIndex
 
-    Answers = Callable[[TableIndex, Question], bool | None]
+    Answers = Callable[[TableIndex, Question, pa.DataType | None], bool | None]
 
 _MIRRORED: Final[dict[CompareOp, CompareOp]] = {"=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _NEGATED: Final[dict[CompareOp, CompareOp]] = {"<": ">=", ">=": "<", ">": "<=", "<=": ">"}
@@ -109,7 +112,8 @@ class Choice:
 def choose(expression: Expr, indices: Sequence[TableIndex], answers: Answers) -> Choice | None:
     """The part of a filter that indices answer; None if there is none.
 
-    answers  whether all segments of an index answer a question: `Segment.answers`
+    answers  whether all segments of an index answer a question to values of a type (None for the column's type):
+             `Segment.answers`
     """
     chooser = _Chooser(indices, answers)
     conjuncts = expression.args if isinstance(expression, And) else (expression,)
@@ -136,15 +140,18 @@ def conditions(node: Node, *, needs_null: bool = False) -> Iterator[tuple[Condit
 class _Chooser:
     def __init__(self, indices: Sequence[TableIndex], answers: Answers) -> None:
         self._answers = answers
-        self._by_path: dict[Path, list[TableIndex]] = {}
+        self._by_target: dict[tuple[Path, Steps | None], list[TableIndex]] = {}
         for index in sorted(indices, key=lambda index: _PREFERRED.index(index.kind)):
-            self._by_path.setdefault(index.path, []).append(index)
+            steps = None if index.json_path is None else indexed_steps(index.json_path)
+            if steps is not None or index.json_path is None:
+                self._by_target.setdefault((index.path, steps), []).append(index)
+        self._has_json = any(steps is not None for _, steps in self._by_target)
 
     def conjuncts(self, args: Sequence[Expr]) -> tuple[list[Node], list[Expr]]:
         """The conditions of conjuncts, and the conjuncts that these do not decide."""
         nodes: list[Node] = []
         rest: list[Expr] = []
-        ranges: dict[Path, list[tuple[Expr, questions.Within]]] = {}
+        ranges: dict[Target, list[tuple[Expr, questions.Within]]] = {}
         for arg in _flat(args):
             asked = self._asked(arg)
             within = next((question for _, question in asked if isinstance(question, questions.Within)), None)
@@ -156,18 +163,18 @@ class _Chooser:
                 nodes.append(answered[0])
             if answered is None or not answered[1]:
                 rest.append(arg)
-        for path, parts in ranges.items():
+        for target, parts in ranges.items():
             interval = parts[0][1].interval
             for _, within in parts[1:]:
                 interval = _both(interval, within.interval)
-            condition = self._condition([(path, questions.Within(interval))])
+            condition = self._condition([(target, questions.Within(interval))])
             if condition is not None:
                 nodes.append(condition[0])
             if condition is None or not condition[1]:
                 rest += [arg for arg, _ in parts]
         return nodes, rest
 
-    def _node(self, expr: Expr, asked: Sequence[tuple[Path, Question]] | None = None) -> tuple[Node, bool] | None:
+    def _node(self, expr: Expr, asked: Sequence[tuple[Target, Question]] | None = None) -> tuple[Node, bool] | None:
         """The conditions of an expression, and whether they decide it; None if there are none."""
         match expr:
             case And(args):
@@ -212,19 +219,30 @@ class _Chooser:
     def _is_true(self, answered: tuple[Node, bool] | None) -> tuple[Node, bool] | None:
         return None if answered is None else (IsTrue(answered[0]), answered[1])
 
-    def _condition(self, asked: Sequence[tuple[Path, Question]]) -> tuple[Node, bool] | None:
+    def _condition(self, asked: Sequence[tuple[Target, Question]]) -> tuple[Node, bool] | None:
         """The best answer to one of some questions, each of which is a form of the same condition."""
         inexact: Condition | None = None
-        for path, question in asked:
-            for index in self._by_path.get(path, ()):
-                answered = self._answers(index, question)
-                if answered:
-                    return Condition(index, question), True
-                if answered is False and inexact is None:
-                    inexact = Condition(index, question)
+        for index, question, dtype, may_be_exact in self._asked_of(asked):
+            answered = self._answers(index, question, dtype)
+            if answered and may_be_exact:
+                return Condition(index, question), True
+            if answered is not None and inexact is None:
+                inexact = Condition(index, question)
         return None if inexact is None else (inexact, False)
 
-    def _asked(self, expr: Expr) -> list[tuple[Path, Question]]:
+    def _asked_of(
+        self, asked: Sequence[tuple[Target, Question]]
+    ) -> Iterator[tuple[TableIndex, Question, pa.DataType | None, bool]]:
+        """The questions to each index, the type that its values must have, and whether the answer may be exact."""
+        for target, question in asked:
+            for index in self._by_target.get((target.path, target.steps), ()):
+                if target.steps is None:
+                    yield index, question, None, True
+                else:
+                    for form in forms(target, question):
+                        yield index, *form
+
+    def _asked(self, expr: Expr) -> list[tuple[Target, Question]]:
         """The forms of a condition on one indexed column."""
         match expr:
             case Comparison(op, left, Literal(value)) if value.is_valid:
@@ -234,79 +252,97 @@ class _Chooser:
             case In(arg, values, False):
                 return self._one_of(arg, values)
             case IsNull(arg, False):
-                path = self._path_of(arg, None)
-                return [] if path is None else [(path, questions.IsNull())]
-            case Column():
-                path = self._path_of(expr, pa.bool_())
-                return [] if path is None else [(path, questions.OneOf(pa.repeat(scalar(True, pa.bool_()), 1)))]
+                target = self._target_of(arg, None)
+                return [] if target is None else [(target, questions.IsNull())]
+            case Column() | Function("json_get_bool"):
+                target = self._target_of(expr, pa.bool_())
+                return [] if target is None else [(target, questions.OneOf(pa.repeat(scalar(True, pa.bool_()), 1)))]
+            case Function("between", (arg, Literal(low), Literal(high))) if low.is_valid and high.is_valid:
+                return self._between(arg, low, high)
             case Function(name, (arg, Literal(value))) if value.is_valid:
                 return self._of_function(name, arg, value)
             case _:
                 return []
 
-    def _compared(self, op: CompareOp, arg: Expr, value: pa.Scalar) -> list[tuple[Path, Question]]:
-        path = self._path_of(arg, value.type)
-        if path is None or op == "!=":
+    def _compared(self, op: CompareOp, arg: Expr, value: pa.Scalar) -> list[tuple[Target, Question]]:
+        target = self._target_of(arg, value.type)
+        if target is None or op == "!=":
             return []
         if op == "=":
-            return [(path, questions.OneOf(_zeros(value)))]
+            return [(target, questions.OneOf(_zeros(value)))]
         if pt.is_floating(value.type) and value.as_py() == 0:
             value = scalar(-0.0 if op in ("<", ">=") else 0.0, value.type)
         if op in (">", ">="):
             interval = questions.Interval(low=value, has_low=op == ">=")
         else:
             interval = questions.Interval(high=value, has_high=op == "<=")
-        return [(path, questions.Within(interval))]
+        return [(target, questions.Within(interval))]
 
-    def _one_of(self, arg: Expr, values: pa.Array) -> list[tuple[Path, Question]]:
-        path = self._path_of(arg, values.type)
+    def _between(self, arg: Expr, low: pa.Scalar, high: pa.Scalar) -> list[tuple[Target, Question]]:
+        bounds = [*self._compared(">=", arg, low), *self._compared("<=", arg, high)]
+        if len(bounds) < 2:
+            return []
+        above, below = (question.interval for _, question in bounds if isinstance(question, questions.Within))
+        return [(bounds[0][0], questions.Within(_both(above, below)))]
+
+    def _one_of(self, arg: Expr, values: pa.Array) -> list[tuple[Target, Question]]:
+        target = self._target_of(arg, values.type)
         has_nan = pt.is_floating(values.type) and any(value != value for value in values.to_pylist())
-        return [] if path is None or has_nan else [(path, questions.OneOf(values))]
+        return [] if target is None or has_nan else [(target, questions.OneOf(values))]
 
-    def _of_function(self, name: str, arg: Expr, value: pa.Scalar) -> list[tuple[Path, Question]]:
+    def _of_function(self, name: str, arg: Expr, value: pa.Scalar) -> list[tuple[Target, Question]]:
         if name in ("array_has", "array_contains"):
             return self._labels(arg, pa.repeat(value, 1), needs_all=False)
         if name in ("array_has_any", "array_has_all"):
             return self._labels(arg, value.values, needs_all=name == "array_has_all")
-        path = self._path_of(arg, None)
-        if path is None or not is_binary(value.type):
+        target = self._target_of(arg, None)
+        if target is None or not is_binary(value.type):
             return []
-        index = self._by_path[path][0]
-        if not is_binary(index.field.arrow_type):
+        if not is_binary(self._type_of(target)):
             return []
         if name == "starts_with":
-            return [(path, questions.Prefix(bytes(value.as_buffer())))]
+            return [(target, questions.Prefix(bytes(value.as_buffer())))]
         if name == "contains":
-            return [(path, questions.Contains(value.as_py()))] if isinstance(value.as_py(), str) else []
-        return [(path, question) for question in _of_like(value)] if name == "like" else []
+            return [(target, questions.Contains(value.as_py()))] if isinstance(value.as_py(), str) else []
+        return [(target, question) for question in _of_like(value)] if name == "like" else []
 
-    def _labels(self, arg: Expr, items: pa.Array, *, needs_all: bool) -> list[tuple[Path, Question]]:
-        path = self._path_of(arg, None)
-        if path is None or not len(items):
+    def _labels(self, arg: Expr, items: pa.Array, *, needs_all: bool) -> list[tuple[Target, Question]]:
+        target = self._target_of(arg, None)
+        if target is None or not len(items):
             return []
-        dtype = self._by_path[path][0].field.arrow_type
+        dtype = self._type_of(target)
         is_list = pt.is_list(dtype) or pt.is_large_list(dtype)
         if not is_list or dtype.value_type != items.type or (items.null_count and len(items) == 1):
             return []
-        return [(path, questions.Labels(items, needs_all))]
+        return [(target, questions.Labels(items, needs_all))]
 
-    def _path_of(self, expr: Expr, dtype: pa.DataType | None) -> Path | None:
-        """The path of an indexed column that an expression is; None for anything else.
+    def _type_of(self, target: Target) -> pa.DataType:
+        """The type of the values of a target."""
+        if target.steps is not None:
+            return pa.string() if target.dtype is None else target.dtype
+        return self._by_target[target.path, None][0].field.arrow_type
 
-        dtype  of the values that it is compared with; None for any
+    def _target_of(self, expr: Expr, dtype: pa.DataType | None) -> Target | None:
+        """The indexed values that an expression is; None for anything else.
+
+        dtype  of the values that they are compared with; None for any
         """
         is_cast = isinstance(expr, Cast)
         inner = expr.arg if isinstance(expr, Cast) else expr
+        if isinstance(expr, Function):
+            target = json_target(expr) if self._has_json else None
+            is_known = target is not None and (target.path, target.steps) in self._by_target
+            return target if target is not None and is_known and dtype in (None, self._type_of(target)) else None
         if not isinstance(inner, Column):
             return None
         path = tuple(map(str, inner.path))
-        if path not in self._by_path:
+        if (path, None) not in self._by_target:
             return None
-        stored = self._by_path[path][0].field.arrow_type
+        stored = self._by_target[path, None][0].field.arrow_type
         seen: Any = expr.to if isinstance(expr, Cast) else stored
         if is_cast and not _is_same_values(stored, seen):
             return None
-        return path if dtype is None or dtype == seen else None
+        return Target(path) if dtype is None or dtype == seen else None
 
 
 def _is_same_values(stored: pa.DataType, seen: pa.DataType) -> bool:

@@ -33,7 +33,10 @@ def _describe(node: Node) -> str:
             return f"IS TRUE({_describe(part)})"
         case Condition(index, question):
             column = ".".join(index.path)
-            return f"[{_question(column, question)}]@{index.name}({index.kind.value})"
+            asked = _question(column, question)
+            if index.json_path is not None:
+                asked = f"Json({asked}->{index.json_path})"
+            return f"[{asked}]@{index.name}({index.kind.value})"
 
 
 def _question(column: str, question: questions.Question) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from lance_io.index.details import Space
 from lance_io.index.rows.moves import moved_rows
 from lance_io.index.rows.row_set import Answer, RowSet, conjunction, disjunction
-from lance_io.index.scalar.kinds import READERS
+from lance_io.index.scalar.kinds import READERS, value_type
 from lance_io.reads.index.choose_indices import AllOf, AnyOf, Condition, IsTrue, Opposite, choose, conditions
 from lance_io.reads.index.segments import TooManyRows, open_segments, search_segments
 from lance_io.reads.index.table_indices import load_table_indices
@@ -23,6 +23,8 @@ from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    import pyarrow as pa
 
     from lance_io.filters.expressions.expression_tree import Expr
     from lance_io.index.details import IndexDetails
@@ -114,7 +116,7 @@ def _uuids(parts: Iterable[tuple[TableIndex, IndexPart[IndexDetails]]]) -> list[
     return [part.uuid for _, part in parts]
 
 
-def _by_kind(index: TableIndex, question: Question) -> bool | None:
+def _by_kind(index: TableIndex, question: Question, dtype: pa.DataType | None) -> bool | None:
     reader = READERS.get(index.kind)
     return None if reader is None else reader.answers(question)
 
@@ -125,9 +127,12 @@ class _Opened:
     def __init__(self, segments: Mapping[str, Segment]) -> None:
         self._segments = segments
 
-    def answers(self, index: TableIndex, question: Question) -> bool | None:
-        """Whether all segments of an index answer a question."""
-        answered = {self._segments[part.uuid].answers(question) for part in index.parts}
+    def answers(self, index: TableIndex, question: Question, dtype: pa.DataType | None) -> bool | None:
+        """Whether all segments of an index answer a question to values of a type; None for the column's type."""
+        segments = [self._segments[part.uuid] for part in index.parts]
+        if dtype is not None and any(value_type(segment) not in (None, dtype) for segment in segments):
+            return None
+        answered = {segment.answers(question) for segment in segments}
         return None if None in answered else all(answered)
 
 

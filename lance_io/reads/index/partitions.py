@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from concurrent.futures import CancelledError
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lance_io.errors import FormatError, UnsupportedError
+from lance_io.errors import FormatError, LanceError, UnsupportedError
 from lance_io.file.file_requests import ReadFiles
 from lance_io.file.take.side_file import SideFile
 from lance_io.index.vector.ivf import (
@@ -17,15 +18,17 @@ from lance_io.index.vector.ivf import (
     codebook_number,
     open_ivf,
 )
+from lance_io.io.cache import CacheHit, ClaimAbandoned, LoadOwner
 from lance_io.limits import MIB
-from lance_io.plans.plan import Together
+from lance_io.plans.plan import Together, Wait
 from lance_io.reads.index.index_files import buffer_number, file_ref, folder_key, independent
 from lance_io.reads.rows.deletions_and_ids import load_cached
 from lance_io.reads.version.index_errors import INDEX_ERRORS, in_index
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from concurrent.futures import Future
 
     import pyarrow as pa
 
@@ -148,28 +151,66 @@ def groups_of(segments: Sequence[Ivf], pieces: Sequence[Piece]) -> list[list[Pie
 def read_pieces(
     state: DatasetState, index: VectorIndex, segments: Sequence[Ivf], pieces: Sequence[Piece]
 ) -> Plan[list[Partition]]:
-    """Some pieces, from the cache or in one round. Raises `FormatError` naming index and file."""
+    """Some pieces, from the cache or in one round; concurrent searches share the reads of those that both want.
+
+    Raises `FormatError` naming index and file.
+    """
     cache = state.session.index_cache
     folders = [folder_key(state, part) for part in index.parts]
     keys = [("partition", *folders[piece.part], *piece[1:]) for piece in pieces]
-    partitions: list[Any] = cache.get_many(keys)
-    missing: dict[int, list[int]] = {}
-    for at, partition in enumerate(partitions):
-        if partition is None:
-            missing.setdefault(pieces[at].part, []).append(at)
-    if missing:
-        steps = []
-        for part, wanted in missing.items():
-            ref = file_ref(state, index.parts[part], ROWS_FILE)
-            ordered = sorted(wanted, key=lambda at: _first_row(segments, pieces[at]))
-            missing[part] = ordered
-            steps.append((ref, _read(state, index, ref, segments[part], [pieces[at] for at in ordered])))
-        read: list[list[Partition]] = yield ReadFiles(state.context, independent(steps))
-        for ordered, its in zip(missing.values(), read, strict=True):
-            for at, partition in zip(ordered, its, strict=True):
+    partitions: list[Any] = [None] * len(pieces)
+    wanted: Sequence[int] = range(len(pieces))
+    while wanted:
+        owned: dict[int, LoadOwner] = {}
+        awaited: dict[int, Future[Any]] = {}
+        for at, claim in zip(wanted, cache.claim_many([keys[at] for at in wanted]), strict=True):
+            if isinstance(claim, CacheHit):
+                partitions[at] = claim.value
+            elif isinstance(claim, LoadOwner):
+                owned[at] = claim
+            else:
+                awaited[at] = claim.future
+        if owned:
+            read = yield from _read_owned(state, index, segments, pieces, owned)
+            cache.fulfil_many([(owned[at], partition, partition.nbytes) for at, partition in read.items()])
+            for at, partition in read.items():
                 partitions[at] = partition
-                cache.put(keys[at], partition, partition.nbytes)
+        abandoned = []
+        for at, future in awaited.items():  # after our own reads, which others may await
+            try:
+                partitions[at] = yield Wait(future)
+            except (ClaimAbandoned, CancelledError):
+                abandoned.append(at)  # that search gave up
+        wanted = abandoned
     return partitions
+
+
+def _read_owned(
+    state: DatasetState,
+    index: VectorIndex,
+    segments: Sequence[Ivf],
+    pieces: Sequence[Piece],
+    owned: Mapping[int, LoadOwner],
+) -> Plan[dict[int, Partition]]:
+    """The claimed pieces, in one round; a failure gives the claims up."""
+    by_part: dict[int, list[int]] = {}
+    for at in sorted(owned, key=lambda at: _first_row(segments, pieces[at])):
+        by_part.setdefault(pieces[at].part, []).append(at)
+    steps = []
+    for part, ordered in by_part.items():
+        ref = file_ref(state, index.parts[part], ROWS_FILE)
+        steps.append((ref, _read(state, index, ref, segments[part], [pieces[at] for at in ordered])))
+    try:
+        read: list[list[Partition]] = yield ReadFiles(state.context, independent(steps))
+    except BaseException as error:
+        for claim in owned.values():
+            claim.abandon(error if isinstance(error, LanceError) else None)
+        raise
+    return {
+        at: partition
+        for ordered, its in zip(by_part.values(), read, strict=True)
+        for at, partition in zip(ordered, its, strict=True)
+    }
 
 
 def _first_row(segments: Sequence[Ivf], piece: Piece) -> int:
@@ -185,6 +226,6 @@ def _read(
         firsts = [int(segment.offsets[piece.partition]) for piece in pieces]
         ranges = [(first + piece.first, first + piece.end) for first, piece in zip(firsts, pieces, strict=True)]
         blocks = yield from file.read_ranges(segment.columns, ranges)
-        return [segment.check_partition(row_ids, values) for row_ids, values in blocks]
+        return [segment.check_partition(*columns) for columns in blocks]
     except INDEX_ERRORS as error:
         raise in_index(error, index.name, ref.key, WITHOUT) from error

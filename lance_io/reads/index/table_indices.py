@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from lance_io.index.details import Space
+from lance_io.index.details import Kind, Space
 from lance_io.index.rows.moves import Move
 from lance_io.index.rows.tree_maps import decode_treemap64
 from lance_io.reads.version.index_entries import by_name, details_of, load_indices
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lance_io.format.schema import Field
-    from lance_io.index.details import IndexDetails, Kind
+    from lance_io.index.details import IndexDetails
     from lance_io.plans.plan import Plan
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.fragment_reuse import RecordedMove
     from lance_io.table.manifest.index_section import IndexMetadata
 
+KEY_KINDS: Final = (Kind.BTREE, Kind.BITMAP)
 _OTHER: Final = ("inverted", "vector", "fragmentreuse", "memwal")  # kinds that other parts of a release know
 
 Path = tuple[str, ...]
@@ -108,6 +109,13 @@ def load_table_indices(state: DatasetState) -> Plan[TableIndices]:
     return known
 
 
+def key_indices(state: DatasetState, path: Path) -> Plan[list[TableIndex]]:
+    """The indices of a column by which the rows of a key are looked up, the best one first. Raises `FormatError`."""
+    indices = (yield from load_table_indices(state)).indices
+    usable = [index for index in indices if index.path == path and index.kind in KEY_KINDS and index.json_path is None]
+    return sorted(usable, key=lambda index: KEY_KINDS.index(index.kind))
+
+
 def _table_indices(state: DatasetState, entries: Sequence[IndexMetadata]) -> TableIndices:
     usable, moves = usable_entries(state, entries)
     return TableIndices(tuple(_indices(state, usable)), moves)
@@ -151,7 +159,7 @@ def _indices(state: DatasetState, entries: Sequence[IndexMetadata]) -> Iterator[
             continue
         parts = _parts(state, name, segments)
         kinds = {(part.details.kind, part.details.json_path) for part in parts}
-        if len(kinds) == 1 and parts[0].details.json_path is None:  # those on paths of documents are not asked
+        if len(kinds) == 1:
             yield TableIndex(name, *column, parts)
 
 

@@ -21,11 +21,11 @@ from lance_io.errors import FormatError, UsageError
 from lance_io.filters.compiled import Predicate
 from lance_io.filters.expressions.coercion import with_both_zeros
 from lance_io.filters.expressions.expression_tree import Cast, Column, In
-from lance_io.index.details import FILES, Kind
+from lance_io.index.details import FILES
 from lance_io.levels.arrays import numbers
 from lance_io.plans.plan import Import
 from lance_io.plans.streams import Each
-from lance_io.reads.index.table_indices import load_table_indices
+from lance_io.reads.index.table_indices import KEY_KINDS, key_indices
 from lance_io.reads.rows.rebatch import to_table
 from lance_io.reads.scan.ordering import rows_in_order
 from lance_io.reads.scan.scan_options import ScanOptions
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
 
 _KEY: Final = "key of the row"  # a name with blanks cannot clash: outputs are selected by position
-_KINDS: Final = (Kind.BTREE, Kind.BITMAP)
 _MISSING: Final = ("skip", "null", "raise")
 
 
@@ -70,8 +69,7 @@ def get_rows(
     yield Import(COMPILER)
     path = column_path(state.schema, column)
     field = fields_along(state.schema, path)[-1]
-    indices = (yield from load_table_indices(state)).indices
-    usable = [index for index in indices if index.path == path and index.kind in _KINDS]
+    usable = yield from key_indices(state, path)
     if not usable and not (yield from _has_index(state, field.id)):
         raise UsageError(
             f"column {column!r} has no BTREE or BITMAP index, which a look-up of keys needs: build it with "
@@ -83,7 +81,7 @@ def get_rows(
     projection = _projection(state, columns, path, on_missing)
     table = yield from _rows_with_keys(state, path, distinct, projection)
     if usable:
-        _check_keys(state, table.column(-1), distinct, min(usable, key=lambda index: index.kind is not Kind.BTREE))
+        _check_keys(state, table.column(-1), distinct, usable[0])
     return _in_order(table, wanted, column, on_missing)
 
 
@@ -91,7 +89,7 @@ def _has_index(state: DatasetState, field_id: int) -> Plan[bool]:
     """Whether a column has an index that may cover no fragment, so that all rows are scanned."""
     entries = [entry for entry in (yield from load_indices(state)) if entry.fields == (field_id,)]
     known = [details for entry in entries if (details := details_of(entry)) is not None]
-    return any(details.kind in _KINDS and details.json_path is None for details in known)
+    return any(details.kind in KEY_KINDS and details.json_path is None for details in known)
 
 
 def _cast(keys: Any, dtype: pa.DataType, column: str) -> pa.Array:

@@ -44,11 +44,12 @@ from lance_io.reads.scan.stream import ScanRun
 from lance_io.reads.scan.vector_query import K, vector_column
 from lance_io.reads.scan.vectors.index_search import (
     describe_by_index,
+    load_known,
     plan_by_index,
     read_by_index,
     run_by_index,
 )
-from lance_io.reads.scan.vectors.vector_choice import choose_index, vector_output
+from lance_io.reads.scan.vectors.vector_choice import choose_index, expected_index, vector_output
 from lance_io.reads.takes.take_rows import prepare, take_grouped
 from lance_io.reads.version.column_lists import COMPILER, OutputColumn, Projection
 from lance_io.reads.version.system_columns import ROW_ADDRESS, ROW_ID, system_field
@@ -64,7 +65,8 @@ if TYPE_CHECKING:
     from lance_io.reads.scan.scan_options import ScanOptions
     from lance_io.reads.scan.scan_statistics import ScanWatch
     from lance_io.reads.scan.vector_query import VectorColumn
-    from lance_io.reads.scan.vectors.index_search import IndexSearch
+    from lance_io.reads.scan.vectors.index_search import IndexSearch, Known
+    from lance_io.reads.scan.vectors.vector_choice import VectorChoice
     from lance_io.reads.version.state import DatasetState, FragmentPlace
 
 _NONE: Final = np.empty(0, np.int64)
@@ -104,13 +106,24 @@ class _Matches:
         return _Matches(self.queries[chosen], self.rows[chosen])
 
 
-def plan_search(state: DatasetState, options: ScanOptions) -> Plan[SearchPlan]:
-    """Plan a search up to its first row. Raises `UsageError` for options that no search supports."""
+def plan_search(state: DatasetState, options: ScanOptions, *, reads: bool = False) -> Plan[SearchPlan]:
+    """Plan a search up to its first row. Raises `UsageError` for options that no search supports.
+
+    reads  whether to read, while an index is opened, the rows that count in it
+    """
     query = query_of(options)
     if options.include_deleted_rows:
         raise UsageError("Invalid user input: Cannot include deleted rows in a nearest neighbor search")
     column = vector_column(state.schema, query)
-    choice = yield from choose_index(state, query, column)
+    fragment_indexes = state.scanned_fragment_indexes(options.fragments)
+    choosing = choose_index(state, query, column)
+    expected = (yield from expected_index(state, query, column)) if reads else None
+    known: Known | None = None
+    if expected is None:
+        choice: VectorChoice = yield from choosing
+    else:
+        beside = load_known(state, options, expected, fragment_indexes)
+        choice, known = yield Together[Any]([choosing, beside])
     k = options.limit if query.k is None and options.limit is not None else query.k or K
     if not k:
         raise UsageError("Invalid user input: k must be positive")
@@ -118,8 +131,7 @@ def plan_search(state: DatasetState, options: ScanOptions) -> Plan[SearchPlan]:
         column.metric(choice.metric), column.queries(query), k, column.is_multi, query.lower, query.upper
     )
     scanned, projection = _scan_of(state, options, column)
-    fragment_indexes = state.scanned_fragment_indexes(options.fragments)
-    by_index = yield from plan_by_index(state, options, terms, choice, fragment_indexes)
+    by_index = plan_by_index(state, options, terms, choice, fragment_indexes, known)
     is_fast = bool(options.hints.get("fast_search"))
     if by_index is not None:
         left = [index for index in fragment_indexes if not by_index.is_searched(index)]
@@ -202,7 +214,7 @@ def _search(
     predicate = None
     if options.filter is not None and not options.hints.get("prefilter"):
         predicate = _bind(state, options.filter, names)
-    planning = plan_search(state, options)
+    planning = plan_search(state, options, reads=True)
     opening = (
         None
         if projection is None

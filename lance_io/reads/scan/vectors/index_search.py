@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from lance_io.index.vector.flat_search import SearchTerms
     from lance_io.plans.plan import Plan
     from lance_io.reads.index.row_filter import LiveEntries
+    from lance_io.reads.index.vector_indices import VectorIndex
     from lance_io.reads.scan.scan_options import ScanOptions
     from lance_io.reads.scan.vectors.vector_choice import VectorChoice
     from lance_io.reads.version.state import DatasetState
@@ -46,6 +47,18 @@ if TYPE_CHECKING:
 FEW_ROWS: Final = 10  # times the candidates: as many rows of a filter are compared without the index
 FEW_ROWS_SHARE: Final = 100  # the same for this part of the covered rows
 FEW_ROWS_MAX: Final = 10_000  # but not for more: each is a read of its own
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """Read before partitions are.
+
+    entries    the live rows of the index, with those that the filter allows
+    fragments  indexes of the fragments
+    """
+
+    entries: LiveEntries
+    fragments: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,6 +71,7 @@ class IndexSearch:
     refines    whether the search asks for exact distances
     is_mixed   whether other fragments are compared, too
     allowed    options of the scan for the rows that a filter allows; None without a filter that comes first
+    known      that was read while the index was opened; None if nothing was
     """
 
     probing: Probing
@@ -66,6 +80,7 @@ class IndexSearch:
     refines: bool
     is_mixed: bool
     allowed: ScanOptions | None
+    known: Known | None
 
     @property
     def is_exact(self) -> bool:
@@ -83,52 +98,79 @@ def plan_by_index(
     terms: SearchTerms,
     choice: VectorChoice,
     fragment_indexes: Sequence[int],
-) -> Plan[IndexSearch | None]:
-    """The part of a search that an index answers; None if there is none."""
+    known: Known | None,
+) -> IndexSearch | None:
+    """The part of a search that an index answers; None if there is none.
+
+    known  from `load_known`
+    """
     index = choice.index
     if index is None or len(set(fragment_indexes)) < len(fragment_indexes):
         return None
-    covered = index.covered
-    searched = tuple(number for number in fragment_indexes if state.fragment_ids[number] in covered)
+    searched = _searched(state, index, fragment_indexes)
     if not searched:
         return None
     hints = query_of(options).hints
     factor = hints.get("refine_factor")
     first, most = num_probes(hints, choice.segments)
     candidates = replace(terms, k=terms.k * (factor or 1))
-    allowed = None
-    if options.filter is not None and options.hints.get("prefilter"):
-        ids = tuple(state.fragment_ids[number] for number in searched)
-        allowed = replace(options.rows_alone(), fragments=ids)
+    if known is not None and (known.entries.index is not index or known.fragments != searched):
+        known = None
     probing = Probing(index, choice.segments, candidates, terms.k, first, most)
-    yield from ()
-    return IndexSearch(probing, choice.vectors, searched, factor is not None, is_mixed=False, allowed=allowed)
+    allowed = _allowed_options(state, options, searched)
+    return IndexSearch(probing, choice.vectors, searched, factor is not None, False, allowed, known)
+
+
+def load_known(
+    state: DatasetState, options: ScanOptions, index: VectorIndex, fragment_indexes: Sequence[int]
+) -> Plan[Known | None]:
+    """Read before partitions are, for the index that will answer: in the rounds in which that is opened."""
+    searched = _searched(state, index, fragment_indexes)
+    if not searched:
+        return None
+    return (yield from _load_known(state, index, searched, _allowed_options(state, options, searched)))
+
+
+def _searched(state: DatasetState, index: VectorIndex, fragment_indexes: Sequence[int]) -> tuple[int, ...]:
+    covered = index.covered
+    return tuple(number for number in fragment_indexes if state.fragment_ids[number] in covered)
+
+
+def _allowed_options(state: DatasetState, options: ScanOptions, searched: Sequence[int]) -> ScanOptions | None:
+    """Options of the scan for the rows that a filter allows; None without a filter that comes first."""
+    if options.filter is None or not options.hints.get("prefilter"):
+        return None
+    return replace(options.rows_alone(), fragments=tuple(state.fragment_ids[number] for number in searched))
+
+
+def _load_known(
+    state: DatasetState, index: VectorIndex, searched: tuple[int, ...], options: ScanOptions | None
+) -> Plan[Known]:
+    entries: LiveEntries
+    loading = load_live_entries(state, index, searched)
+    if options is None:
+        return Known((yield from loading), searched)
+    entries, allowed = yield Together[Any]([loading, _allowed(state, options)])
+    return Known(replace(entries, allowed=allowed), searched)
 
 
 def run_by_index(
     state: DatasetState, options: ScanOptions, terms: SearchTerms, search: IndexSearch
 ) -> Plan[list[Scored]]:
     """The rows of the covered fragments that are nearest to each query, nearest first."""
-    entries, allowed = yield from _before(state, search)
+    known = search.known
+    if known is None:
+        known = yield from _load_known(state, search.probing.index, search.fragments, search.allowed)
+    allowed = known.entries.allowed
     if allowed is not None and (yield from _is_few(state, search, allowed)):
         rows = yield from _scored(state, allowed)
         return (yield from nearest_of_rows(state, search.vectors, terms, [rows] * len(terms.queries)))
-    candidates = [_distinct(each) for each in (yield from search_index(state, search.probing, entries))]
+    candidates = [_distinct(each) for each in (yield from search_index(state, search.probing, known.entries))]
     if not search.is_exact:
         return [each[: terms.k] for each in candidates]
     if not any(map(len, candidates)):
         return candidates
     return (yield from nearest_of_rows(state, search.vectors, terms, candidates))
-
-
-def _before(state: DatasetState, search: IndexSearch) -> Plan[tuple[LiveEntries, RowSet | None]]:
-    """What a search knows before it reads partitions."""
-    entries: LiveEntries
-    loading = load_live_entries(state, search.probing.index, search.fragments)
-    if search.allowed is None:
-        return (yield from loading), None
-    entries, allowed = yield Together[Any]([loading, _allowed(state, search.allowed)])
-    return replace(entries, allowed=allowed), allowed
 
 
 def _allowed(state: DatasetState, options: ScanOptions) -> Plan[RowSet]:
@@ -215,8 +257,8 @@ def read_by_index(
     if search.allowed is not None:
         notes.append("the filter comes first: its rows decide which partitions are read")
         return notes
-    entries, _ = yield from _before(state, search)
-    yield from search_index(state, search.probing, entries)
+    known = yield from _load_known(state, search.probing.index, search.fragments, None)
+    yield from search_index(state, search.probing, known.entries)
     if search.is_exact:
         notes.append("the vectors of the candidates are read afterwards")
     return notes

@@ -46,6 +46,26 @@ def vector_output(column: VectorColumn) -> OutputColumn:
     return OutputColumn(VECTOR, column.path, pa.field(VECTOR, column.dtype))
 
 
+def expected_index(state: DatasetState, query: VectorQuery, column: VectorColumn) -> Plan[VectorIndex | None]:
+    """The index that will answer a search, as far as the index section says; reads no file of an index."""
+    if not (query.use_index and state.has_index) or not _is_indexed(column):
+        return None
+    for index in (yield from load_vector_indices(state)):
+        if index.field_id == column.field.id and _may_answer(index, query.metric):
+            return index
+    return None
+
+
+def _is_indexed(column: VectorColumn) -> bool:
+    """Whether indices of a column are searched."""
+    return not column.is_multi and column.item in _ITEMS
+
+
+def _may_answer(index: VectorIndex, metric: Metric | None) -> bool:
+    """Whether an index is readable and has a metric, as far as the index section says."""
+    return index.is_readable and (index.metric is None or metric in (None, index.metric))
+
+
 def choose_index(state: DatasetState, query: VectorQuery, column: VectorColumn) -> Plan[VectorChoice]:
     """The index of a search, opened. Raises `FormatError` naming index and file."""
     metric, covered = query.metric, frozenset[int]()
@@ -55,8 +75,8 @@ def choose_index(state: DatasetState, query: VectorQuery, column: VectorColumn) 
             if index.field_id != column.field.id:
                 continue
             its_metric = index.metric
-            is_candidate = chosen is None and not column.is_multi and column.item in _ITEMS
-            if is_candidate and index.is_readable and (its_metric is None or metric in (None, its_metric)):
+            is_candidate = chosen is None and _is_indexed(column)
+            if is_candidate and _may_answer(index, metric):
                 segments = yield from _segments(state, index, column)
                 if segments:
                     its_metric = segments[0].metric
