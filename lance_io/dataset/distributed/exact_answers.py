@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
 from lance_io.dataset.distributed.named_rows import live_named_rows, load_named_rows, pack_rows
 from lance_io.plans.lazy_module import lazy_plans
 from lance_io.reads.rows.deletions_and_ids import load_live, load_live_counts
