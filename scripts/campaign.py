@@ -317,6 +317,21 @@ CAMPAIGNS: Final = (
         (Part(("tests/index/test_vector_grid.py",), "LANCE_IO_VECTOR_GRID", 20, "{size} queries in {tests} grids"),),
     ),
     Campaign(
+        "statements",
+        "Random programs of SQL over a table of Spark's catalog, of ten statements each: inserts, deletes, updates, "
+        "merges with all clauses, new, dropped, renamed and wider columns, compactions; with stable row ids and "
+        "without. After each the rows are those of DuckDB.",
+        (
+            Part(
+                ("tests/spark/test_jar_programs.py",),
+                "LANCE_IO_SPARK_PROGRAMS",
+                300,
+                "{size} programs",
+                1,
+            ),
+        ),
+    ),
+    Campaign(
         "memory",
         "Changes of tables of rows of 100 B, of vectors of 4 KiB and of blobs of 1 MiB: an update of 1 % of the rows, "
         "a merge of 10 % from a reader, a compaction; and of texts of 1 MiB, which compress a hundredfold or a "

@@ -40,6 +40,8 @@ CLAIMS = {
     "also members of structs": "test_jar_writing.test_alter_table",
     "fixed when the table is created": "test_jar_writing.test_refusals",
     "holds vectors with so many items": "test_jar_writing.test_create_table_keeps_what_sql_says",
+    "in a version of its own; a statement": "test_jar_writing.test_schemas_evolve_with_a_statement",
+    "has them as functions": "test_jar_writing.test_procedures",
     "Each is one version, and returns a row": "test_jar_writing.test_procedures",
     "a task for each group of fragments": "test_jar_writing.test_procedures",
     "**Results.**": "test_jar_writing.test_changes_equal_those_of_pylance",

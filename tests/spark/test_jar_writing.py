@@ -424,7 +424,7 @@ def run_beside(lake: Lake, name: str, statement: str, other: Callable[[], object
     """
     flag = lake.folder / f"{name}.flag"
 
-    def when_committed(_):  # type: ignore[no-untyped-def]  # PySpark would read the types of its arguments
+    def when_committed(_):  # PySpark would read the types of its arguments
         while not flag.exists():
             time.sleep(0.01)
         return True
