@@ -1218,9 +1218,7 @@ def match_terms(
 def find_tokens(token_map: Buffer, tokens: list[bytes], /) -> list[int | None]:
     """Numbers of tokens by a transducer of crate `fst`; None for a token that it lacks. Raises `DamagedError`."""
 
-def near_tokens(
-    token_map: Buffer, word: str, distance: int, prefix: int, limit: int, /
-) -> list[tuple[bytes, int]]:
+def near_tokens(token_map: Buffer, word: str, distance: int, prefix: int, limit: int, /) -> list[tuple[bytes, int]]:
     """The first `limit` tokens, by their bytes, with the same first `prefix` characters as a word and at most `distance`
     other ones inserted, removed or replaced; and their numbers. Raises `DamagedError`.
     """
