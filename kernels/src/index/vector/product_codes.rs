@@ -6,6 +6,7 @@ use crate::error::invalid;
 use crate::gil;
 use crate::room::{filled, zeros, Roomy};
 use pyo3::prelude::*;
+use std::array;
 
 /// Values of a byte.
 const VALUES: usize = 256;
@@ -65,11 +66,12 @@ impl<T: Real> Book<T> {
         for (group, out) in groups.iter_mut().enumerate() {
             let mut sums = [first; GROUP];
             for (numbers, &wanted) in book.chunks_exact(self.words).zip(target) {
-                let numbers = &numbers[group * GROUP..][..GROUP];
-                for (sum, &number) in sums.iter_mut().zip(numbers) {
-                    let apart = number - wanted;
-                    *sum = if self.is_dot { *sum - number * wanted } else { *sum + apart * apart };
-                }
+                let numbers = &numbers.as_chunks::<GROUP>().0[group];
+                sums = if self.is_dot {
+                    array::from_fn(|lane| sums[lane] - numbers[lane] * wanted)
+                } else {
+                    array::from_fn(|lane| sums[lane] + (numbers[lane] - wanted) * (numbers[lane] - wanted))
+                };
             }
             *out = sums;
         }

@@ -6,6 +6,7 @@ use crate::error::invalid;
 use crate::gil;
 use crate::room::{vec_with_capacity, Grow};
 use pyo3::prelude::*;
+use std::array;
 
 const LANES: usize = 8;
 
@@ -22,9 +23,7 @@ fn sum<T: Real>(row: &[T], query: &[f64], each: impl Fn(f64, f64) -> f64) -> f64
     let ((rows, last_row), (queries, last_query)) = (row.as_chunks::<LANES>(), query.as_chunks::<LANES>());
     let mut sums = [0f64; LANES];
     for (row, query) in rows.iter().zip(queries) {
-        for ((sum, &number), &wanted) in sums.iter_mut().zip(row).zip(query) {
-            *sum += each(number.wide(), wanted);
-        }
+        sums = array::from_fn(|lane| sums[lane] + each(row[lane].wide(), query[lane]));
     }
     let last = last_row.iter().zip(last_query).map(|(&number, &wanted)| each(number.wide(), wanted));
     sums.iter().sum::<f64>() + last.sum::<f64>()
