@@ -92,7 +92,7 @@ def test_filters_use_indices(spark: SparkSession, uri: str, kept: str) -> None:
 def test_joins_read_rows_by_index(spark: SparkSession, uri: str, folder: Path) -> None:
     """The other side is read first; its keys are looked up in the index of the larger one."""
     lance.write_dataset(pa.table({"k": [7, 1993, 3], "name": ["x", "y", "z"]}), str(folder / "few.lance"))
-    few = "indexed.few few with (recheck_filters = true) on t.id = few.k where few.name <> 'z'"
+    few = "indexed.few with (recheck_filters = true) few on t.id = few.k where few.name <> 'z'"
     df = spark.sql(f"select t.id, t.wide, few.name from indexed.t t join {few}")
     assert sorted((row.id, row.name) for row in df.collect()) == [(7, "x"), (1993, "y")]
     executed = plan_of(df)
