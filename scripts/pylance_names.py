@@ -44,7 +44,9 @@ _TORCH: Final = "for PyTorch: take batches of a sampler and make tensors of them
 _DATAGEN: Final = "makes data for benchmarks of pylance"
 
 ABSENT: Final = (  # why names are not here: a pattern, from the start of the full name, and the reason
-    (r"lance\.(indices|query)\b", _INDEX),
+    (r"lance\.query\.MinHashQuery\b", "similarity of texts by MinHash is not searched here"),
+    (r"lance\.query\b", "`lance_io.query` builds queries, which say of themselves what they are"),
+    (r"lance\.indices\b", _INDEX),
     (r"lance\.dataset\.(Index\w*|VectorIndexReader|VectorSearchQuery)\b", _INDEX),
     (r"lance\.util\.(HNSW|KMeans|validate_vector_index)", _INDEX),
     (r"lance\.vector\.", _INDEX),

@@ -150,6 +150,25 @@ def test_pages_of_a_dataset(run: Any, table: lance.LanceDataset) -> None:
     assert "mini-block" in run("pages", table.uri, "--each-page").out
 
 
+def test_search(run: Any, tmp_path: Path) -> None:
+    rows = pa.table({"id": range(4), "t": ["cat dog", "dog cat", "bird", "cat"], "u": ["x", "bird", "y", "z"]})
+    table = lance.write_dataset(rows, tmp_path / "texts.lance")
+    for column in ("t", "u"):
+        table.create_scalar_index(column, "INVERTED", with_position=True)
+
+    def ids(*arguments: Any) -> list[int]:
+        report = run("search", table.uri, *arguments, "--json").report
+        return [row["id"] for row in report["rows"]]
+
+    assert sorted(ids("bird")) == [1, 2]
+    assert ids("bird", "--in", "u") == [1]
+    assert sorted(ids("cat dog", "--in", "t", "--all")) == [0, 1]
+    assert ids("cat dog", "--in", "t", "--phrase") == [0]
+    assert ids("cat", "-n", 1, "--filter", "id = 3", "-c", "id") == [3]
+    assert "cat dog" in run("search", table.uri, "cat").out
+    assert run("search", table.uri, "cat dog", "--all").code == 2
+
+
 def test_head(run: Any, table: lance.LanceDataset) -> None:
     report = run("head", table.uri, "-n", 5, "-c", "id,word", "-c", "point.x", "--json").report
     expected = table.head(5, columns=["id", "word", "point.x"])

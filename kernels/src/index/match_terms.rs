@@ -326,14 +326,15 @@ pub fn match_terms(
     let lengths = words(lengths.bytes())?;
     let allowed = allowed.as_ref().map(Input::bytes);
     let is_fitting = factors.len() == terms.len()
-        && groups.as_ref().is_none_or(|groups| groups.len() == terms.len() && groups.iter().all(|&it| it < terms.len()))
+        && groups
+            .as_ref()
+            .is_none_or(|groups| groups.len() == terms.len() && groups.iter().all(|&it| it < terms.len()))
         && allowed.is_none_or(|allowed| allowed.len() == lengths.len())
         && !terms.is_empty();
     if !is_fitting {
         return Err(invalid("the arguments of a search have different lengths"));
     }
-    let postings = terms.iter().map(|term| &**term);
-    let is_inside = postings.clone().all(|its| its.lasts.last().is_none_or(|&last| (last as usize) < lengths.len()));
+    let is_inside = terms.iter().all(|its| its.lasts.last().is_none_or(|&last| (last as usize) < lengths.len()));
     if !is_inside {
         return Err(invalid("documents without a length"));
     }
@@ -345,7 +346,7 @@ pub fn match_terms(
         }
     }
     let mut postings_of = Vec::new();
-    postings_of.try_extend(postings)?;
+    postings_of.try_extend(terms.iter().map(|term| &**term))?;
     let num_steps = postings_of.iter().map(|its| its.num_docs).sum();
     let (docs, scores, score_bytes) = gil::release(py, num_steps, || {
         let norms = Norms { lengths: &lengths, average, is_floored };

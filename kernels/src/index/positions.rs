@@ -20,7 +20,8 @@ impl Positions {
     /// Streams of a token's blocks; each is decoded once, to check it.
     pub fn streams(bytes: &[u8], offsets: &[i64], postings: &TermPostings) -> PyResult<Self> {
         if offsets.len() != postings.num_blocks() + 1 {
-            let text = format!("position streams of {} blocks, of {}", offsets.len().wrapping_sub(1), postings.num_blocks());
+            let text =
+                format!("position streams of {} blocks, of {}", offsets.len().wrapping_sub(1), postings.num_blocks());
             return Err(Damaged(text).into());
         }
         let is_inside = offsets[0] == 0 && offsets[offsets.len() - 1] as usize == bytes.len();

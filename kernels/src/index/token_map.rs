@@ -355,10 +355,13 @@ pub fn near_tokens<'py>(
     let near = py.detach(|| walk.run())?;
     let answer = PyList::empty(py);
     for (token, id) in &near {
-        answer.append((PyBytes::new_with(py, token.len(), |memory| {
-            memory.copy_from_slice(token);
-            Ok(())
-        })?, id))?;
+        answer.append((
+            PyBytes::new_with(py, token.len(), |memory| {
+                memory.copy_from_slice(token);
+                Ok(())
+            })?,
+            id,
+        ))?;
     }
     Ok(answer)
 }

@@ -96,12 +96,12 @@ class MatchedTokens:
     postings: Mapping[TokenKey, TermPostings]
     num_words: int
 
-    def num_matches(self, text: bytes) -> int:
-        """The number of documents with a token, deleted ones included."""
-        for term, keys in zip(self.terms, self.keys, strict=True):
-            if term.text == text:
-                return sum(self.postings[key].num_docs for key in keys)
-        return 0
+    def num_matches(self) -> dict[bytes, int]:
+        """The number of documents with each token, deleted ones included."""
+        return {
+            term.text: sum(self.postings[key].num_docs for key in keys)
+            for term, keys in zip(self.terms, self.keys, strict=True)
+        }
 
 
 def find_tokens_of(state: DatasetState, opened: OpenedText, search: WordSearch) -> Plan[MatchedTokens]:
@@ -193,7 +193,8 @@ def match_by_index(
 ) -> Plan[TextMatches]:
     """The rows that match, with the highest scores if only `most` are wanted. Raises `FormatError`."""
     statistics = opened.statistics
-    factors = [statistics.factor(matched.num_matches(term.text)) * term.count for term in matched.terms]
+    num_matches = matched.num_matches()
+    factors = [statistics.factor(num_matches[term.text]) * term.count for term in matched.terms]
     threshold = float("-inf")
     parts: list[TextMatches] = []
     for part, segment in enumerate(opened.segments):

@@ -18,7 +18,7 @@ from lance_io.index.text.tokenizer import tokenized
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
     import numpy.typing as npt
 
@@ -110,21 +110,24 @@ class FlatTexts:
             reached, last = here[follows], token.position
         return np.unique(reached >> _POSITION_BITS)
 
-    def matches(self, others: CorpusStatistics, num_matches_of: Callable[[bytes], int]) -> TextMatches:
+    def matches(self, others: CorpusStatistics, num_matches: Mapping[bytes, int]) -> TextMatches:
         """The rows that match, with their scores.
 
         others          documents of the index
-        num_matches_of  number of these that have a token
+        num_matches     number of these that have a token, by token
         """
         statistics = CorpusStatistics(others.num_documents + self._num_documents, others.num_tokens + self._num_tokens)
-        factors = [
-            np.float32(statistics.factor(num_matches_of(word) + int(here))) * np.float32(count)
-            for (word, count), here in zip(self._search.counts.items(), self._matches.tolist(), strict=True)
-        ]
+        counts = [*self._search.counts.items()]
+        factors = {
+            number: np.float32(statistics.factor(num_matches.get(counts[number][0], 0) + int(self._matches[number])))
+            * np.float32(counts[number][1])
+            for number in np.flatnonzero(self._matches).tolist()
+        }
         results = [TextMatches.none()]
         for part in self._parts:
             scores = np.zeros(len(part.lengths), np.float32)
-            for number, factor in enumerate(factors):
+            for number in np.flatnonzero(part.frequencies.any(axis=0)).tolist():
+                factor = factors[number]
                 scores += factor * weights(part.frequencies[:, number], part.lengths, statistics.average)
             results.append(TextMatches(scores, part.ids, part.addresses))
         return TextMatches.joined(results)

@@ -173,14 +173,14 @@ def _run_leaf(
         parts.append(_run_flat(state, leaf.flat, flat, watch))
     answers = yield Together[Any](parts)
     if index is None:
-        return flat.matches(CorpusStatistics(0, 0), lambda _: 0)
+        return flat.matches(CorpusStatistics(0, 0), {})
     matched, entries, *more = answers
     entries = replace(entries, allowed=allowed)
     matches = yield from match_by_index(state, index, search, matched, entries, most)
     if leaf.flat is None:
         return matches  # type: ignore[no-any-return]
     words = more[0] if search.fuzziness else matched
-    return TextMatches.joined([matches, flat.matches(index.statistics, words.num_matches)])
+    return TextMatches.joined([matches, flat.matches(index.statistics, words.num_matches())])
 
 
 def _run_flat(
