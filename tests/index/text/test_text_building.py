@@ -52,7 +52,7 @@ def twins(folder: Path, kind: str, *, stable: bool, num_rows: int = 1500) -> tup
     return uris
 
 
-def found(uri: str, query: Any) -> dict[int, float]:
+def scored(uri: str, query: Any) -> dict[int, float]:
     scan = lance.dataset(uri).scanner(full_text_query=query, columns=["_score"], with_row_id=True, limit=10**6)
     assert "MatchQuery" in scan.explain_plan() or "PhraseQuery" in scan.explain_plan()
     rows = scan.to_table()
@@ -62,7 +62,7 @@ def found(uri: str, query: Any) -> dict[int, float]:
 def wrong_queries(uris: tuple[str, str], name: str, queries: list[Any]) -> list[str]:
     wrong = []
     for query in queries:
-        ours, theirs = found(uris[0], query), found(uris[1], query)
+        ours, theirs = scored(uris[0], query), scored(uris[1], query)
         if ours.keys() != theirs.keys() or any(abs(ours[row] - theirs[row]) > 1e-5 for row in ours):
             wrong.append(f"{name}: {query}: {len(ours)} rows, pylance has {len(theirs)}")
     return wrong
@@ -103,7 +103,7 @@ def test_pylance_answers_from_our_index(case: str, tmp_path: Path) -> None:
     if options.get("with_position") and kind != "json":
         queries += [PhraseQuery("w1 w0", name), PhraseQuery("w0 the w1", name)]
     assert wrong_queries(uris, case, queries) == []
-    assert found(uris[0], queries[0])
+    assert scored(uris[0], queries[0])
 
     rows = lance.dataset(uris[0]).take([1, 2, 3, 4])
     for uri in uris:
@@ -113,8 +113,8 @@ def test_pylance_answers_from_our_index(case: str, tmp_path: Path) -> None:
     lance.dataset(uris[1]).optimize.optimize_indices(num_indices_to_merge=1)
     for uri in uris:
         assert lance.dataset(uri).stats.index_stats("x")["num_unindexed_rows"] == 0
-    found_rows = [found(uris[0], query).keys() for query in queries]
-    assert found_rows == [found(uris[1], query).keys() for query in queries]
+    row_sets = [scored(uris[0], query).keys() for query in queries]
+    assert row_sets == [scored(uris[1], query).keys() for query in queries]
 
 
 def built(options: dict[str, Any], limit_bytes: int, num_workers: int, values: list[pa.Array]) -> list[dict[str, Any]]:
