@@ -28,7 +28,9 @@ NUM_ROWS = 400  # three whole posting blocks of 128 for the word of all rows, an
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("texts") / "t"
     texts = [f"common {'odd' if row % 2 else 'even'} w{row % 7} common" for row in range(NUM_ROWS)]
-    written = lance.write_dataset(pa.table({"id": range(NUM_ROWS), "t": texts}), folder, max_rows_per_file=NUM_ROWS // 2)
+    written = lance.write_dataset(
+        pa.table({"id": range(NUM_ROWS), "t": texts}), folder, max_rows_per_file=NUM_ROWS // 2
+    )
     written.create_scalar_index("t", "INVERTED", name="the_index", stem=False, with_position=True)
     return folder
 
@@ -55,7 +57,8 @@ class Parts:
         (self.path,) = (folder / "_indices").glob(f"*/{name}.lance")
         reader = LanceFileReader(str(self.path))
         self.rows = reader.read_all().to_table()
-        self.metadata = {key.decode(): value.decode() for key, value in reader.metadata().schema.metadata.items()}
+        metadata = reader.metadata().schema.metadata or {}
+        self.metadata = {key.decode(): value.decode() for key, value in metadata.items()}
         self.rows = self.rows.replace_schema_metadata(None)
 
     def write(self) -> None:
@@ -132,7 +135,11 @@ DAMAGES: list[tuple[str, Any, str]] = [
     ("part_0_invert", block(3, set_at(-1, b"\0")), "frequency of 0"),
     ("part_0_invert", block(0, set_at(4, struct.pack("<I", 1 << 31))), "do not ascend|document"),
     ("part_0_invert", block(1, set_at(4, bytes(4))), "do not ascend"),
-    ("part_0_invert", column("_length", lambda values: values.__setitem__(slice(None), [4000] * len(values))), "in . blocks"),
+    (
+        "part_0_invert",
+        column("_length", lambda values: values.__setitem__(slice(None), [4000] * len(values))),
+        "in . blocks",
+    ),
     ("part_0_invert", column("_posting", lambda values: listed(values, lambda blocks: blocks[:-1])), "in 3 blocks"),
     ("part_0_invert", column("_posting", lambda values: listed(values, lambda blocks: [])), "in 0 blocks"),
     ("part_0_docs", lambda parts: setattr(parts, "rows", parts.rows.slice(0, 300)), "of 300"),
@@ -140,7 +147,11 @@ DAMAGES: list[tuple[str, Any, str]] = [
     ("part_0_tokens", token_map(set_at(0, b"\7")), "version 3"),
     ("part_0_tokens", token_map(set_at(-12, b"\xff" * 8)), "root of the token map"),
     ("part_0_tokens", token_map(lambda data: data.clear()), "no token map"),
-    ("part_0_tokens", lambda parts: setattr(parts, "rows", pa.concat_tables([parts.rows] * 2)), "expected one token map"),
+    (
+        "part_0_tokens",
+        lambda parts: setattr(parts, "rows", pa.concat_tables([parts.rows] * 2)),
+        "expected one token map",
+    ),
     ("metadata", metadata("partitions", "[0, 7]"), "missing|no file"),
     ("metadata", metadata("partitions", "[0, 0]"), "stands twice"),
     ("metadata", metadata("partitions", "[-1]"), "list of numbers"),
@@ -151,7 +162,9 @@ DAMAGES: list[tuple[str, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "damage", "words"), DAMAGES, ids=[f"{d[0]}-{d[2][:25]}-{n}" for n, d in enumerate(DAMAGES)])
+@pytest.mark.parametrize(
+    ("name", "damage", "words"), DAMAGES, ids=[f"{d[0]}-{d[2][:25]}-{n}" for n, d in enumerate(DAMAGES)]
+)
 def test_contradictions_are_named(copy: Path, name: str, damage: Any, words: str) -> None:
     assert search(copy) == EXPECTED
     parts = Parts(copy, name)
@@ -169,7 +182,10 @@ POSITION_DAMAGES: list[tuple[Any, str]] = [
     (column("_compressed_position", lambda values: listed(values, lambda data: data + b"\0")), "bytes are left"),
     (column("_compressed_position", lambda values: listed(values, lambda data: b"\x21" + data[1:])), "33 bits"),
     (column("_position_block_offset", lambda values: listed(values, lambda starts: starts[:-1])), "position streams"),
-    (column("_position_block_offset", lambda values: listed(values, lambda starts: [*starts[:-1], 1 << 31])), "position"),
+    (
+        column("_position_block_offset", lambda values: listed(values, lambda starts: [*starts[:-1], 1 << 31])),
+        "position",
+    ),
 ]
 
 

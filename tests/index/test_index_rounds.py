@@ -160,3 +160,30 @@ def test_counts_by_bitmap_and_ranges_by_zones(kinds: Bench) -> None:
     assert measured[0][2] == measured[1][2] > 1500
     assert measured[3][2].num_rows == measured[4][2].num_rows == 200
     assert counts(measured) == [(3, 3), (0, 0), (1, 1), (3, 9), (1, 2)]
+
+
+def test_rows_that_no_index_covers_are_read_meanwhile(tmp_path: Path) -> None:
+    """They take no round of their own, but are read in the first one, beside the index or its rows."""
+    rng = np.random.default_rng(7)
+    ids = rng.permutation(NUM_ROWS + 400)
+    rows = pa.table({"id": ids, "value": rng.random(len(ids))})
+    table = lance.write_dataset(rows.slice(0, NUM_ROWS), tmp_path, max_rows_per_file=NUM_ROWS // 4)
+    table.create_scalar_index("id", "BTREE")
+    lance.write_dataset(rows.slice(NUM_ROWS, 200), tmp_path, mode="append")
+    lance.write_dataset(rows.slice(NUM_ROWS + 200), tmp_path, mode="append")
+    key, later, appended = (int(ids[row]) for row in (5, 100_005, NUM_ROWS + 5))
+    measured = Bench(tmp_path).run(
+        lambda table: table.to_table(["value"], f"id = {key}"),
+        lambda table: table.to_table(["value"], f"id = {later}"),
+        lambda table: table.to_table(["value"], f"id = {later}"),
+        lambda table: table.get("id", [later, appended], ["value"]),
+        lambda table: table.count_rows(f"id IN ({key}, {later}, {appended})"),
+        lambda table: table.to_table(["id"], f"id = {appended}", limit=1),
+    )
+    assert [rounds for rounds, _ in counts(measured)] == [5, 3, 1, 3, 1, 1]
+    results = [result for _, _, result in measured]
+    assert results[:2] == [rows.select(["value"]).take([at]) for at in (5, 100_005)]
+    assert results[3]["value"].to_pylist() == rows["value"].take([100_005, NUM_ROWS + 5]).to_pylist()
+    assert (results[4], results[5].num_rows) == (3, 1)
+    for _, log, _ in measured:
+        assert len({*log}) == len(log)  # nothing is read twice

@@ -170,6 +170,11 @@ def test_keys_are_looked_up_by_an_index_that_covers_no_row(tmp_path: Path, kind:
     lance_io.write_dataset(schema.empty_table(), uri).create_scalar_index("id", kind)
     table = lance_io.dataset(uri)
     assert table.get("id", [1, 2]).num_rows == 0
+    table.prewarm_index("id_idx")
+    (index,) = table.describe_indices()
+    table.prewarm_index("id_idx", index_segments=[segment.uuid for segment in index.segments])
+    with pytest.raises(UsageError, match="there is no index 'id_idx' that this release reads"):
+        table.prewarm_index("id_idx", index_segments=[uuid4()])
     assert table.get("id", [1, 2], on_missing="null")["id"].to_pylist() == [None, None]
     table.insert([{"id": 2}, {"id": 3}])
     table.create_scalar_index("id", kind, train=False)
@@ -189,3 +194,31 @@ def test_an_unknown_index_is_left_alone_with_a_warning(folder: Path, url: str, v
     with pytest.warns(UserWarning, match="'new'"):
         assert ours.count_rows("x = 'value 12'") == 1
     assert ours.count_rows("x = 'value 13'") == 1  # no second warning
+
+
+@pytest.mark.parametrize(
+    ("text", "parts", "comparisons"),
+    [
+        ("id = 5", 1, None),
+        ("id >= 3900", 1, None),
+        ("c = 3", 1, 1),
+        ("c > 4", 2, 2),
+        ("NOT (c = 3)", 1, 1),
+        ("ts < timestamp '1970-01-01T00:00:30Z'", 0, 4),
+        ("id = 5 AND c = 5", 2, None),
+        ("x = 'value 5'", 0, 0),
+    ],
+)
+def test_statistics_of_indices(folder: Path, text: str, parts: int, comparisons: int | None) -> None:
+    """Those of pylance, cold and warm; a scan with no index counts 0."""
+    ours, theirs = lance_io.dataset(folder), lance.dataset(folder)
+    for hits, misses in ((0, parts), (parts, 0)):
+        seen: list[Any] = []
+        for table in (ours, theirs):
+            options: dict[str, Any] = {"columns": ["x"], "filter": text, "scan_stats_callback": seen.append}
+            table.scanner(**options).to_table()
+        mine, other = ([each.indices_loaded, each.parts_loaded, each.index_comparisons] for each in seen)
+        assert mine == other
+        assert (seen[0].index_cache_hits, seen[0].index_cache_misses, mine[1]) == (hits, misses, misses)
+        assert comparisons is None or mine[2] == comparisons
+    assert "indices_loaded=0, parts_loaded=0" in ours.scanner(filter=text).analyze_plan()

@@ -25,7 +25,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NUM_ROWS = 900
-WORDS = ["apple", "apply", "ample", "maple", "apples", "cat", "cart", "card", "bar", "bare", *(f"w{i}" for i in range(40))]
+WORDS = [
+    "apple",
+    "apply",
+    "ample",
+    "maple",
+    "apples",
+    "cat",
+    "cart",
+    "card",
+    "bar",
+    "bare",
+    *(f"w{i}" for i in range(40)),
+]
 SHARES = 1 / np.arange(1, len(WORDS) + 1)
 FORMS: dict[str, dict[str, Any]] = {
     "1": {"format_version": 1, "with_position": True},
@@ -161,7 +173,12 @@ def test_rows_of_a_table_with_stable_ids_are_those_that_have_the_words(tmp_path:
 def test_words_without_columns_search_all_indexed_ones(tmp_path: Path) -> None:
     uri = next(histories(tmp_path, {}, stable=False))[1]
     peer, ours = lance.dataset(uri), lance_io.dataset(uri)
-    for query in ("cat", {"query": "cat bar"}, {"query": "cat", "columns": ["t", "l"]}, {"query": "tac", "columns": ["u"]}):
+    for query in (
+        "cat",
+        {"query": "cat bar"},
+        {"query": "cat", "columns": ["t", "l"]},
+        {"query": "tac", "columns": ["u"]},
+    ):
         theirs = scores(peer, query)
         assert theirs == pytest.approx(scores(ours, query), rel=1e-5)
         assert theirs
@@ -171,9 +188,17 @@ def test_texts_without_an_index(tmp_path: Path) -> None:
     rows = ["Cats", "cat", "the", "The Cat", "café", "cat cat dog", "dog", None, "", "dog cart", "cat a dog", "dog cat"]
     uri = str(tmp_path / "plain.lance")
     lance.write_dataset(pa.table({"id": range(len(rows)), "t": rows}), uri, max_rows_per_file=5)
-    queries = {word: (lambda q, word=word: q.MatchQuery(word, "t")) for word in ("cat", "CAT", "the", "café", "cat dog")}
+    queries = {
+        word: (lambda q, word=word: q.MatchQuery(word, "t")) for word in ("cat", "CAT", "the", "café", "cat dog")
+    }
     queries["and"] = lambda q: q.MatchQuery("cat dog", "t", operator=q.FullTextOperator.AND)
     queries["fuzzy"] = lambda q: q.MatchQuery("cat", "t", fuzziness=1)
     queries["phrase"] = lambda q: q.PhraseQuery("cat dog", "t")
-    for scan in ({}, {"filter": "id > 2", "prefilter": True}, {"filter": "id > 2"}, {"fast_search": True}, {"limit": 2}):
+    for scan in (
+        {},
+        {"filter": "id > 2", "prefilter": True},
+        {"filter": "id > 2"},
+        {"fast_search": True},
+        {"limit": 2},
+    ):
         assert not differences(uri, queries, **scan)

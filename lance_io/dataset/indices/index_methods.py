@@ -123,14 +123,15 @@ class DatasetIndices(DatasetVectorIndices):
 
         Args:
             column: Name or dotted path.
-            index_type: As for `create_scalar_index`.
+            index_type: As for `create_scalar_index`, or as for `create_index`.
             name: Name of the index; None for `<column>_idx`.
             train: False makes a segment without rows.
             fragment_ids: Ids of the fragments.
             index_uuid: UUID of the segment; None for a random one.
             memory_limit: As for `create_scalar_index`.
             progress: As for `create_scalar_index`.
-            kwargs: As for `create_scalar_index`.
+            kwargs: As for `create_scalar_index`. For an index of vectors: other arguments of `create_index`, such as
+                `num_partitions`; with the same `ivf_centroids` and `pq_codebook` all segments share a model.
 
         Returns:
             The entry of the segment, for `commit_existing_index_segments`. It can be pickled.

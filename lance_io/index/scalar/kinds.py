@@ -48,3 +48,8 @@ def value_type(segment: Segment) -> pa.DataType | None:
     keys = segment.greatest if isinstance(segment, btree.BTree) else None
     keys = segment.keys if isinstance(segment, bitmap.Bitmap) else keys
     return None if keys is None or (not len(keys) and pt.is_string(keys.type)) else keys.type
+
+
+def num_zones(segment: Segment) -> int:
+    """The zones that a search examines; 0 for other kinds."""
+    return len(segment.zones.starts) if isinstance(segment, zone_maps.ZoneMap | zone_maps.BloomZones) else 0

@@ -6,6 +6,7 @@ json_targets    values inside JSON documents as targets of conditions
 index_files     keys and buffers of the files of segments
 segments        opens segments: their lookups and keys, kept in memory
 indexed_rows    conditions -> row addresses, of covered fragments only
+index_counts    what a scan read of indices
 describe_choice the conditions as text
 extremes        the least and the greatest value of a column
 

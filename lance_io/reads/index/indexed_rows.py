@@ -14,8 +14,9 @@ import numpy as np
 from lance_io.index.details import Space
 from lance_io.index.rows.moves import moved_rows
 from lance_io.index.rows.row_set import Answer, RowSet, conjunction, disjunction
-from lance_io.index.scalar.kinds import READERS, value_type
+from lance_io.index.scalar.kinds import READERS, num_zones, value_type
 from lance_io.reads.index.choose_indices import AllOf, AnyOf, Condition, IsTrue, Opposite, choose, conditions
+from lance_io.reads.index.index_counts import record_comparisons
 from lance_io.reads.index.segments import TooManyRows, open_segments, search_segments
 from lance_io.reads.index.table_indices import load_table_indices
 from lance_io.reads.rows.deletions_and_ids import load_live_counts, load_row_id_index
@@ -77,6 +78,17 @@ def indexed_rows(state: DatasetState, expression: Expr, rows_max: int | None = N
         else:
             return answer if rows_max is None or len(answer.rows.starts) <= rows_max else None
     return None
+
+
+def likely_covered(state: DatasetState, expression: Expr) -> Plan[frozenset[int] | None]:
+    """Ids of the fragments that `indexed_rows` will cover, if it can use the indices; None without an index."""
+    known = yield from load_table_indices(state)
+    choice = choose(expression, known.indices, _by_kind)
+    return None if choice is None else _covered(choice)
+
+
+def _covered(choice: Choice) -> frozenset[int]:
+    return frozenset.intersection(*(index.covered for index in choice.indices))
 
 
 def _whole_indices(
@@ -149,6 +161,7 @@ def _answer(
         for condition, needs_null in asked
         for part in condition.index.parts
     ]
+    record_comparisons(sum([num_zones(segments[part.uuid]) for (_, part), _ in searches]))
     answers = iter((yield from search_segments(state, searches, rows_max)))
     uses_ids = any(part.space is Space.IDS for (_, part), _ in searches)
     row_ids = (yield from load_row_id_index(state)) if uses_ids else None
@@ -158,7 +171,7 @@ def _answer(
         )
         for condition, _ in asked
     }
-    covered = frozenset.intersection(*(index.covered for index in choice.indices))
+    covered = _covered(choice)
     universe = fragment_rows(state, covered)
     answer = _combined(choice.node, by_condition, universe)
     return IndexedRows(choice, covered, answer.true.intersect(universe))

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 from lance_io.errors import FormatError
 from lance_io.file.file_requests import ReadFiles
 from lance_io.file.take.side_file import SideFile
+from lance_io.index.details import Kind
 from lance_io.index.questions import TableFile
 from lance_io.index.scalar.kinds import READERS
 from lance_io.plans.plan import Together
+from lance_io.reads.index.index_counts import record_comparisons, record_opened, record_parts
 from lance_io.reads.index.index_files import buffer_number, file_ref, folder_key, independent
 from lance_io.reads.rows.deletions_and_ids import load_cached
 from lance_io.reads.version.index_errors import INDEX_ERRORS, in_index
@@ -42,6 +44,7 @@ def open_segments(state: DatasetState, parts: Sequence[Part]) -> Plan[list[Segme
     cached: list[Any] = state.session.index_cache.get_many(keys)
     missing = [at for at, segment in enumerate(cached) if segment is None]
     if missing:
+        record_opened(len(missing))
         cache = state.session.index_cache
         opened: list[Any] = yield Together(
             [load_cached(cache, keys[at], partial(_open, state, *parts[at])) for at in missing]
@@ -110,6 +113,10 @@ def search_segments(
             sizes[index] += sum(end - first for first, end in blocks.ranges)
             ref = file_ref(state, part, blocks.file)
             cached = _cached_blocks(state, ref, blocks)
+            num_read = cached.count(None)
+            record_parts(len(cached) - num_read, num_read)
+            is_pages = part.details.kind is Kind.BTREE
+            record_comparisons(sum(end - first for first, end in blocks.ranges) if is_pages else len(blocks.ranges))
             if None not in cached:
                 answers[at] = _finish(search, cached)
                 continue

@@ -1,8 +1,8 @@
 """Opening segments of full-text indices, and reading posting lists; both are kept in the session's cache of indices.
 
-    round 1   the tails of all files of all segments, as the index section names them
-    round 2   settings, token maps, documents; page indexes of the posting lists
-    round 3   posting lists of the query's tokens, of all partitions
+round 1   the tails of all files of all segments, as the index section names them
+round 2   settings, token maps, documents; page indexes of the posting lists
+round 3   posting lists of the query's tokens, of all partitions
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ def _open(state: DatasetState, index: TextIndex, part: IndexPart[bytes]) -> Plan
         names = [name for name in part.sizes if name != METADATA_FILE]
         refs = {name: file_ref(state, part, name) for name in (METADATA_FILE, *names)}
         files: list[SideFile] = yield ReadFiles(
-            state.context, independent([(each, SideFile.open(state.context, each.key, each.size_bytes)) for each in refs.values()])
+            state.context,
+            independent([(each, SideFile.open(state.context, each.key, each.size_bytes)) for each in refs.values()]),
         )
         settings = read_settings(files[0].metadata)
         wanted = [(number, kind) for number in settings.partitions for kind in _KINDS]
@@ -105,11 +106,11 @@ def _open(state: DatasetState, index: TextIndex, part: IndexPart[bytes]) -> Plan
             if names and name not in refs:
                 raise FormatError(f"partition {number} has no file {name} in the index section", path=ref.key)
             refs.setdefault(name, file_ref(state, part, name))
-        steps = [(refs[partition_file(*each)], _read_part(state, refs[partition_file(*each)], each[1])) for each in wanted]
-        read: list[Any] = (yield ReadFiles(state.context, independent(steps))) if steps else []
-        partitions = [
-            _partition(number, *read[3 * at : 3 * at + 3]) for at, number in enumerate(settings.partitions)
+        steps = [
+            (refs[partition_file(*each)], _read_part(state, refs[partition_file(*each)], each[1])) for each in wanted
         ]
+        read: list[Any] = (yield ReadFiles(state.context, independent(steps))) if steps else []
+        partitions = [_partition(number, *read[3 * at : 3 * at + 3]) for at, number in enumerate(settings.partitions)]
     except UnsupportedError as error:
         return UnreadText(error.message), 256
     except INDEX_ERRORS as error:
@@ -171,7 +172,13 @@ def load_postings(
     cache = state.session.index_cache
     folders = [folder_key(state, part) for part in index.parts]
     keys = {
-        each: ("postings", *folders[each.part], segments[each.part].partitions[each.partition].number, each.token, has_positions)
+        each: (
+            "postings",
+            *folders[each.part],
+            segments[each.part].partitions[each.partition].number,
+            each.token,
+            has_positions,
+        )
         for each in dict.fromkeys(wanted)
     }
     known: dict[TokenKey, Any] = dict(zip(keys, cache.get_many([*keys.values()]), strict=True))

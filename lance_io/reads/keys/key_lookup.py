@@ -150,7 +150,7 @@ def _rows_with_keys(
         values, operand = distinct.cast(pa.float32()), Cast(operand, pa.float32())
     predicate = Predicate(In(operand, with_both_zeros(values), has_null=False))
     options = ScanOptions(filter=predicate, late_materialization=False)
-    plan = yield from plan_scan(state, options, projection)
+    plan = yield from plan_scan(state, options, projection, ahead=True)
     items: list[tuple[int, pa.RecordBatch]] = []
     yield Each(ScanRun(state, plan, options, None).batches(), items.append)
     return to_table([batch for _, batch in items], projection.arrow_schema)

@@ -125,7 +125,7 @@ class _Scan:
         options, projection = self.options, self._projection
         if self._ordering is not None:
             options, projection = self._ordering.options, self._ordering.projection
-        plan = yield from plan_scan(self.state, options, projection)
+        plan = yield from plan_scan(self.state, options, projection, ahead=True)
         if self.watch is not None:
             self.watch.record_plan(plan)
         return scan_runs.ScanRun(self.state, plan, options, batch_rows, self.watch, apart=apart)
@@ -291,4 +291,5 @@ def metrics(num_rows: int, spent: ScanStatistics) -> str:
     """The cost of a scan, as the last line of `analyze_plan`."""
     numbers = {"output_rows": num_rows, **spent.all_counts, "bytes_read": spent.bytes_read, "iops": spent.iops}
     numbers["requests"] = spent.requests
+    numbers |= {name: getattr(spent, name) for name in ("indices_loaded", "parts_loaded", "index_comparisons")}
     return f"metrics=[{', '.join(f'{name}={number}' for name, number in numbers.items())}]\n"

@@ -2,7 +2,8 @@
 
 plan of a filter -> rows that indices name -> parts, in the order of the fragments:
     covered      the rows are read by address; the rest of the filter is computed for them
-    not covered  scanned with the whole filter, or left out by `fast_search`
+    not covered  scanned with the whole filter, or left out by `fast_search`; few rows of a bucket are read beside the
+                 rounds of the indices
 """
 
 from __future__ import annotations
@@ -17,20 +18,28 @@ import numpy as np
 from lance_io.file.table_reader import TableReader
 from lance_io.filters.compiled import Predicate
 from lance_io.filters.expressions.expression_tree import And
+from lance_io.limits import MIB
 from lance_io.plans.plan import Together
+from lance_io.plans.streams import Each
 from lance_io.reads.index.describe_choice import describe_choice
-from lance_io.reads.index.indexed_rows import indexed_rows
+from lance_io.reads.index.indexed_rows import indexed_rows, likely_covered
 from lance_io.reads.index.table_indices import load_table_indices
 from lance_io.reads.rows.deletions_and_ids import load_live
 from lance_io.reads.rows.row_arithmetic import OFFSET_BITS
+from lance_io.reads.rows.value_widths import width_bytes
 from lance_io.reads.scan.late_choice import TOGETHER_BYTES
 from lance_io.reads.scan.pipeline import ScanPlan, Span
+from lance_io.reads.scan.stream import ScanRun
+from lance_io.reads.version.system_columns import SYSTEM_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import pyarrow as pa
+
     from lance_io.index.rows.row_set import RowSet
     from lance_io.plans.plan import Plan
+    from lance_io.reads.index.choose_indices import Choice
     from lance_io.reads.index.indexed_rows import IndexedRows
     from lance_io.reads.rows.row_arithmetic import LiveRows
     from lance_io.reads.scan.scan_options import ScanOptions
@@ -43,6 +52,7 @@ if TYPE_CHECKING:
 RUN_ROWS_MIN: Final = 64  # average rows of a run from which reading runs beats taking rows
 TAKEN_ROWS_MAX: Final = 16_384  # of a fragment in a bucket: taking keeps page indexes, which saves later rounds
 RUNS_MAX: Final = 1024  # of a fragment that are read as runs
+AHEAD_BYTES_MAX: Final = 4 * MIB  # of rows that no index covers, about; more take longer than the rounds they save
 OPENED_FRAGMENTS_MAX: Final = 8  # whose files are opened before it is known which have rows: a request each
 
 
@@ -53,18 +63,67 @@ def plan_indexed(
     fragment_indexes: Sequence[int],
     columns_for: ColumnsFor,
     finish: PlanSpans,
+    *,
+    reads_ahead: bool,
 ) -> Plan[ScanPlan | None]:
     """The plan of a scan by indices; None if none of them answers a part of the filter.
 
     columns      the plan without rows, with the filter
     columns_for  the same with another filter and other options
     finish       completes a plan: columns, spans, live rows of their fragments
+    reads_ahead  whether few rows that no index covers are read meanwhile; all of them will be wanted
     Raises `FormatError` for a damaged index.
     """
     predicate = columns.predicate
     if predicate is None or len(set(fragment_indexes)) < len(fragment_indexes):
         return None
-    opened = columns
+    ahead = _Ahead(state, options, columns, finish)
+    is_ahead = reads_ahead and ahead.is_wanted
+    answering = _answered(state, options, columns, fragment_indexes, columns_for, ahead if is_ahead else None, finish)
+    if is_ahead:
+        answered, _ = yield Together[Any]([answering, ahead.read_uncovered(predicate, fragment_indexes)])
+    else:
+        answered = yield from answering
+    if answered is None:
+        return None
+    choice, groups = answered
+    parts: list[ScanPlan] = []
+    for indexes, covered in groups:
+        if covered is not None:
+            parts += covered
+        elif not options.hints.get("fast_search"):
+            parts.append(ahead.uncovered.get(tuple(indexes)) or (yield from ahead.plan(indexes)))
+    return replace(
+        columns,
+        spans=tuple(span for part in parts for span in part.spans),
+        live={index: live for part in parts for index, live in part.live.items()},
+        parts=tuple(parts),
+        index=partial(describe_choice, choice),
+    )
+
+
+class _Answered(NamedTuple):
+    """The answer of indices.
+
+    groups  runs of neighbouring fragments, each with the plans of its rows; None for those that are not covered
+    """
+
+    choice: Choice
+    groups: list[tuple[list[int], list[ScanPlan] | None]]
+
+
+def _answered(
+    state: DatasetState,
+    options: ScanOptions,
+    columns: ScanPlan,
+    fragment_indexes: Sequence[int],
+    columns_for: ColumnsFor,
+    ahead: _Ahead | None,
+    finish: PlanSpans,
+) -> Plan[_Answered | None]:
+    """The rows that indices name as plans; None if no index answers. ahead: reads few of them, if there are others."""
+    predicate, opened = columns.predicate, columns
+    assert predicate is not None, "indices answer filters"
     if columns.early_read is not None and columns.late_read is not None:
         opened = columns_for(predicate, replace(options, late_materialization=False))
     rows = yield from _rows_beside_files(state, opened, predicate, fragment_indexes)
@@ -75,21 +134,74 @@ def plan_indexed(
     left = None if not rest else predicate if is_whole else Predicate(rest[0] if len(rest) == 1 else And(rest))
     rest_columns = columns_of_rows(columns, left, options, rows.rows.num_rows, columns_for)
     rows_max = None if options.limit is None or rest else (options.offset or 0) + options.limit
-    parts: list[ScanPlan] = []
+    groups: list[tuple[list[int], list[ScanPlan] | None]] = []
     for is_covered, indexes in _by_coverage(state, rows.covered, fragment_indexes):
+        covered = None
         if is_covered:
-            parts += yield from plan_rows_of_index(state, rows.rows, indexes, rest_columns, rows_max, finish)
-        elif not options.hints.get("fast_search"):
-            live = yield from load_live(state, indexes)
-            spans = tuple(Span(index, 0, live[index].num_rows) for index in indexes)
-            parts.append((yield from finish(columns, spans, live)))
-    return replace(
-        columns,
-        spans=tuple(span for part in parts for span in part.spans),
-        live={index: live for part in parts for index, live in part.live.items()},
-        parts=tuple(parts),
-        index=partial(describe_choice, rows.choice),
-    )
+            covered = yield from plan_rows_of_index(state, rows.rows, indexes, rest_columns, rows_max, finish)
+        groups.append((indexes, covered))
+    if ahead is not None and len(groups) > 1:
+        yield from ahead.read_covered([plans for _, plans in groups if plans is not None])
+    return _Answered(rows.choice, groups)
+
+
+class _Ahead:
+    """Parts that are read while a scan is planned, so that their rounds go together.
+
+    uncovered  parts that no index covers, with their rows, by the indexes of their fragments
+    """
+
+    def __init__(self, state: DatasetState, options: ScanOptions, columns: ScanPlan, finish: PlanSpans) -> None:
+        self._state, self._options, self._columns, self._finish = state, options, columns, finish
+        self.uncovered: dict[tuple[int, ...], ScanPlan] = {}
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether reading ahead saves time: rounds of a bucket, for rows that are all part of the result."""
+        options = self._options
+        is_whole = options.limit is None and not options.offset and not options.hints.get("fast_search")
+        return is_whole and not self._state.is_local
+
+    def plan(self, fragment_indexes: Sequence[int]) -> Plan[ScanPlan]:
+        """The scan of some fragments."""
+        live = yield from load_live(self._state, fragment_indexes)
+        spans = tuple(Span(index, 0, live[index].num_rows) for index in fragment_indexes)
+        return (yield from self._finish(self._columns, spans, live))
+
+    def read_uncovered(self, predicate: Predicate, fragment_indexes: Sequence[int]) -> Plan[None]:
+        """Read the fragments that no index will cover, if their rows are few."""
+        covered = yield from likely_covered(self._state, predicate.expression)
+        if covered is None:
+            return
+        runs = [run for is_covered, run in _by_coverage(self._state, covered, fragment_indexes) if not is_covered]
+        if sum(int(self._state.physical_rows[run].sum()) for run in runs) * self._row_bytes() <= AHEAD_BYTES_MAX:
+            yield Together([self._read_run(run) for run in runs])
+
+    def _read_run(self, fragment_indexes: Sequence[int]) -> Plan[None]:
+        self.uncovered[tuple(fragment_indexes)] = yield from self._read((yield from self.plan(fragment_indexes)))
+
+    def read_covered(self, groups: Sequence[list[ScanPlan]]) -> Plan[None]:
+        """Read the rows of parts that indices name, if they are few, and put them into the plans."""
+        chosen = [(plans, at) for plans in groups for at, plan in enumerate(plans) if plan.chosen is not None]
+        if sum(plans[at].num_rows for plans, at in chosen) * self._row_bytes() <= AHEAD_BYTES_MAX:
+            ready: list[ScanPlan] = yield Together([self._read(plans[at]) for plans, at in chosen])
+            for (plans, at), plan in zip(chosen, ready, strict=True):
+                plans[at] = plan
+
+    def _read(self, plan: ScanPlan) -> Plan[ScanPlan]:
+        """A part with its rows; not those of a count that is known."""
+        if plan.num_matches is not None and not self._columns.projection.outputs:
+            return plan
+        batches: list[pa.RecordBatch] = []
+        yield Each(ScanRun(self._state, plan, self._options, None).batches(), lambda item: batches.append(item[1]))
+        return replace(plan, ready=tuple(batches), num_matches=sum([batch.num_rows for batch in batches]))
+
+    def _row_bytes(self) -> float:
+        """Bytes of a row's output and filter columns, about."""
+        state, columns = self._state, self._columns
+        paths = () if columns.predicate is None else columns.predicate.paths
+        filtered = [state.field_at(path).arrow_type for path in paths if path[0] not in SYSTEM_COLUMNS]
+        return sum(map(width_bytes, [*columns.projection.arrow_schema.types, *filtered]))
 
 
 def columns_of_rows(
@@ -108,6 +220,28 @@ def columns_of_rows(
     if costs is not None and num_rows * costs.row_bytes <= TOGETHER_BYTES:
         return columns_for(left, replace(options, late_materialization=False))
     return of_rows
+
+
+def plan_named(
+    state: DatasetState,
+    options: ScanOptions,
+    columns: ScanPlan,
+    rows: RowSet,
+    fragment_indexes: Sequence[int],
+    columns_for: ColumnsFor,
+    finish: PlanSpans,
+    *,
+    is_exact: bool,
+) -> Plan[list[ScanPlan]]:
+    """The plans of fragments of which another process has looked up the rows in indices.
+
+    columns   the plan without rows, with the filter
+    rows      their addresses
+    is_exact  whether all of them pass the filter
+    """
+    left = None if is_exact else columns.predicate
+    of_rows = columns_of_rows(columns, left, options, rows.num_rows, columns_for)
+    return (yield from plan_rows_of_index(state, rows, fragment_indexes, of_rows, None, finish))
 
 
 def _rows_beside_files(

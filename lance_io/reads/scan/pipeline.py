@@ -99,6 +99,7 @@ class ScanPlan:
     late_costs     by which the scan decides how late columns are read; None where each row is taken
     chosen         offsets of the rows to read of each span, ascending, without deleted rows; None for whole spans
     parts          the plans that the scan runs one after the other, if indices answer it for some fragments
+    ready          the rows of a part that were read beside the rounds of indices; None for a part that is read later
     num_matches    rows of the result before skip and limit, if known without reading any
     index          describes the indices that answer the filter; None without one
     num_batches, num_batches_skipped  batches of files of version 0.1 whose statistics were checked, and those of them
@@ -122,6 +123,7 @@ class ScanPlan:
     late_costs: LateCosts | None = None
     chosen: tuple[IntArray, ...] | None = None
     parts: tuple[ScanPlan, ...] = ()
+    ready: tuple[pa.RecordBatch, ...] | None = None
     num_matches: int | None = None
     index: Callable[[], str] | None = None
     num_batches: int = 0

@@ -63,10 +63,13 @@ def scan_projection(state: DatasetState, options: ScanOptions) -> Projection:
     return projection
 
 
-def plan_scan(state: DatasetState, options: ScanOptions, projection: Projection | None = None) -> Plan[ScanPlan]:
+def plan_scan(
+    state: DatasetState, options: ScanOptions, projection: Projection | None = None, *, ahead: bool = False
+) -> Plan[ScanPlan]:
     """Plan a scan up to its first row; loads deletion vectors and row ids as needed.
 
     projection  output columns, if they differ from those of the options
+    ahead       whether few rows that no index covers may be read meanwhile
     """
     if options.include_deleted_rows and not options.with_row_id:
         raise UsageError("include_deleted_rows is set but with_row_id is false")
@@ -76,7 +79,7 @@ def plan_scan(state: DatasetState, options: ScanOptions, projection: Projection 
     columns = plan_columns(state, options, projection)
     fragment_indexes = state.scanned_fragment_indexes(options.fragments)
     if uses_indices(state, options, columns):
-        indexed = yield from _by_indices(state, options, columns, projection, fragment_indexes)
+        indexed = yield from _by_indices(state, options, columns, projection, fragment_indexes, ahead=ahead)
         if indexed is not None:
             return indexed
     first, last = (0, None) if columns.predicate is not None else _row_window(options)
@@ -97,9 +100,15 @@ def _by_indices(
     columns: ScanPlan,
     projection: Projection,
     fragment_indexes: Sequence[int],
+    *,
+    ahead: bool,
 ) -> Plan[ScanPlan | None]:
     finish, columns_for = plan_steps(state, options, projection)
-    return (yield from index_scans.plan_indexed(state, options, columns, fragment_indexes, columns_for, finish))
+    return (
+        yield from index_scans.plan_indexed(
+            state, options, columns, fragment_indexes, columns_for, finish, reads_ahead=ahead
+        )
+    )
 
 
 def plan_steps(state: DatasetState, options: ScanOptions, projection: Projection) -> tuple[PlanSpans, ColumnsFor]:
@@ -239,7 +248,8 @@ def plan_count(state: DatasetState, options: ScanOptions) -> Plan[int | ScanPlan
     if options.limit is not None or options.offset is not None:
         raise UsageError("Cannot use limit/offset with aggregate. Apply limit to the result instead.")
     if options.filter is not None:
-        return (yield from plan_scan(state, replace(options, columns=[], order_by=None, blob_handling=None)))
+        counted = replace(options, columns=[], order_by=None, blob_handling=None)
+        return (yield from plan_scan(state, counted, ahead=True))
     fragment_indexes = state.scanned_fragment_indexes(options.fragments)
     if options.include_deleted_rows:
         return int(state.physical_rows[fragment_indexes].sum())

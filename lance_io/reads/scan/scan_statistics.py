@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lance_io.io import call_metrics, trace_events
 from lance_io.io.stats import IoStats, io_stats
+from lance_io.reads.index.index_counts import IndexCounts, counting_indices
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -25,26 +26,22 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _END: Final = object()
-_OF_INDICES: Final = (
-    "indices_loaded",
-    "parts_loaded",
-    "index_comparisons",
-    "index_cache_hits",
-    "index_cache_misses",
-)
 
 
 @dataclass(frozen=True)
 class ScanStatistics:
     """Counts of one scan, excluding concurrent reads of the same store.
 
-    The other numbers concern indices and are 0.
-
     Attributes:
         iops: Reads that went to the store.
         requests: The same as `iops`.
         bytes_read: Payload bytes of these reads.
         retries: Reads that were retried.
+        indices_loaded: Segments of scalar indices that were opened, and not found in memory.
+        parts_loaded: Parts of them that were read: pages of a BTREE, bitmaps of a value, lists of a trigram.
+        index_comparisons: Values of these pages, and bitmaps, lists and zones, that were examined.
+        index_cache_hits: Such parts that were found in memory.
+        index_cache_misses: The same as `parts_loaded`.
         all_counts: "fragments_scanned", "ranges_scanned" (row ranges of fragments) and "rows_scanned" (live rows before
             the filter). With statistics of batches also "batches_examined" and "batches_skipped". With columns that
             are read after others also "rows_first_stage" (rows that pass the first stage of the filter),
@@ -71,6 +68,7 @@ class ScanWatch:
 
     def __init__(self) -> None:
         self._seen = IoStats()
+        self._of_indices = IndexCounts()
         self._started_ns = time.perf_counter_ns()
         self._counts = {"fragments_scanned": 0, "ranges_scanned": 0, "rows_scanned": 0}
         self._num_rows: int | None = None
@@ -78,7 +76,7 @@ class ScanWatch:
     @contextmanager
     def counting(self) -> Iterator[None]:
         """Count the reads made inside the block."""
-        with io_stats() as self._seen:
+        with io_stats() as self._seen, counting_indices(self._of_indices):
             yield
 
     def record_plan(self, plan: ScanPlan) -> None:
@@ -115,8 +113,18 @@ class ScanWatch:
             counts = self._seen.snapshot()
             numbers = {"iops": counts.num_reads, "requests": counts.num_reads, "bytes_read": counts.bytes_read}
             done = {"type": "plan_run", "plan_summary": "LanceRead", "output_rows": self._num_rows}
-            trace_events.emit(trace_events.EXECUTION, {**done, **numbers, **dict.fromkeys(_OF_INDICES, 0)})
+            trace_events.emit(trace_events.EXECUTION, {**done, **numbers, **self._index_numbers()})
         call_metrics.report("scan", (time.perf_counter_ns() - self._started_ns) / 1e9, self._seen, failed=failed)
+
+    def _index_numbers(self) -> dict[str, int]:
+        counts = self._of_indices
+        return {
+            "indices_loaded": counts.indices_loaded,
+            "parts_loaded": counts.index_cache_misses,
+            "index_comparisons": counts.index_comparisons,
+            "index_cache_hits": counts.index_cache_hits,
+            "index_cache_misses": counts.index_cache_misses,
+        }
 
     def statistics(self) -> ScanStatistics:
         """The counts so far."""
@@ -127,6 +135,7 @@ class ScanWatch:
             seen.num_reads,
             seen.bytes_read,
             seen.retries,
+            **self._index_numbers(),
             all_counts=dict(self._counts),
             all_times={"elapsed": elapsed_ns},
         )

@@ -94,6 +94,10 @@ class ScanRun:
         for part in self._plan.parts:
             if window[1] == 0:
                 return
+            if part.ready is not None:
+                self._record_ready(part)
+                yield Items(_cut([(0, batch) for batch in part.ready], cutter))
+                continue
             run = ScanRun(self._state, windowed(part, *window), self._options, self._batch_rows, self._watch)
             yield from run._own_batches(cutter)
             window = run._pipeline.window
@@ -120,6 +124,7 @@ class ScanRun:
         """How many rows of each batch pass the filter of a scan without a limit."""
         for part in self._plan.parts:
             if part.num_matches is not None:
+                self._record_ready(part)
                 yield Items((part.num_matches,))
             else:
                 yield from ScanRun(self._state, part, self._options, None, self._watch).counts()
@@ -140,6 +145,11 @@ class ScanRun:
             prepared.cancel()
         if pipeline.has_stages:
             yield from pipeline.push_counts(None)
+
+    def _record_ready(self, part: ScanPlan) -> None:
+        if self._watch is not None and part.ready is not None:
+            is_whole = part.chosen is None
+            self._watch.record_rows(sum([live.num_live for live in part.live.values()]) if is_whole else part.num_rows)
 
     def _open(self) -> Open:
         return Open(self._reader.read_sync, self._reader.read)

@@ -116,9 +116,7 @@ class FlatTexts:
         others          documents of the index
         num_matches_of  number of these that have a token
         """
-        statistics = CorpusStatistics(
-            others.num_documents + self._num_documents, others.num_tokens + self._num_tokens
-        )
+        statistics = CorpusStatistics(others.num_documents + self._num_documents, others.num_tokens + self._num_tokens)
         factors = [
             np.float32(statistics.factor(num_matches_of(word) + int(here))) * np.float32(count)
             for (word, count), here in zip(self._search.counts.items(), self._matches.tolist(), strict=True)
@@ -152,6 +150,8 @@ def _positions(tokens: Tokens, lists: list[npt.NDArray[np.int64]], num_texts: in
     starts = lists[-1]
     for outer in reversed(lists[:-1]):
         starts = starts[outer]
-    of_row = np.repeat(before[np.minimum(starts[:-1], max(num_texts - 1, 0))] if num_texts else before[:0], np.diff(starts))
+    of_row = np.repeat(
+        before[np.minimum(starts[:-1], max(num_texts - 1, 0))] if num_texts else before[:0], np.diff(starts)
+    )
     shifts = before - of_row
     return positions + np.repeat(shifts, np.diff(firsts))
