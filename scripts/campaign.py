@@ -310,6 +310,19 @@ CAMPAIGNS: Final = (
         ),
     ),
     Campaign(
+        "tokens",
+        "Random texts of twelve scripts, split by every base tokenizer, in every language, and with each parameter of "
+        "the tokenizer: the tokens and their positions are pylance's.",
+        (
+            Part(
+                ("tests/index/text/test_tokens.py", "-k", "are_those_of_pylance"),
+                "LANCE_IO_TOKEN_TEXTS",
+                10_000,
+                "{size} texts for each of {tests} sets of parameters",
+            ),
+        ),
+    ),
+    Campaign(
         "vectors",
         "Searches by IVF indices that pylance wrote (flat, product codes of 8 and 4 bits, scalar codes; l2, cosine, "
         "dot), fresh, after deletions, and beside rows that the index does not cover: distances and rows are those "
