@@ -19,6 +19,7 @@ from benchmarks.searches import search_cases
 from benchmarks.shapes.shape_cases import shape_cases
 from benchmarks.shares import share_cases
 from benchmarks.spark import spark_cases
+from benchmarks.textsearches import text_search_cases
 from benchmarks.textsizes import text_size_cases
 from benchmarks.writes import write_cases
 
@@ -45,6 +46,7 @@ def all_cases(tables: Tables) -> Iterator[Case]:
     yield from filter_cases(tables)
     yield from search_cases(tables)
     yield from index_cases(tables)
+    yield from text_search_cases(tables)
     yield from function_cases(tables)
     yield from write_cases(tables)
     yield from kind_cases(tables)

@@ -10,6 +10,7 @@
     spark_vectors   50,000   4  ascending int64, double from 0 to 1, fixed-size list of 256 floats
     spark_large    500,000   8  the same, more than half a gigabyte
     keyed        5,000,000   4  shuffled int64 without repetitions, one of 100 numbers, two of 50 labels, double
+    texts          500,000   4  texts of twenty words out of 50,000, frequent and rare ones
     functions      200,000   1  columns for the functions of filters, all values different (`functionrows`)
 
 And in old file versions: `five_2.0`, `many_2.0`, `vectors_2.0`, `five_0.1`, made as those without a number, and
@@ -43,6 +44,7 @@ GENERATION = 1  # counts changes of the content, so that an old cache is not mis
 LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", np.uint8)
 COLORS = pa.array(["red", "green", "blue", "yellow", "black"])
 VECTOR_WIDTH = 128
+TEXT_WORDS = np.array([f"word{number:x}" for number in range(50_000)])  # the most frequent first
 KEY_STEP, KEYS_END = 2_654_435_761, 1 << 32  # row n has the key n * KEY_STEP modulo KEYS_END: none twice, in no order
 
 MakeRows = Callable[[int, int, np.random.Generator], pa.Table]
@@ -95,6 +97,14 @@ def vectors(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
     del first_id
     values = rng.standard_normal(num_rows * VECTOR_WIDTH, dtype=np.float32)
     return pa.table({"vector": pa.FixedSizeListArray.from_arrays(values, VECTOR_WIDTH)})
+
+
+def texts(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
+    """Texts of twenty words, drawn as often as in natural languages; `first_id` does not matter to them."""
+    del first_id
+    shares = 1 / np.arange(1, len(TEXT_WORDS) + 1)
+    words = TEXT_WORDS[rng.choice(len(TEXT_WORDS), (num_rows, 20), p=shares / shares.sum())]
+    return pa.table({"text": [" ".join(row) for row in words]})
 
 
 def spark_narrow(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
@@ -204,6 +214,7 @@ RECIPES = {
         Recipe("many", 1_000_000, 64, seven_columns),
         Recipe("vectors", 500_000, 1, vectors),
         Recipe("keyed", 5_000_000, 4, keyed),
+        Recipe("texts", 500_000, 4, texts),
         Recipe("spark_narrow", 500_000, 4, spark_narrow),
         Recipe("spark_vectors", 50_000, 4, spark_vectors),
         Recipe("spark_large", 500_000, 8, spark_vectors),

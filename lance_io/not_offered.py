@@ -72,9 +72,7 @@ class NotOfferedProperty(property):
 class DatasetNotOffered:
     """Names of `LanceDataset`."""
 
-    centroids = NotOffered(_INDEX)
     from_pydantic_model = NotOffered("`write_dataset` takes a list of pydantic models")
-    get_ivf_model = NotOffered(_INDEX)
     initialize_mem_wal = NotOffered(_LOG)
     mem_wal_index_details = NotOffered(_LOG)
     mem_wal_writer = NotOffered(_LOG)

@@ -113,6 +113,12 @@ CAMPAIGNS: Final = (
         ),
     ),
     Campaign(
+        "texts",
+        "Random full-text queries, with similar words, phrases and queries inside of queries, of all rows and of the "
+        "ten best: rows and scores are pylance's, but for ties.",
+        (Part(("tests/index/test_text_random.py",), "LANCE_IO_TEXT_QUERIES", 3000, "{size} queries", 1),),
+    ),
+    Campaign(
         "bombs",
         "Small files whose values decode to many bytes, of every codec and layout in each file version that has it, "
         "read by a process that may map 512 MiB more than after its first scan. It gives the right rows or an error "
@@ -319,9 +325,24 @@ CAMPAIGNS: Final = (
     Campaign(
         "vectors",
         "Searches by IVF indices that pylance wrote (flat, product codes of 8 and 4 bits, scalar codes; l2, cosine, "
-        "dot), fresh, after deletions, and beside rows that the index does not cover: distances and rows are pylance's, "
-        "but for rounding, and where candidates tie.",
+        "dot), fresh, after deletions, and beside rows that the index does not cover: distances and rows are those "
+        "of pylance, but for rounding, and where candidates tie.",
         (Part(("tests/index/test_vector_grid.py",), "LANCE_IO_VECTOR_GRID", 20, "{size} queries in {tests} grids"),),
+    ),
+    Campaign(
+        "statements",
+        "Random programs of SQL over a table of Spark's catalog, of ten statements each: inserts, deletes, updates, "
+        "merges with all clauses, new, dropped, renamed and wider columns, compactions; with stable row ids and "
+        "without. After each the rows are those of DuckDB.",
+        (
+            Part(
+                ("tests/spark/test_jar_programs.py",),
+                "LANCE_IO_SPARK_PROGRAMS",
+                300,
+                "{size} programs",
+                1,
+            ),
+        ),
     ),
     Campaign(
         "memory",

@@ -174,15 +174,23 @@ async def test_table_service_answers_as_pylance(s3: S3Server, s3_uri: str, monke
             assert (await get(f"/rows/{row['id']}"))["row"] == row
         assert theirs.count_rows() == 1008
 
-        for path in ("/rows?filter=nothing%20%3D%201", "/rows?limit=many", "/rows?columns=nothing"):
+        for path in (
+            "/rows?filter=nothing%20%3D%201",
+            "/rows?limit=many",
+            "/rows?columns=nothing",
+            "/search?words=mate",
+        ):
             assert (await client.get(path)).status == 400
         for body in ("[1]", "{", '{"nothing": 1}', '{"id": "x"}', ""):
             assert (await client.post("/rows", data=body)).status == 400
         for unknown in ("77777", "nobody"):
             assert (await client.get(f"/rows/{unknown}")).status == 404
+        theirs.create_scalar_index("drink", "INVERTED")
         theirs.delete("id = 5001")
         await client.app[service.NEWEST].move(await lance_io.AsyncDataset.open(uri))
         assert (await client.get("/rows/5001")).status == 404
+        matches = (await get("/search", words="mate", limit="3"))["rows"]
+        assert [row["drink"] for row in matches] == ["mate"] * 3
 
         after = numbers_in(await (await client.get("/metrics")).text())
         spent = {name: value - before.get(name, 0) for name, value in after.items()}

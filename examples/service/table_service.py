@@ -4,6 +4,7 @@
 
     GET  /rows/17                                    the row with this id: one `take`
     GET  /rows?filter=price > 40&columns=id&limit=5  rows that pass a filter
+    GET  /search?words=iced+tea&limit=5              rows that match words best, by a full-text index
     POST /rows                                       rows as lines of JSON; answers when they are committed
     GET  /metrics                                    metrics for Prometheus
     GET  /health                                     200 while answers are up to date, 503 otherwise
@@ -163,6 +164,18 @@ def check_filter(text: str) -> None:
         raise web.HTTPBadRequest(text=f"filters may call {', '.join(sorted(FUNCTIONS))}, not {', '.join(refused)}\n")
 
 
+async def search_texts(request: web.Request) -> web.Response:
+    """The rows that match words best, by the full-text indices of the table."""
+    words, table = request.query.get("words", ""), request.app[NEWEST].table
+    limit = request.query.get("limit", "10")
+    if not limit.isdecimal() or len(limit) > DIGITS_MAX or int(limit) > ROWS_MAX:
+        raise web.HTTPBadRequest(text=f"limit is a number up to {ROWS_MAX}, not {limit[:DIGITS_MAX]!r}\n")
+    if not words or len(words) > FILTER_LENGTH_MAX:
+        raise web.HTTPBadRequest(text=f"words: expected 1 to {FILTER_LENGTH_MAX} characters, found {len(words)}\n")
+    matches = await table.to_table(full_text_query=words, limit=int(limit))
+    return json_answer({"version": table.version, "rows": matches.to_pylist()})
+
+
 async def add_rows(request: web.Request) -> web.Response:
     """Append rows; answers when they are committed and lookups find them."""
     newest, body = request.app[NEWEST], await request.read()
@@ -249,6 +262,7 @@ def make_app(uri: str) -> web.Application:
     app = web.Application(middlewares=[answer_errors], client_max_size=BODY_BYTES_MAX)
     app.cleanup_ctx.append(open_table)
     app.add_routes([web.get("/rows/{id}", get_row), web.get("/rows", search_rows), web.post("/rows", add_rows)])
+    app.add_routes([web.get("/search", search_texts)])
     app.add_routes([web.get("/metrics", show_metrics), web.get("/health", show_health)])
     return app
 

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from lance_io.reads.run_plan import run, run_on, run_sync
     from lance_io.reads.scan import execute
     from lance_io.reads.scan.execute import collect, count, stream
-    from lance_io.reads.scan.full_text_request import words_query
     from lance_io.reads.scan.explain import explain_scan, explain_take
+    from lance_io.reads.scan.full_text_request import words_query
     from lance_io.reads.scan.io_plan import IoPlan, cost_report, cost_text, count_of, format_bytes
     from lance_io.reads.scan.scan_options import ScanOptions, scan_options
     from lance_io.reads.scan.scan_plan import scan_projection

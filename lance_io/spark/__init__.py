@@ -11,7 +11,8 @@
     stream/                   streams into a table, and out of its versions
     helpers                   functions for the driver program
     sessions                  the JAR `lance_io.jar` for a session, and its catalog
-    worker/                   the process that reads for the JAR, which is built from `jvm/`
+    ops                       procedures of the catalog as functions
+    worker/                   the process that reads and writes for the JAR, which is built from `jvm/`
 
 From the dataset package it uses only `dataset.distributed`, the API for distributed engines. Importing this package
 loads neither pyspark nor pyarrow; `pyspark_lance_io` loads only pyspark's base class, because Spark starts several

@@ -57,7 +57,8 @@ class Parts:
         (self.path,) = (folder / "_indices").glob(f"*/{name}.lance")
         reader = LanceFileReader(str(self.path))
         self.rows = reader.read_all().to_table()
-        self.metadata = {key.decode(): value.decode() for key, value in reader.metadata().schema.metadata.items()}
+        metadata = reader.metadata().schema.metadata or {}
+        self.metadata = {key.decode(): value.decode() for key, value in metadata.items()}
         self.rows = self.rows.replace_schema_metadata(None)
 
     def write(self) -> None:

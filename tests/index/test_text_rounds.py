@@ -45,8 +45,6 @@ def search(words: str, **more: Any) -> Any:
 def test_rounds_of_a_search(folder: pathlib.Path, num_words: int) -> None:
     first, other = " ".join(WORDS[:num_words]), " ".join(WORDS[10 : 10 + num_words])
     measured = Bench(folder).run(search(first), search(first), search(other))
-    print(counts(measured))
-    print(*measured[0][1], sep="\n")
     rounds = [rounds for rounds, _, _ in measured]
     assert rounds == [4, 1, 2]  # again: its posting lists are kept
     assert len(measured[0][1]) <= 32

@@ -80,7 +80,7 @@ def test_names_and_defaults_are_those_of_pylance(tmp_path: Path) -> None:
         own.create_index("id", "IVF_FLAT")
     with pytest.raises(KeyError, match="zz not found in schema"):
         own.create_index("zz", "IVF_FLAT")
-    with pytest.raises(NotImplementedError, match="Only .* index types supported. Got BTREE"):
+    with pytest.raises(NotImplementedError, match=r"Only .* index types supported\. Got BTREE"):
         own.create_index("v", "BTREE")
     for kind in ("IVF_HNSW_SQ", "IVF_HNSW_PQ", "IVF_HNSW_FLAT", "IVF_RQ"):
         with pytest.raises(NotImplementedError, match=f"builds no {kind}"):

@@ -17,6 +17,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F
 
 import lance_io.spark
+from lance_io.spark import ops
 from tests.spark.sessions import TASK_ERRORS
 
 if TYPE_CHECKING:
@@ -260,6 +261,10 @@ def test_changes_equal_those_of_pylance(lake: Lake, stable: bool) -> None:
     else:
         assert lake.rows(name) == sorted(theirs.to_table().to_pylist(), key=lambda row: row["id"])
     assert ours.count_rows() == lake.sql(f"select count(*) from lake.{name}")[0][0]
+    shown = f"select properties from lake.{name}.history where operation = 'Update' order by version desc limit 1"
+    ((properties,),) = lake.sql(shown)
+    numbers = {key: properties[f"lance_io.result.{key}"] for key in ("statement", "rows_inserted", "rows_updated")}
+    assert numbers == {"statement": "MERGE", "rows_inserted": "2", "rows_updated": "2"}
 
 
 def test_merge_has_all_clauses(lake: Lake) -> None:
@@ -285,6 +290,47 @@ def test_merge_has_all_clauses(lake: Lake) -> None:
     lake.sql("update lake.clauses set x = 1 where id < 0", "delete from lake.clauses where id % 7 = 9")
     assert lake.peer("clauses").version == before  # no row, no version
     assert lake.files("clauses") >= lake.live_files("clauses")
+
+
+# -- procedures --------------------------------------------------------------------------------------------------------
+
+
+def test_procedures(lake: Lake) -> None:
+    make_people(lake, "kept_up", stable=True)
+    lake.sql("delete from lake.kept_up where id % 3 = 0")
+    before = lake.peer("kept_up").to_table(columns=["id", "name"], with_row_id=True)
+    metrics = ops.compact(lake.spark, "lake.kept_up", target_rows_per_fragment=1000)
+    assert (metrics["fragments_removed"], metrics["fragments_added"]) == (4, 1)
+    peer = lake.peer("kept_up")
+    assert len(peer.get_fragments()) == 1
+    assert peer.to_table(columns=["id", "name"], with_row_id=True).equals(before)
+    assert lake.sql("call lake.system.compact(table => 'default.kept_up')") == [(peer.version, 0, 0, 0, 0)]
+    lake.sql("call lake.system.create_index(table => 'kept_up', column => 'id', index_type => 'btree', name => 'ids')")
+    lake.sql("insert into lake.kept_up values (1000, 'new', 1)", "call lake.system.optimize_indices('kept_up')")
+    assert lake.peer("kept_up").stats.index_stats("ids")["num_unindexed_rows"] == 0
+    lake.sql("call lake.system.drop_index('kept_up', 'ids')")
+    ops.add_columns(lake.spark, "lake.kept_up", {"double": "x * 2", "quoted": "'it''s'"})
+    assert set(lake.peer("kept_up").to_table()["quoted"].to_pylist()) == {"it's"}
+    assert lake.sql("select double from lake.kept_up where id = 1") == [(1.0,)]
+    assert lake.sql("call lake.system.create_tag('kept_up', 'first', 1)") == [("first", 1)]
+    lake.sql("call lake.system.create_branch(table => 'kept_up', branch => 'side', version => 1)")
+    assert lake.sql("select count(*) from lake.kept_up version as of 'first'") == [(100,)]
+    assert lake.sql("select count(*) from lake.kept_up version as of 'side'") == [(100,)]
+    lake.sql("call lake.system.drop_tag('kept_up', 'first')", "call lake.system.drop_branch('kept_up', 'side')")
+    assert lake.peer("kept_up").tags.list() == {}
+    assert lake.sql("call lake.system.rollback('kept_up', 1)") == [(lake.peer("kept_up").version,)]
+    assert lake.peer("kept_up").count_rows() == 100
+    version = lake.peer("kept_up").version
+    lake.sql("explain call lake.system.rollback('kept_up', 2)")
+    assert lake.peer("kept_up").version == version
+    assert lake.sql("call lake.system.cleanup('kept_up', older_than_days => 0)")[0][0] == version - 1
+    assert len(lake.peer("kept_up").versions()) == 1
+    assert "compact" in str(lake.sql("show procedures in lake.system"))
+    assert "target_rows_per_fragment" in str(lake.sql("describe procedure lake.system.compact"))
+    with pytest.raises(AnalysisException, match="there is no procedure"):
+        lake.sql("call lake.system.nope('kept_up')")
+    with pytest.raises(PySparkException, match="kept_down"):
+        lake.sql("call lake.system.compact('kept_down')")
 
 
 # -- columns and properties --------------------------------------------------------------------------------------------
@@ -335,6 +381,26 @@ def test_the_cookbook_of_the_page(spark: SparkSession, tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["events.lance"]
 
 
+def test_schemas_evolve_with_a_statement(lake: Lake) -> None:
+    """Spark alters the table first: no column of the source is left out."""
+    lake.sql(
+        "create table lake.grown (id int, s struct<a: int>)", "insert into lake.grown values (1, named_struct('a', 1))"
+    )
+    lake.sql(
+        "merge with schema evolution into lake.grown t using (select 1 as id, named_struct('a', 2, 'b', 'x') as s, "
+        "'extra' as more union all select 2, named_struct('a', 3, 'b', 'y'), 'new') s on t.id = s.id "
+        "when matched then update set * when not matched then insert *"
+    )
+    assert lake.rows("grown") == [
+        {"id": 1, "s": {"a": 2, "b": "x"}, "more": "extra"},
+        {"id": 2, "s": {"a": 3, "b": "y"}, "more": "new"},
+    ]
+    lake.sql("insert with schema evolution into lake.grown by name select 3 as id, 0.5f as score")
+    assert lake.rows("grown")[2] == {"id": 3, "s": None, "more": None, "score": 0.5}
+    with pytest.raises(AnalysisException):
+        lake.sql("insert into lake.grown by name select 4 as id, 1 as unknown")
+
+
 # -- others at the same time -------------------------------------------------------------------------------------------
 
 
@@ -358,13 +424,12 @@ def run_beside(lake: Lake, name: str, statement: str, other: Callable[[], object
     """
     flag = lake.folder / f"{name}.flag"
 
-    @F.udf("boolean")
-    def when_committed(_: int) -> bool:
+    def when_committed(_):  # PySpark would read the types of its arguments
         while not flag.exists():
             time.sleep(0.01)
         return True
 
-    lake.spark.udf.register("when_committed", when_committed)
+    lake.spark.udf.register("when_committed", when_committed, "boolean")
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(lake.sql, statement)
         wait_for_tasks(lake.spark)
@@ -387,6 +452,7 @@ MERGE = (
 UPDATE = "update lake.{name} set name = 'u' where id > 95 and when_committed(id)"
 
 
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 @pytest.mark.parametrize(
     ("statement", "isolation", "other", "conflicts"),
     [

@@ -346,6 +346,8 @@ def test_metadata_tables(worker: Worker, uri: str) -> None:
     moments = [moment.replace(tzinfo=None) for moment in history["timestamp"].to_pylist()]
     local = [version["timestamp"].astimezone(UTC).replace(tzinfo=None) for version in data.versions()]
     assert all(abs(ours - theirs) <= timedelta(microseconds=1) for ours, theirs in zip(moments, local, strict=True))
+    operations = [type(data.read_transaction(number).operation).__name__ for number in history["version"].to_pylist()]
+    assert history["operation"].to_pylist() == operations
     assert about("fragments")["num_rows"].to_pylist() == [each.count_rows() for each in data.get_fragments()]
     paths = [file.path for fragment in data.get_fragments() for file in fragment.data_files()]
     assert about("files")["path"].to_pylist() == paths

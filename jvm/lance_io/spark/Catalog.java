@@ -13,11 +13,13 @@ import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
 import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.NamespaceChange;
+import org.apache.spark.sql.connector.catalog.ProcedureCatalog;
 import org.apache.spark.sql.connector.catalog.StagedTable;
 import org.apache.spark.sql.connector.catalog.StagingTableCatalog;
 import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableChange;
+import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -29,7 +31,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  *
  * <p>It has one namespace, `default`, which names need not say.
  */
-public final class Catalog implements StagingTableCatalog, SupportsNamespaces {
+public final class Catalog implements StagingTableCatalog, SupportsNamespaces, ProcedureCatalog {
   private static final String DEFAULT = "default";
   private static final String PATH = "path";
 
@@ -238,6 +240,24 @@ public final class Catalog implements StagingTableCatalog, SupportsNamespaces {
     checkUnpartitioned(partitions);
     StructType schema = TableChanges.struct(columns);
     return new StagedWrite(options(uri(table.name())), name + "." + table.name(), schema, properties, mode);
+  }
+
+  // -- procedures -------------------------------------------------------------------------------------------------------
+
+  @Override
+  public UnboundProcedure loadProcedure(Identifier procedure) {
+    return Procedures.load(procedure, this::optionsOf);
+  }
+
+  @Override
+  public Identifier[] listProcedures(String[] namespace) {
+    boolean isTheirs = namespace.length == 0 || Arrays.equals(namespace, new String[] {Procedures.NAMESPACE});
+    return isTheirs ? Procedures.identifiers() : new Identifier[0];
+  }
+
+  /** A table that a procedure names, with or without its namespace. */
+  private TableOptions optionsOf(String table) {
+    return options(uri(table.contains("/") ? table : table.replaceFirst("^" + DEFAULT + "\\.", "")));
   }
 
   // -- the namespace ----------------------------------------------------------------------------------------------------

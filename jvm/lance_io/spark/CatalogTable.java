@@ -23,7 +23,11 @@ final class CatalogTable extends LanceTable implements SupportsRowLevelOperation
 
   @Override
   public Set<TableCapability> capabilities() {
-    Set<TableCapability> all = EnumSet.of(TableCapability.OVERWRITE_BY_FILTER, TableCapability.OVERWRITE_DYNAMIC);
+    Set<TableCapability> all =
+        EnumSet.of(
+            TableCapability.OVERWRITE_BY_FILTER,
+            TableCapability.OVERWRITE_DYNAMIC,
+            TableCapability.AUTOMATIC_SCHEMA_EVOLUTION); // Spark alters the table first
     all.addAll(super.capabilities());
     return all;
   }

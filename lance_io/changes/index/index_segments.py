@@ -18,6 +18,7 @@ from lance_io.changes.index.build_segment import build_segment
 from lance_io.changes.index.create_index import NO_OPTIONS
 from lance_io.changes.index.index_request import find_column, index_request, limit_bytes
 from lance_io.changes.index.known_segments import request_of
+from lance_io.changes.index.vectors.vector_request import is_vector_kind, vector_request
 from lance_io.changes.operations.convert import public_index, stored_index
 from lance_io.errors import UsageError
 from lance_io.reads.version.index_entries import load_indices
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lance_io.changes.index.build_progress import BuildProgress
+    from lance_io.changes.index.build_segment import AnyRequest
     from lance_io.changes.operations.lance_operation import Index
     from lance_io.plans.plan import Plan
     from lance_io.reads.version.state import DatasetState
@@ -47,10 +49,17 @@ def create_uncommitted(
     progress: BuildProgress | None,
     options: Mapping[str, Any] = NO_OPTIONS,
 ) -> Plan[Index]:
-    """Build a segment over some fragments; no version names it yet."""
+    """Build a segment over some fragments; no version names it yet.
+
+    options  other arguments of the kind
+    """
     if fragment_ids is None:
         raise UsageError("create_index_uncommitted requires fragment_ids for distributed index build")
-    request = index_request(state, column, index_type, name, options)
+    request: AnyRequest
+    if is_vector_kind(index_type):
+        request = vector_request(state, column, index_type, name, options)
+    else:
+        request = index_request(state, column, index_type, name, options)
     wanted = sorted(set(fragment_ids))
     for fragment_id in wanted:
         if state.fragment_index_of(fragment_id) is None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lance_io.changes.index.index_request import IndexRequest, check_type, quoted_name
+import pyarrow.types as pt
+
+from lance_io.changes.index.index_request import IndexRequest, check_type, quoted_name, storage_type
 from lance_io.changes.index.text_request import text_request_of
+from lance_io.changes.index.vectors.stored_models import stored_request, vector_kind
 from lance_io.errors import UnsupportedError
 from lance_io.index.build.bloom_files import ITEMS, PROBABILITY
 from lance_io.index.build.btree_files import PAGE_ROWS
@@ -20,6 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
+    import pyarrow as pa
+
+    from lance_io.changes.index.build_segment import AnyRequest
     from lance_io.format.schema import Field
     from lance_io.index.details import IndexDetails
     from lance_io.plans.plan import Plan
@@ -35,6 +41,8 @@ def is_built_here(state: DatasetState, entry: IndexMetadata) -> bool:
     if entry.is_system or len(entry.fields) != 1 or entry.fields[0] not in state.schema.by_id:
         return False
     details = details_of(entry)
+    if details is None and vector_kind(entry) is not None:
+        return bool(pt.is_fixed_size_list(_type_of(state, entry)))
     return is_text_index(entry) or (details is not None and details.kind in BY_KIND)
 
 
@@ -46,12 +54,21 @@ def is_text_index(entry: IndexMetadata) -> bool:
     return name.lower() == INVERTED.type_url.rpartition("/")[2].lower()
 
 
-def request_of(state: DatasetState, entries: Sequence[IndexMetadata]) -> Plan[IndexRequest]:
+def _type_of(state: DatasetState, entry: IndexMetadata) -> pa.DataType:
+    return storage_type(state.schema.by_id[entry.fields[0]].arrow_type)
+
+
+def request_of(state: DatasetState, entries: Sequence[IndexMetadata]) -> Plan[AnyRequest]:
     """The request for a segment like these, with the parameters of the last one. Reads the metadata of one file.
+
+    An index of vectors keeps the model of its first segment.
 
     Raises `UnsupportedError` for a kind that is not built here.
     """
     entry = entries[-1]
+    if vector_kind(entry) is not None and is_built_here(state, entry):
+        path, field = path_of(state, entry.fields[0])
+        return (yield from stored_request(state, entries, path, field, _type_of(state, entry)))
     if is_text_index(entry) and is_built_here(state, entry):
         path, field = path_of(state, entry.fields[0])
         check_type(INVERTED, path, field)
@@ -92,7 +109,9 @@ def names_ids(state: DatasetState, entry: IndexMetadata) -> bool:
     if is_text_index(entry):
         return INVERTED.names_ids
     details = details_of(entry)
-    return details is not None and details.space(stable_row_ids=state.has_stable_row_ids) is Space.IDS
+    if details is None:
+        return state.has_stable_row_ids and vector_kind(entry) is not None
+    return details.space(stable_row_ids=state.has_stable_row_ids) is Space.IDS
 
 
 def may_hold_updated_rows(state: DatasetState, fragment_ids: Iterable[int]) -> bool:

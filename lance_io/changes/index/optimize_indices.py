@@ -5,7 +5,8 @@
     retrain              all segments become one
 
 Merged segments are built again from the column, over the fragments that they cover, so that dead rows and old values
-go. Segments that find their rows only through the record of a deferred compaction are built again in any case. All new
+go. Those of vectors keep the centroids and codes of the first of them, but for `retrain`, which learns them again.
+Segments that find their rows only through the record of a deferred compaction are built again in any case. All new
 segments of all indices are one commit.
 """
 
@@ -21,6 +22,7 @@ from lance_io.changes.index.build_segment import build_segment
 from lance_io.changes.index.create_index import commit_segments
 from lance_io.changes.index.index_request import limit_bytes
 from lance_io.changes.index.known_segments import is_built_here, may_hold_updated_rows, names_ids, request_of
+from lance_io.changes.index.vectors.vector_settings import VectorRequest
 from lance_io.errors import UnsupportedError
 from lance_io.plans.plan import RollBackOnError
 from lance_io.reads.version.index_entries import by_name, load_indices
@@ -93,6 +95,8 @@ def _optimize(
         for name, entries in _by_name(state, current.values(), names):
             for each in segment_changes(entries, *_extent(state, entries, num_merged), moved):
                 request = yield from request_of(state, each.replaced or entries)
+                if num_merged is None and isinstance(request, VectorRequest):
+                    request = request.untrained()
                 fragment_ids = [fragment_id for fragment_id in state.fragment_ids if fragment_id in each.fragment_ids]
                 built.append((yield from build_segment(state, request, fragment_ids, None, limit, progress)))
                 removed.extend(by_uuid[entry.uuid] for entry in each.replaced)

@@ -1,9 +1,10 @@
-"""The arguments of a full text index, and the parameters of one that exists; names, defaults and errors are pylance's."""
+"""The arguments of a full text index, and the parameters of an existing one; names, defaults, errors are pylance's."""
 
 from __future__ import annotations
 
 import operator
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -12,7 +13,6 @@ import pyarrow.types as pt
 from lance_io.errors import FormatError, UsageError
 from lance_io.index.text.text_parameters import (
     ROW,
-    TextParameters,
     parameters_of_arguments,
     parameters_of_json,
 )
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lance_io.format.schema import Field
+    from lance_io.index.text.text_parameters import TextParameters
     from lance_io.reads.metadata.index_statistics import IndexFileInfo
 
 _WORKERS_MAX: Final = 8
@@ -54,10 +55,7 @@ def text_request(given: Mapping[str, Any], field: Field) -> TextRequest:
         )
     parameters = parameters_of_arguments({name: value for name, value in given.items() if name not in _NOT_STORED})
     if field.extension_name in ("lance.json", "arrow.json"):
-        raise UsageError(
-            f"INVERTED: this release builds no full text index over JSON documents ({field.name}); use pylance, on the "
-            "same table"
-        )
+        parameters = replace(parameters, lance_tokenizer="json")
     return TextRequest(parameters, _format_version(given, parameters), _num_workers(given.get("num_workers")))
 
 
@@ -86,8 +84,6 @@ def _num_workers(asked: Any) -> int:
 def text_request_of(file: IndexFileInfo, where: str) -> TextRequest:
     """The request for another segment like one that exists. file: its `metadata.lance`."""
     parameters = parameters_of_json(file.metadata.get("params", "{}"), where)
-    if parameters.lance_tokenizer != "text":
-        raise UsageError(f"{where}: this release builds no full text index over JSON documents; use pylance")
     version = file.metadata.get("format_version", "2")
     if version not in ("1", "2", "3"):
         raise FormatError(f"{where}: format_version {version!r}, expected 1, 2 or 3")

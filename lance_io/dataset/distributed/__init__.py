@@ -21,6 +21,7 @@ between processes.
     commit_rows      planner: commits one version with the changes of all tasks, gives `ChangedRows`
     open_dataset     planner: the table as `LanceDataset`, for changes that one process makes
     drop_table, rename_table  planner: the table as a whole
+    compaction_tasks, commit_compaction  planner: before and after tasks that rewrite fragments
 
     reading          version = TableVersion.open(TablePlace.of_process(uri, options))        planner
                      scan = version.scan(columns=[("id",)], filter="id > 7")
@@ -53,7 +54,13 @@ if TYPE_CHECKING:
     from lance_io.dataset.distributed.table_scan import TableScan
     from lance_io.dataset.distributed.table_version import TableVersion
     from lance_io.dataset.distributed.task_files import WrittenFiles, write_files
-    from lance_io.dataset.distributed.whole_tables import drop_table, open_dataset, rename_table
+    from lance_io.dataset.distributed.whole_tables import (
+        commit_compaction,
+        compaction_tasks,
+        drop_table,
+        open_dataset,
+        rename_table,
+    )
     from lance_io.dataset.distributed.write_job import WriteJob
 
 _HOMES = {  # loaded on first use: a reading task loads no modules for planning or writing
@@ -67,8 +74,10 @@ _HOMES = {  # loaded on first use: a reading task loads no modules for planning 
     "WriteJob": "lance_io.dataset.distributed.write_job",
     "WrittenFiles": "lance_io.dataset.distributed.task_files",
     "abort_write": "lance_io.dataset.distributed.job_files",
+    "commit_compaction": "lance_io.dataset.distributed.whole_tables",
     "commit_rows": "lance_io.dataset.distributed.changed_rows",
     "commit_write": "lance_io.dataset.distributed.job_commit",
+    "compaction_tasks": "lance_io.dataset.distributed.whole_tables",
     "drop_table": "lance_io.dataset.distributed.whole_tables",
     "open_dataset": "lance_io.dataset.distributed.whole_tables",
     "plan_row_job": "lance_io.dataset.distributed.changed_rows",
@@ -88,8 +97,10 @@ __all__ = [
     "WriteJob",
     "WrittenFiles",
     "abort_write",
+    "commit_compaction",
     "commit_rows",
     "commit_write",
+    "compaction_tasks",
     "drop_table",
     "open_dataset",
     "plan_row_job",

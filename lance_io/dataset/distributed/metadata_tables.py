@@ -6,21 +6,35 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from lance_io.commit.latest import list_versions
 from lance_io.errors import UsageError
 from lance_io.reads.metadata.index_descriptions import describe_indices
 from lance_io.reads.run_plan import run_on
-from lance_io.reads.version.versions import all_summaries
+from lance_io.reads.version.manifest_reads import read_each
+from lance_io.reads.version.versions import time_of
+from lance_io.table.manifest.manifest import decode_origin, decode_summary, read_section
+from lance_io.table.transaction.transaction import decode_transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from lance_io.plans.plan import Plan
     from lance_io.reads.version.state import DatasetState
+    from lance_io.store.api import Buffer
 
 _MOMENT: Final = pa.timestamp("us", "UTC")
 _Row = dict[str, Any]
 
+_TEXTS: Final = pa.map_(pa.string(), pa.string())
+
 HISTORY: Final = pa.schema(
-    [("version", pa.int64()), ("timestamp", _MOMENT), ("metadata", pa.map_(pa.string(), pa.string()))]
+    [
+        ("version", pa.int64()),
+        ("timestamp", _MOMENT),
+        ("metadata", _TEXTS),
+        ("operation", pa.string()),
+        ("properties", _TEXTS),
+    ]
 )
 FRAGMENTS: Final = pa.schema(
     [
@@ -62,9 +76,29 @@ def metadata_table(state: DatasetState, name: str) -> pa.Table:
 
 
 def _history(state: DatasetState) -> Iterator[_Row]:
+    """All versions, with the operation that made each, if its manifest file says it."""
     location = state.location
-    for version, moment, totals in run_on(location.store, all_summaries(location, state.session)):
-        yield {"version": version, "timestamp": moment, "metadata": totals}
+
+    def read() -> Plan[list[_Row]]:
+        files = yield from list_versions(location.store, location.path)
+        rows: list[_Row] = yield from read_each(location, state.session, files, _version_row)
+        return rows
+
+    yield from run_on(location.store, read())
+
+
+def _version_row(data: Buffer, *, data_start: int = 0) -> _Row:
+    assert not data_start, "the whole file is read"
+    version, timestamp_ns, totals = decode_summary(data)
+    offset = decode_origin(data).transaction_offset
+    transaction = None if offset is None else decode_transaction(read_section(data, offset, what="transaction"))
+    return {
+        "version": version,
+        "timestamp": time_of(timestamp_ns),
+        "metadata": totals,
+        "operation": None if transaction is None else transaction.name,
+        "properties": {} if transaction is None else dict(transaction.properties),
+    }
 
 
 def _fragments(state: DatasetState) -> Iterator[_Row]:

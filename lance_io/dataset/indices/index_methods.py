@@ -76,8 +76,8 @@ class DatasetIndices(DatasetVectorIndices):
             fragment_ids: Not for these kinds: `create_index_uncommitted` builds over some fragments.
             index_uuid: UUID of the new segment; None for a random one.
             progress_callback: Called with `IndexProgress` events.
-            format_version: Of the files of a full text index: 2, or 3 for `block_size=256` and for source code; None for
-                the lowest that fits. Ignored for other kinds.
+            format_version: Of the files of a full text index: 2, or 3 for `block_size=256` and for source code; None
+                for the lowest that fits. Ignored for other kinds.
             memory_limit: MiB of rows that the build may hold in memory; the rest goes to local disk. 256 by default.
                 In pylance for full text indices only.
             progress: `progress(rows_read, rows_total)` is called repeatedly. Not in pylance.
@@ -123,14 +123,15 @@ class DatasetIndices(DatasetVectorIndices):
 
         Args:
             column: Name or dotted path.
-            index_type: As for `create_scalar_index`.
+            index_type: As for `create_scalar_index`, or as for `create_index`.
             name: Name of the index; None for `<column>_idx`.
             train: False makes a segment without rows.
             fragment_ids: Ids of the fragments.
             index_uuid: UUID of the segment; None for a random one.
             memory_limit: As for `create_scalar_index`.
             progress: As for `create_scalar_index`.
-            kwargs: As for `create_scalar_index`.
+            kwargs: As for `create_scalar_index`. For an index of vectors: other arguments of `create_index`, such as
+                `num_partitions`; with the same `ivf_centroids` and `pq_codebook` all segments share a model.
 
         Returns:
             The entry of the segment, for `commit_existing_index_segments`. It can be pickled.

@@ -12,11 +12,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
+    import pyarrow as pa
+
     from lance_io.changes.index import build_progress, create_index
     from lance_io.changes.index.build_progress import IndexProgress
+    from lance_io.changes.index.vectors import model_plans
+    from lance_io.changes.index.vectors.trained_models import IvfModel
     from lance_io.reads.metadata.file_listing import Progress
 else:
     create_index = lazy_plans("lance_io.changes.index.create_index")
+    model_plans = lazy_plans("lance_io.changes.index.vectors.model_plans")
     build_progress = lazy_module("lance_io.changes.index.build_progress")
 
 
@@ -128,6 +133,36 @@ class DatasetVectorIndices(MetadataChanges):
         self._change(plan)
         return self
 
+    def get_ivf_model(self, index_name: str) -> IvfModel:
+        """The centroids of an IVF index; those of its first segment, if there are several.
+
+        Args:
+            index_name: Name of the index.
+
+        Returns:
+            The model.
+
+        Raises:
+            KeyError: No such index has rows.
+        """
+        return self._run(model_plans.ivf_model(self._state, index_name))
+
+    def centroids(self, *, index_name: str | None = None, column: str | None = None) -> pa.FixedSizeListArray:
+        """The centroids of an IVF index.
+
+        Args:
+            index_name: Name of the index.
+            column: Instead of a name: the column, whose first IVF index is meant.
+
+        Returns:
+            The centroids.
+
+        Raises:
+            KeyError: There is no such index.
+            ValueError: Neither is given.
+        """
+        return self._run(model_plans.column_centroids(self._state, index_name, column))
+
 
 class AsyncDatasetVectorIndices(AsyncMetadataChanges):
     """Indices of vectors of `AsyncDataset`: the same names and parameters, awaitable."""
@@ -182,6 +217,14 @@ class AsyncDatasetVectorIndices(AsyncMetadataChanges):
         )
         await self._change(plan)
         return self
+
+    async def get_ivf_model(self, index_name: str) -> IvfModel:
+        """The centroids of an IVF index. See `LanceDataset.get_ivf_model`."""
+        return await self._run(model_plans.ivf_model(self._state, index_name))
+
+    async def centroids(self, *, index_name: str | None = None, column: str | None = None) -> pa.FixedSizeListArray:
+        """The centroids of an IVF index. See `LanceDataset.centroids`."""
+        return await self._run(model_plans.column_centroids(self._state, index_name, column))
 
 
 _OTHERS = frozenset(

@@ -83,29 +83,6 @@ class FullTextQuery(abc.ABC):
     def query_type(self) -> FullTextQueryType:
         """Kind of the query."""
 
-    @abc.abstractmethod
-    def parts(self) -> Sequence[FullTextQuery]:
-        """The queries that it combines; empty for one that does not."""
-
-    def leaves(self, depth: int = 0) -> Iterator[FullTextQuery]:
-        """The queries inside of it that combine no others, in order.
-
-        Args:
-            depth: Number of queries around it.
-
-        Yields:
-            The queries.
-
-        Raises:
-            ValueError: Queries are nested too deeply.
-        """
-        if depth > _DEPTH_MAX:
-            raise UsageError(f"a full text query has more than {_DEPTH_MAX} levels of queries inside of queries")
-        if not self.parts():
-            yield self
-        for part in self.parts():
-            yield from part.leaves(depth + 1)
-
     def __and__(self, other: FullTextQuery) -> BooleanQuery:
         return BooleanQuery([(Occur.MUST, self), (Occur.MUST, other)])
 
@@ -161,10 +138,6 @@ class MatchQuery(FullTextQuery):
         """Kind of the query."""
         return FullTextQueryType.MATCH
 
-    def parts(self) -> Sequence[FullTextQuery]:
-        """Empty: it combines no queries."""
-        return ()
-
 
 class PhraseQuery(FullTextQuery):
     """Rows that have words of a column one after another. The column's index needs positions.
@@ -192,10 +165,6 @@ class PhraseQuery(FullTextQuery):
         """Kind of the query."""
         return FullTextQueryType.MATCH_PHRASE
 
-    def parts(self) -> Sequence[FullTextQuery]:
-        """Empty: it combines no queries."""
-        return ()
-
 
 class BoostQuery(FullTextQuery):
     """The rows of one query, with lower scores where another one matches.
@@ -218,10 +187,6 @@ class BoostQuery(FullTextQuery):
     def query_type(self) -> FullTextQueryType:
         """Kind of the query."""
         return FullTextQueryType.BOOST
-
-    def parts(self) -> Sequence[FullTextQuery]:
-        """Both queries."""
-        return (self.positive, self.negative)
 
 
 class MultiMatchQuery(FullTextQuery):
@@ -257,10 +222,6 @@ class MultiMatchQuery(FullTextQuery):
     def query_type(self) -> FullTextQueryType:
         """Kind of the query."""
         return FullTextQueryType.MULTI_MATCH
-
-    def parts(self) -> Sequence[FullTextQuery]:
-        """A match query for each column."""
-        return self.matches
 
 
 class CombinedFieldsQuery(FullTextQuery):
@@ -303,10 +264,6 @@ class CombinedFieldsQuery(FullTextQuery):
         """Kind of the query."""
         return FullTextQueryType.COMBINED_FIELDS
 
-    def parts(self) -> Sequence[FullTextQuery]:
-        """Empty: it combines no queries."""
-        return ()
-
 
 class BooleanQuery(FullTextQuery):
     """Rows by what must, should and must not match; the scores of the first two are added.
@@ -327,17 +284,39 @@ class BooleanQuery(FullTextQuery):
         """Kind of the query."""
         return FullTextQueryType.BOOLEAN
 
-    def parts(self) -> Sequence[FullTextQuery]:
-        """The queries, without their roles."""
-        return [query for _, query in self.queries]
 
-    def of(self, occur: Occur) -> list[FullTextQuery]:
-        """The queries of one role.
+def parts_of(query: FullTextQuery) -> Sequence[FullTextQuery]:
+    """The queries that a query combines; empty for one that looks for words itself."""
+    match query:
+        case BoostQuery():
+            return (query.positive, query.negative)
+        case MultiMatchQuery():
+            return query.matches
+        case BooleanQuery():
+            return [part for _, part in query.queries]
+    return ()
 
-        Args:
-            occur: The role.
-        """
-        return [query for role, query in self.queries if role is occur]
+
+def leaves_of(query: FullTextQuery, depth: int = 0) -> Iterator[FullTextQuery]:
+    """The queries inside of one that combine no others, in order.
+
+    depth  number of queries around it
+    Raises `UsageError` if queries are nested too deeply, and for one that combines none.
+    """
+    if depth > _DEPTH_MAX:
+        raise UsageError(f"a full text query has more than {_DEPTH_MAX} levels of queries inside of queries")
+    if isinstance(query, BooleanQuery) and not query.queries:
+        raise UsageError("FTS query must contain at least one leaf query")
+    parts = parts_of(query)
+    if not parts:
+        yield query
+    for part in parts:
+        yield from leaves_of(part, depth + 1)
+
+
+def clauses(query: BooleanQuery, occur: Occur) -> list[FullTextQuery]:
+    """The queries of one role."""
+    return [part for role, part in query.queries if role is occur]
 
 
 def _text(name: str, value: Any) -> str:

@@ -3,7 +3,7 @@
     score(document) = sum over tokens of idf * 2.2 * f / (f + 1.2 * (0.25 + 0.75 * length / average))
     idf             = ln((N - n + 0.5) / (n + 0.5) + 1)
 
-f is how often the document has the token, n the number of documents that have it, N the number of all documents, deleted
+f is how often the document has the token, n the number of documents that have it, N that of all documents, deleted
 ones included, and average their mean length.
 """
 
@@ -35,9 +35,9 @@ class CorpusStatistics:
 
     def factor(self, num_matches: int) -> float:
         """The inverse document frequency of a token in `num_matches` documents, as a float32."""
-        one, half = np.float32(1), np.float32(0.5)
+        unit, half = np.float32(1), np.float32(0.5)
         total, matches = np.float32(max(self.num_documents, num_matches)), np.float32(num_matches)
-        return float(np.log((total - matches + half) / (matches + half) + one))
+        return float(np.log((total - matches + half) / (matches + half) + unit))
 
 
 def weights(
@@ -47,5 +47,4 @@ def weights(
     f4 = np.float32
     counts = frequencies.astype(f4)
     norms = f4(1.2) * (f4(0.25) + f4(0.75) * lengths.astype(f4) / f4(average))
-    result: npt.NDArray[np.float32] = f4(2.2) * counts / (counts + norms)
-    return result
+    return (f4(2.2) * counts / (counts + norms)).astype(f4, copy=False)

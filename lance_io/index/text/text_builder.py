@@ -20,7 +20,6 @@ from lance_io import _kernels
 from lance_io import compute as pc
 from lance_io.errors import UsageError
 from lance_io.index.text.text_files import (
-    DOCUMENTS,
     PartitionFiles,
     Run,
     document_batch,
@@ -29,6 +28,7 @@ from lance_io.index.text.text_files import (
 )
 from lance_io.index.text.tokenizer import analyzer_of, text_buffers
 from lance_io.levels.arrays import values_of
+from lance_io.levels.jsonb_write import jsonb_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,10 +75,13 @@ class TextBuilder:
 
     def add(self, values: pa.Array, rows: RowArray) -> None:
         """See `IndexBuilder`."""
-        texts = joined_lists(values) if pa.types.is_list(values.type) or pa.types.is_large_list(values.type) else values
-        data, offsets, is_wide, present = text_buffers(texts)
+        if self._parameters.lance_tokenizer == "json":
+            values = jsonb_values(values, "a document")
+        elif pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
+            values = joined_lists(values)
+        data, offsets, is_wide, present = text_buffers(values)
         try:
-            self._lists.add(self._analyzer, len(texts), (data, offsets, is_wide), present, rows)
+            self._lists.add(self._analyzer, len(values), (data, offsets, is_wide), present, rows)
         except ValueError as error:
             raise UsageError(f"a text cannot be indexed: {error}") from error
         if self._lists.nbytes * _MAPS_SHARE > self._limit_bytes:

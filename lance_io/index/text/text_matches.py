@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -45,8 +45,8 @@ class TextMatches:
         fields = (np.concatenate([getattr(part, name) for part in parts]) for name in ("scores", "ids", "addresses"))
         return cls(*fields)
 
-    def __getitem__(self, rows: object) -> TextMatches:
-        return TextMatches(self.scores[rows], self.ids[rows], self.addresses[rows])  # type: ignore[index]
+    def __getitem__(self, rows: Any) -> TextMatches:
+        return TextMatches(self.scores[rows], self.ids[rows], self.addresses[rows])
 
     def __len__(self) -> int:
         return len(self.scores)

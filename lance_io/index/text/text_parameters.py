@@ -1,4 +1,4 @@
-"""The parameters of a full text index: as arguments, as a details message, as metadata of its files (spec: indices, 7.1)."""
+"""The parameters of a full text index: as arguments, as a details message, as metadata of its files (indices, 7.1)."""
 
 from __future__ import annotations
 
@@ -161,8 +161,8 @@ def check_parameters(parameters: TextParameters) -> None:
     base = parameters.base_tokenizer
     if base.partition("/")[0] in _WITH_MODELS:
         raise UsageError(
-            f"base_tokenizer {base!r} needs a language model, which this release does not read; use 'icu', which splits "
-            "Chinese, Japanese, Thai and other languages by its own dictionaries, or pylance with `pylance[tokenizers]`"
+            f"base_tokenizer {base!r} needs a language model, which this release does not read; use 'icu', which "
+            "splits Chinese, Japanese, Thai and other languages by dictionaries of its own, or pylance, with the model"
         )
     if base not in _BUILT_IN:
         raise UsageError(f"unknown base tokenizer {base}, expected one of {', '.join(_BUILT_IN)}")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 TOKEN_BYTES_MAX: Final = 1 << 30
 """Of the tokens of one batch."""
+_WIDE: Final = (pa.large_string(), pa.large_binary())
 _DEFAULT_LENGTH: Final[Any] = ...
 
 
@@ -46,6 +47,7 @@ def analyzer_of(parameters: TextParameters) -> _kernels.Analyzer:
     try:
         return _kernels.Analyzer(
             parameters.base_tokenizer,
+            is_json=parameters.lance_tokenizer == "json",
             language=parameters.language,
             length_limit_bytes=parameters.max_token_length,
             lower_case=parameters.lower_case,
@@ -80,14 +82,17 @@ def tokenized(analyzer: _kernels.Analyzer, texts: pa.Array, bytes_max: int = TOK
     rows, ends, token_bytes, positions = buffers
     count = len(positions) // 4
     array = pa.StringArray.from_buffers(count, pa.py_buffer(ends), pa.py_buffer(token_bytes))
-    return Tokens(np.frombuffer(rows, np.int32), array, np.frombuffer(positions, np.int32))
+    return Tokens(np.frombuffer(memoryview(rows), np.int32), array, np.frombuffer(memoryview(positions), np.int32))
 
 
 def text_buffers(texts: pa.Array) -> tuple[Any, Any, bool, npt.NDArray[np.bool_] | None]:
-    """The bytes of texts, their offsets, whether these have 64 bits, and which texts are not null (None for all)."""
-    if not pa.types.is_string(texts.type) and not pa.types.is_large_string(texts.type):
+    """The bytes of texts or of stored JSON documents, and their offsets.
+
+    Third, whether the offsets have 64 bits; fourth, which texts are not null, None for all.
+    """
+    if texts.type not in (pa.string(), *_WIDE):
         texts = texts.cast(pa.large_string())
-    is_wide = pa.types.is_large_string(texts.type)
+    is_wide = texts.type in _WIDE
     _, offsets, data = texts.buffers()
     width = 8 if is_wide else 4
     if not len(texts):

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from lance_io.errors import UsageError
 from lance_io.index.text.full_text_query import FullTextOperator, MatchQuery, PhraseQuery
-from lance_io.index.text.tokenizer import tokenized
+from lance_io.index.text.tokenizer import analyzer_of, tokenized
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from lance_io._kernels import Analyzer
+    from lance_io.index.text.text_parameters import TextParameters
+
+JSON: Final = "json"
+"""The `lance_tokenizer` of columns of JSON documents."""
+_JSON_TYPES: Final = ("str", "number", "bool", "null")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +56,11 @@ class WordSearch:
         return counts
 
 
-def word_search(query: MatchQuery | PhraseQuery, analyzer: Analyzer) -> WordSearch:
-    """The words of a query, by a tokenizer. Raises `UsageError` for too many."""
-    tokens = tokenized(analyzer, pa.array([query.query], pa.string()))
-    texts = tokens.texts.cast(pa.binary()).to_pylist()
-    words = tuple(QueryToken(text, position) for text, position in zip(texts, tokens.positions.tolist(), strict=True))
+def word_search(query: MatchQuery | PhraseQuery, parameters: TextParameters) -> WordSearch:
+    """The words of a query, by the tokenizer of its column. Raises `UsageError` for words that do not fit it."""
+    words = (
+        _json_words(query.query, parameters) if parameters.lance_tokenizer == JSON else _words(query.query, parameters)
+    )
     if isinstance(query, PhraseQuery):
         return WordSearch(words, needs_all=True, slop=query.slop)
     return WordSearch(
@@ -64,3 +70,29 @@ def word_search(query: MatchQuery | PhraseQuery, analyzer: Analyzer) -> WordSear
         prefix_length=query.prefix_length,
         max_expansions=query.max_expansions,
     )
+
+
+def _words(text: str, parameters: TextParameters, before: bytes = b"") -> tuple[QueryToken, ...]:
+    """The tokens of a text, each with bytes before it."""
+    tokens = tokenized(analyzer_of(parameters), pa.array([text], pa.string()))
+    texts = tokens.texts.cast(pa.binary()).to_pylist()
+    return tuple(
+        QueryToken(before + token, position) for token, position in zip(texts, tokens.positions.tolist(), strict=True)
+    )
+
+
+def _json_words(text: str, parameters: TextParameters) -> tuple[QueryToken, ...]:
+    """The tokens of a path, a type and a value."""
+    path, _, rest = text.partition(",")
+    kind, _, value = rest.partition(",")
+    if not text:
+        return ()
+    if kind not in _JSON_TYPES or not value:
+        raise UsageError(
+            f"a column of JSON documents is searched for PATH,TYPE,VALUE, such as a.b,str,words; the type is one of "
+            f"{', '.join(_JSON_TYPES)}. Invalid triple format: {text[:80]}"
+        )
+    before = f"{path},{kind},".encode()
+    if kind == "str":
+        return _words(value, replace(parameters, lance_tokenizer="text"), before)
+    return (QueryToken(before + value.encode(), 0),)

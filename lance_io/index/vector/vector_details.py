@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _MESSAGE: Final = "vectorindexdetails"
+MEAN_DISTANCE: Final = "lance_io:mean_distance"
+"""Metadata of `index.idx` that we write: the mean squared distance of the segment's vectors from their centroids."""
 METRICS: Final = (Metric.L2, Metric.COSINE, Metric.DOT, Metric.HAMMING)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from lance_io._kernels import DamagedError, match_terms
 from lance_io.errors import FormatError, UsageError
 from lance_io.index.text.scoring import CorpusStatistics
-from lance_io.index.text.text_matches import TextMatches
+from lance_io.index.text.text_matches import TextMatches, best_of
 from lance_io.index.text.text_partition import METADATA_FILE, POSTINGS, partition_file
 from lance_io.plans.cpu_requests import Compute
 from lance_io.reads.index.index_files import file_ref
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lance_io._kernels import TermPostings
-    from lance_io.index.text.word_search import WordSearch
     from lance_io.index.text.text_parameters import TextParameters
     from lance_io.index.text.text_partition import TextPartition
+    from lance_io.index.text.word_search import WordSearch
     from lance_io.plans.plan import Plan
     from lance_io.reads.index.row_filter import LiveEntries
     from lance_io.reads.index.text_indices import TextIndex
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
     from lance_io.spans import IntArray
 
+MANY = 2  # partitions, in which a row may stand more than once
 _ROW_BYTES = 17  # of a document in memory: address, number, and whether it counts
 
 
@@ -81,7 +82,7 @@ class _Term:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FoundTokens:
+class MatchedTokens:
     """The tokens of a query in the partitions of an index.
 
     terms     that are looked for
@@ -103,7 +104,7 @@ class FoundTokens:
         return 0
 
 
-def find_tokens_of(state: DatasetState, opened: OpenedText, search: WordSearch) -> Plan[FoundTokens]:
+def find_tokens_of(state: DatasetState, opened: OpenedText, search: WordSearch) -> Plan[MatchedTokens]:
     """Find the words of a query; reads posting lists. Raises `UsageError` for a phrase without positions."""
     is_phrase = search.slop is not None
     if is_phrase and not opened.has_positions:
@@ -119,7 +120,7 @@ def find_tokens_of(state: DatasetState, opened: OpenedText, search: WordSearch) 
         ) from error
     wanted = [key for its in keys for key in its]
     postings = yield from load_postings(state, opened.index, opened.segments, wanted, has_positions=is_phrase)
-    return FoundTokens(terms, keys, postings, len(dict.fromkeys(token.text for token in search.tokens)))
+    return MatchedTokens(terms, keys, postings, len(dict.fromkeys(token.text for token in search.tokens)))
 
 
 def _terms(opened: OpenedText, search: WordSearch) -> tuple[tuple[_Term, ...], tuple[tuple[TokenKey, ...], ...]]:
@@ -135,12 +136,12 @@ def _terms(opened: OpenedText, search: WordSearch) -> tuple[tuple[_Term, ...], t
     for word in words:
         counts[word] = counts.get(word, 0) + 1
     terms = tuple(_Term(word, group, count) for group, (word, count) in enumerate(counts.items()))
-    found: list[list[TokenKey]] = [[] for _ in terms]
+    keys: list[list[TokenKey]] = [[] for _ in terms]
     for part, number, partition in partitions:
-        for its, token in zip(found, partition.find([*counts]), strict=True):
+        for its, token in zip(keys, partition.find([*counts]), strict=True):
             if token is not None:
                 its.append(TokenKey(part, number, token))
-    return terms, tuple(map(tuple, found))
+    return terms, tuple(map(tuple, keys))
 
 
 def _similar(
@@ -174,35 +175,37 @@ class _PartitionRows:
 
     counts     u8[n], whether each counts; None if all do
     addresses  i64[n], of those that count
+    is_distinct  whether no two of these are one row: of a row that changed, an index may have an older text, too
     """
 
     counts: npt.NDArray[np.uint8] | None
     addresses: IntArray
+    is_distinct: bool
 
 
 def match_by_index(
     state: DatasetState,
     opened: OpenedText,
     search: WordSearch,
-    found: FoundTokens,
+    matched: MatchedTokens,
     entries: LiveEntries,
     most: int | None,
 ) -> Plan[TextMatches]:
     """The rows that match, with the highest scores if only `most` are wanted. Raises `FormatError`."""
     statistics = opened.statistics
-    factors = [statistics.factor(found.num_matches(term.text)) * term.count for term in found.terms]
+    factors = [statistics.factor(matched.num_matches(term.text)) * term.count for term in matched.terms]
     threshold = float("-inf")
     parts: list[TextMatches] = []
     for part, segment in enumerate(opened.segments):
         for number, partition in enumerate(segment.partitions):
             chosen = [
-                (term, found.postings[key], factor)
-                for term, keys, factor in zip(found.terms, found.keys, factors, strict=True)
+                (term, matched.postings[key], factor)
+                for term, keys, factor in zip(matched.terms, matched.keys, factors, strict=True)
                 for key in keys
                 if (key.part, key.partition) == (part, number)
             ]
             groups = {term.group for term, _, _ in chosen}
-            if not chosen or (search.needs_all and len(groups) < found.num_words):
+            if not chosen or (search.needs_all and len(groups) < matched.num_words):
                 continue
             match = partial(_match, state, opened, (part, number), search, chosen, statistics, entries, most, threshold)
             num_bytes = sum(postings.nbytes for _, postings, _ in chosen) + _ROW_BYTES * len(partition.lengths) // 8
@@ -213,15 +216,15 @@ def match_by_index(
                 raise in_index(FormatError(str(error)), opened.index.name, ref.key, WITHOUT) from error
             parts.append(matches)
             if most is not None:
-                parts = [TextMatches.joined(parts).best(most)]
+                parts = [(parts[0] if len(parts) < MANY else best_of(parts)).best(most)]
                 threshold = float(parts[0].scores[-1]) if len(parts[0]) == most > 0 else threshold
-    return TextMatches.joined(parts)
+    return TextMatches.joined(parts) if len(parts) < MANY else best_of(parts)
 
 
 def _match(
     state: DatasetState,
     opened: OpenedText,
-    place: tuple[int, int],
+    where: tuple[int, int],
     search: WordSearch,
     chosen: Sequence[tuple[_Term, TermPostings, float]],
     statistics: CorpusStatistics,
@@ -229,9 +232,9 @@ def _match(
     most: int | None,
     threshold: float,
 ) -> TextMatches:
-    part, number = place
+    part, number = where
     partition = opened.segments[part].partitions[number]
-    rows = _rows(state, opened, place, entries)
+    rows = _rows(state, opened, where, entries)
     groups = numbers = None
     if search.needs_all:
         numbers = {group: at for at, group in enumerate(dict.fromkeys(term.group for term, _, _ in chosen))}
@@ -246,7 +249,7 @@ def _match(
         groups,
         partition.lengths,
         statistics.average,
-        partition.form.size == 256,  # noqa: PLR2004
+        partition.form.size == 256,
         rows.counts,
         most,
         threshold,
@@ -255,12 +258,13 @@ def _match(
     documents = np.frombuffer(docs, np.int64)
     addresses = rows.addresses[documents]
     ids = partition.rows[documents] if entries.row_ids is not None else addresses.view(np.uint64)
-    return TextMatches(np.frombuffer(scores, np.float32), ids, addresses)
+    matches = TextMatches(np.frombuffer(scores, np.float32), ids, addresses)
+    return matches if rows.is_distinct else best_of([matches])
 
 
-def _rows(state: DatasetState, opened: OpenedText, place: tuple[int, int], entries: LiveEntries) -> _PartitionRows:
+def _rows(state: DatasetState, opened: OpenedText, where: tuple[int, int], entries: LiveEntries) -> _PartitionRows:
     """The documents of a partition as rows; kept for the version, its chosen fragments, and no filter."""
-    part, number = place
+    part, number = where
     segment = opened.index.parts[part]
     partition = opened.segments[part].partitions[number]
     cache = state.session.index_cache
@@ -270,11 +274,12 @@ def _rows(state: DatasetState, opened: OpenedText, place: tuple[int, int], entri
     if rows is None:
         counts, addresses = entries.without_filter().find(segment, partition.rows)
         mask = None if bool(counts.all()) else counts.astype(np.uint8)
-        rows = _PartitionRows(mask, addresses)
+        live = addresses[counts]
+        rows = _PartitionRows(mask, addresses, len(np.unique(live)) == len(live))
         cache.put(key, rows, 256 + addresses.nbytes + (0 if mask is None else mask.nbytes))
     if entries.allowed is None:
         return rows  # type: ignore[no-any-return]
     allowed = entries.allows(rows.addresses)
     if rows.counts is not None:
         allowed &= rows.counts != 0
-    return _PartitionRows(allowed.astype(np.uint8), rows.addresses)
+    return _PartitionRows(allowed.astype(np.uint8), rows.addresses, rows.is_distinct)

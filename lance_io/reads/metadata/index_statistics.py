@@ -13,6 +13,7 @@ from lance_io.file.reader import FileAccess
 from lance_io.index.details import FILES, Kind
 from lance_io.plans.plan import Together
 from lance_io.reads.metadata.index_descriptions import describe_indices
+from lance_io.reads.metadata.vector_statistics import is_vector_segment, vector_segment, with_drift
 from lance_io.reads.rows.deletions_and_ids import load_live_counts
 from lance_io.reads.version.index_entries import details_of, load_indices
 from lance_io.reads.version.index_errors import INDEX_ERRORS, in_index
@@ -100,6 +101,7 @@ def index_stats(state: DatasetState, name: str) -> Plan[dict[str, Any]]:
     covered = [frozenset(entry.fragment_ids or ()) & rows.keys() for entry in entries]
     indexed = frozenset[int]().union(*covered)
     segments: list[dict[str, Any]] = yield Together([_segment(state, entry) for entry in entries])
+    segments = with_drift(segments)
     created = [entry.message.created_at for entry in entries if entry.message is not None]
     return {
         "index_type": described.index_type,
@@ -121,7 +123,7 @@ def _segment(state: DatasetState, entry: IndexMetadata) -> Plan[dict[str, Any]]:
     """The size of a segment; empty for kinds that are not read."""
     details = details_of(entry)
     if details is None:
-        return {}
+        return (yield from vector_segment(state, entry)) if is_vector_segment(entry) else {}
     file = yield from open_index_file(state, entry, FILES[details.kind][0])
     if details.kind in _BATCHED:
         return {_BATCHED[details.kind]: file.num_rows}

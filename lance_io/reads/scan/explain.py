@@ -58,9 +58,9 @@ if TYPE_CHECKING:
     from lance_io.io.cache import SearchCache
     from lance_io.plans.plan import Plan, Request
     from lance_io.reads.scan import nearest as searches
-    from lance_io.reads.scan.text import explain_text as text_explanations
     from lance_io.reads.scan.pipeline import ScanPlan
     from lance_io.reads.scan.scan_options import ScanOptions
+    from lance_io.reads.scan.text import explain_text as text_explanations
     from lance_io.reads.version.column_lists import Projection as OutputProjection
     from lance_io.reads.version.column_lists import Selection
     from lance_io.reads.version.state import DatasetState

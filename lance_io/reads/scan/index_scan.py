@@ -222,6 +222,28 @@ def columns_of_rows(
     return of_rows
 
 
+def plan_named(
+    state: DatasetState,
+    options: ScanOptions,
+    columns: ScanPlan,
+    rows: RowSet,
+    fragment_indexes: Sequence[int],
+    columns_for: ColumnsFor,
+    finish: PlanSpans,
+    *,
+    is_exact: bool,
+) -> Plan[list[ScanPlan]]:
+    """The plans of fragments of which another process has looked up the rows in indices.
+
+    columns   the plan without rows, with the filter
+    rows      their addresses
+    is_exact  whether all of them pass the filter
+    """
+    left = None if is_exact else columns.predicate
+    of_rows = columns_of_rows(columns, left, options, rows.num_rows, columns_for)
+    return (yield from plan_rows_of_index(state, rows, fragment_indexes, of_rows, None, finish))
+
+
 def _rows_beside_files(
     state: DatasetState, columns: ScanPlan, predicate: Predicate, fragment_indexes: Sequence[int]
 ) -> Plan[IndexedRows | None]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import random
 
 SCRIPTS: Final = {
     "Latin": (

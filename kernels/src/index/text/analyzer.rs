@@ -96,7 +96,11 @@ impl Analyzer {
                 chain = chain.filter_dynamic(Stemmer::new(language));
             }
             if stop_words {
-                let words = custom_stop_words.map(StopWordFilter::remove).or_else(|| StopWordFilter::new(language));
+                let words = match custom_stop_words {
+                    Some(words) => Some(StopWordFilter::remove(words)),
+                    None if base.starts_with("icu") => Some(StopWordFilter::all()), // it splits all languages
+                    None => StopWordFilter::new(language),
+                };
                 chain = chain.filter_dynamic(words.ok_or_else(|| invalid("no stop words of this language"))?);
             }
             if ascii_folding {

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 const NULL: u32 = 0;
 const TEXT: u32 = 1;
 const NUMBER: u32 = 2;
-const DEPTH_MAX: usize = 128;
+const DEPTH_MAX: usize = 4096;
 
 /// An array or object, some members of which were visited.
 struct Level {
@@ -113,7 +113,8 @@ impl<'a, F: FnMut(&[u8], usize) -> PyResult<()>> Walk<'a, F> {
     fn value(&mut self, kind: u32, content: &[u8]) -> PyResult<()> {
         let path_bytes = self.path.len();
         if kind == TEXT {
-            let text = std::str::from_utf8(content).map_err(|error| invalid(format!("a string is not UTF-8: {error}")))?;
+            let text =
+                std::str::from_utf8(content).map_err(|error| invalid(format!("a string is not UTF-8: {error}")))?;
             self.path.try_append(b",str,")?;
             let start = self.path.len();
             let mut stream = self.chain.token_stream(text);

@@ -1,8 +1,6 @@
 //! Runs of sorted terms to the rows of a partition: the terms of all runs, each with all of its documents.
 
-use super::blocks::{
-    put_block, put_impacts, put_positions, Documents, Lists, Scores, LARGE_BLOCK, SMALL_BLOCK,
-};
+use super::blocks::{put_block, put_impacts, put_positions, Documents, Lists, Scores, LARGE_BLOCK, SMALL_BLOCK};
 use super::varints;
 use crate::buffer::{Input, OwnedBuffer};
 use crate::damaged;
@@ -160,7 +158,8 @@ impl TermMerger {
             return Ok(());
         };
         let [token_ends, tokens, counts, doc_ends, docs, position_ends, positions] = &columns;
-        let strings = |ends: &Bound<'_, PyAny>, data: &Bound<'_, PyAny>| Strings::new(&Input::new(ends)?, &Input::new(data)?);
+        let strings =
+            |ends: &Bound<'_, PyAny>, data: &Bound<'_, PyAny>| Strings::new(&Input::new(ends)?, &Input::new(data)?);
         let batch = Batch {
             tokens: strings(token_ends, tokens)?,
             counts: copied(Input::new(counts)?.bytes())?,

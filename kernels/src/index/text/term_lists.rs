@@ -154,7 +154,7 @@ impl TermLists {
         py.detach(|| {
             let mut state = self.lock(worker)?;
             if state.order.is_empty() && !state.terms.is_empty() {
-                state.sort()?;
+                state.sort()?; // room: its own
             }
             if state.num_taken == state.order.len() {
                 *state = State::default();
@@ -166,8 +166,7 @@ impl TermLists {
 }
 
 /// Tokens, the numbers of their documents, their lists and their positions, each with offsets (i64).
-type TermBatch =
-    (OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer);
+type TermBatch = (OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer);
 
 impl TermLists {
     fn lock(&self, worker: usize) -> PyResult<MutexGuard<'_, State>> {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lance_io.changes.index.vectors.vector_settings import Training, VectorRequest
 from lance_io.errors import FormatError, UnsupportedError
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.index_section import IndexMetadata
 
+_CODINGS: Final = (Coding.FLAT, Coding.PQ, Coding.SQ)
+
 
 def vector_kind(entry: IndexMetadata) -> VectorKind | None:
     """The kind of a segment; None for a kind that this release does not build."""
@@ -33,7 +35,7 @@ def vector_kind(entry: IndexMetadata) -> VectorKind | None:
         return None
     about = entry.message.index_details
     details = decode_vector_details(about.type_url, about.value, entry.message.index_version)
-    if details is None or details.coding is None or details.metric is None or not details.is_readable:
+    if details is None or details.coding not in _CODINGS or details.metric is None or not details.is_readable:
         return None
     message = table_pb2.VectorIndexDetails.FromString(about.value)
     if message.HasField("hnsw"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.index.build.vectors.vector_models import DETAILS_URL, VERSION
@@ -71,6 +72,13 @@ class VectorRequest:
     def names_ids(self) -> bool:
         """Whether it names rows by row id; these are addresses where ids are not stable."""
         return True
+
+    def untrained(self) -> VectorRequest:
+        """The same request with a model to learn, of as many partitions."""
+        if self.model is None:
+            return self
+        training = replace(self.training, num_partitions=self.model.num_partitions, transposed=self.model.transposed)
+        return replace(self, model=None, training=training)
 
     def index_version(self, *, stable: bool) -> int:
         """The version of a new segment."""

@@ -14,6 +14,7 @@ from lance_io.index.build.vectors.coded_vectors import RowBytes
 from lance_io.index.build.vectors.partition_runs import PartitionRuns
 from lance_io.index.build.vectors.usable_vectors import usable_vectors
 from lance_io.index.vector.ivf import INDEX_FILE, LAYOUT, ROWS_FILE, STORAGE
+from lance_io.index.vector.vector_details import MEAN_DISTANCE
 from lance_io.levels.arrays import numbers
 from lance_io.proto import index_pb2
 
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 _ROW_ID: Final = pa.field("_rowid", pa.uint64())
 _MARKER: Final = pa.schema([pa.field("__flat_marker", pa.uint64(), nullable=False)])
 _TRANSPOSED_SHARE: Final = 4  # of the limit, for the codes of one partition
-MEAN_DISTANCE: Final = "lance_io:mean_distance"
-"""Metadata of `index.idx`: mean squared distance of the segment's rows from their centroids."""
 
 
 class IvfBuilder:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lance_io.index.text.full_text_query import BooleanQuery, BoostQuery, MatchQuery, MultiMatchQuery, PhraseQuery
+from lance_io.index.text.full_text_query import (
+    BooleanQuery,
+    BoostQuery,
+    MatchQuery,
+    MultiMatchQuery,
+    PhraseQuery,
+    parts_of,
+)
 from lance_io.plans.plan import Import, Together
 from lance_io.reads.index.row_filter import load_live_entries
 from lance_io.reads.index.text_match import find_tokens_of
@@ -76,7 +83,7 @@ def _describe(
         case _:
             assert isinstance(query, MultiMatchQuery), "all kinds of queries are checked before"
             lines = ["  " * depth + "MultiMatchQuery: the best column counts"]
-    for part in query.parts():
+    for part in parts_of(query):
         lines += yield from _describe(state, part, by_leaf, plan, depth + 1)
     return lines
 
@@ -89,14 +96,14 @@ def _describe_leaf(state: DatasetState, each: LeafPlan, plan: TextPlan, depth: i
     lines = []
     index = leaf.column.index
     if index is not None:
-        found = yield from find_tokens_of(state, index, leaf.search)
-        lists = sum(postings.num_docs for postings in found.postings.values())
+        matched = yield from find_tokens_of(state, index, leaf.search)
+        lists = sum(postings.num_docs for postings in matched.postings.values())
         partitions = sum(len(segment.partitions) for segment in index.segments)
         statistics = index.statistics
         lines.append(
             f"{name}: column={leaf.column.name}, query=[{shown}], index={index.index.name}, "
             f"segments={len(index.segments)}, partitions={partitions}, documents={statistics.num_documents}, "
-            f"terms={len(found.terms)}, postings={lists}, limit={plan.most}"
+            f"terms={len(matched.terms)}, postings={lists}, limit={plan.most}"
         )
     lines = ["  " * depth + line for line in lines]
     if each.flat is not None:

@@ -16,9 +16,11 @@ from lance_io.index.text.full_text_query import (
     MultiMatchQuery,
     Occur,
     PhraseQuery,
+    clauses,
+    leaves_of,
+    parts_of,
 )
 from lance_io.index.text.text_parameters import TextParameters, parameters_of_details
-from lance_io.index.text.tokenizer import analyzer_of
 from lance_io.index.text.word_search import word_search
 from lance_io.reads.index.text_indices import load_text_indices, warn_text_index_unused
 from lance_io.reads.index.text_match import OpenedText
@@ -94,7 +96,7 @@ def check_request(state: DatasetState, request: TextRequest) -> None:
 
 def _checked_leaves(query: FullTextQuery) -> list[MatchQuery | PhraseQuery]:
     leaves: list[MatchQuery | PhraseQuery] = []
-    for leaf in query.leaves():
+    for leaf in leaves_of(query):
         if isinstance(leaf, CombinedFieldsQuery):
             raise UnsupportedError("CombinedFieldsQuery: this release searches columns one by one, see MultiMatchQuery")
         if not isinstance(leaf, (MatchQuery, PhraseQuery)):
@@ -107,9 +109,9 @@ def _checked_leaves(query: FullTextQuery) -> list[MatchQuery | PhraseQuery]:
 
 
 def _check_boolean(query: FullTextQuery) -> None:
-    if isinstance(query, BooleanQuery) and not query.of(Occur.MUST) and not query.of(Occur.SHOULD):
+    if isinstance(query, BooleanQuery) and not clauses(query, Occur.MUST) and not clauses(query, Occur.SHOULD):
         raise UsageError("boolean query must have at least one should/must query")
-    for part in query.parts():
+    for part in parts_of(query):
         _check_boolean(part)
 
 
@@ -160,11 +162,11 @@ def choose_text_indices(state: DatasetState, request: TextRequest) -> Plan[TextC
     for leaf in leaves:
         if leaf.column not in columns:
             columns[leaf.column] = yield from _open_column(state, leaf.column, indices)
-    analyzers = {name: analyzer_of(column.parameters) for name, column in columns.items()}
-    found = {
-        id(leaf): TextLeaf(leaf, columns[leaf.column], word_search(leaf, analyzers[leaf.column])) for leaf in leaves
+    by_leaf = {
+        id(leaf): TextLeaf(leaf, columns[leaf.column], word_search(leaf, columns[leaf.column].parameters))
+        for leaf in leaves
     }
-    return TextChoice(query, found)
+    return TextChoice(query, by_leaf)
 
 
 def _shown(path: Sequence[str]) -> str:

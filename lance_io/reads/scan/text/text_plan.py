@@ -24,6 +24,7 @@ from lance_io.index.text.full_text_query import (
     MultiMatchQuery,
     Occur,
     PhraseQuery,
+    clauses,
 )
 from lance_io.index.text.scoring import CorpusStatistics
 from lance_io.index.text.text_matches import TextMatches, added, all_of, any_of, best_of, without
@@ -124,8 +125,8 @@ def _flat_scan(
 def run_text_search(state: DatasetState, plan: TextPlan, watch: ScanWatch | None) -> Plan[TextMatches]:
     """The rows that match, best first."""
     allowed = (yield from _allowed(state, plan.allowed)) if plan.allowed is not None else None
-    found = yield Together[Any]([_run_leaf(state, plan, leaf, allowed, watch) for leaf in plan.leaves])
-    by_leaf = {id(each.leaf.query): matches for each, matches in zip(plan.leaves, found, strict=True)}
+    results = yield Together[Any]([_run_leaf(state, plan, leaf, allowed, watch) for leaf in plan.leaves])
+    by_leaf = {id(each.leaf.query): matches for each, matches in zip(plan.leaves, results, strict=True)}
     return _combined(plan.choice.query, by_leaf).best(plan.most)
 
 
@@ -136,13 +137,13 @@ def _combined(query: FullTextQuery, by_leaf: dict[int, TextMatches]) -> TextMatc
         case PhraseQuery():
             return by_leaf[id(query)]
         case MultiMatchQuery():
-            return best_of([_combined(part, by_leaf) for part in query.parts()])
+            return best_of([_combined(part, by_leaf) for part in query.matches])
         case BoostQuery():
             rows, others = _combined(query.positive, by_leaf), _combined(query.negative, by_leaf)
             return added(rows, others, -query.negative_boost)
         case BooleanQuery():
             must, should, must_not = (
-                [_combined(part, by_leaf) for part in query.of(occur)]
+                [_combined(part, by_leaf) for part in clauses(query, occur)]
                 for occur in (Occur.MUST, Occur.SHOULD, Occur.MUST_NOT)
             )
             rows = all_of(must) if must else any_of(should)
@@ -173,12 +174,12 @@ def _run_leaf(
     answers = yield Together[Any](parts)
     if index is None:
         return flat.matches(CorpusStatistics(0, 0), lambda _: 0)
-    found, entries, *more = answers
+    matched, entries, *more = answers
     entries = replace(entries, allowed=allowed)
-    matches = yield from match_by_index(state, index, search, found, entries, most)
+    matches = yield from match_by_index(state, index, search, matched, entries, most)
     if leaf.flat is None:
         return matches  # type: ignore[no-any-return]
-    words = more[0] if search.fuzziness else found
+    words = more[0] if search.fuzziness else matched
     return TextMatches.joined([matches, flat.matches(index.statistics, words.num_matches)])
 
 

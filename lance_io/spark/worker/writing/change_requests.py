@@ -6,6 +6,7 @@
     plan_change                          DELETE, UPDATE, MERGE of a version
     delete, truncate                     rows that a predicate selects, all rows
     commit, abort                        of a planned write
+    call, call_task, call_end            procedures
 
 `write_rows` is in `task_rows`.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import StructType
@@ -24,12 +26,14 @@ from lance_io.spark.engine import named_version, open_version, table_place
 from lance_io.spark.options import parse_options
 from lance_io.spark.worker.jvm_connections import MissingTable
 from lance_io.spark.worker.pushed_filters import PushedFilters
+from lance_io.spark.worker.writing import procedures
 from lance_io.spark.worker.writing.altered_tables import alter
 from lance_io.spark.worker.writing.created_schemas import created_schema, plain_struct
 from lance_io.spark.worker.writing.planned_writes import (
     PlannedWrite,
     abort_write,
     commit_write,
+    delete_where,
     plan_change,
     plan_rows,
 )
@@ -141,15 +145,16 @@ def plan_row_change(request: Request) -> Request:
     if version.branch is not None:
         raise UsageError(f"{request['statement']} changes the table, not its branch {version.branch}")
     write = plan_change(_options(request), _struct(request), version, request["statement"])
-    return {"write": write.to_text(), "moves": version.has_stable_row_ids}
+    for_tasks = replace(write, pinned=None)  # which has the manifest, if that is short
+    return {"write": write.to_text(), "task": for_tasks.to_text(), "moves": version.has_stable_row_ids}
 
 
 def delete(request: Request) -> Request:
     """Delete the rows that predicates select; all of them are computed exactly."""
     options = parse_options(request["options"], "read")
     text = _exact_filter(named_version(options, b64decode(request["pinned"])), request["predicates"])
-    result = distributed.open_dataset(table_place(options)).delete(text)
-    return {"rows": result["num_deleted_rows"]}
+    changed = delete_where(table_place(options), text)
+    return {"version": changed.version, "rows": changed.num_deleted}
 
 
 def truncate(request: Request) -> Request:
@@ -180,4 +185,7 @@ ANSWERS: Final[dict[str, Callable[[Request], Request]]] = {
     "truncate": truncate,
     "commit": commit,
     "abort": abort,
+    "call": procedures.plan,
+    "call_task": procedures.run_task,
+    "call_end": procedures.finish,
 }

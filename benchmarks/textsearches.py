@@ -1,0 +1,79 @@
+"""Full-text search of `texts`, whose index pylance built: the ten best rows for other words each time.
+
+text/match/N   any of N words: one, two or five, frequent and rare ones alike
+text/and       all of two words
+text/phrase    two words one after another
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import lance
+import lance.query
+import numpy as np
+
+import lance_io
+import lance_io.query
+from benchmarks.cases import OURS, PYLANCE, Case, in_process, open_ours, open_pylance
+from benchmarks.tables import TEXT_WORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from benchmarks.measure import Operation
+    from benchmarks.tables import BenchTable, Tables
+
+GOALS: Final = {"match/1": 1.5, "match/2": 2.5, "match/5": 2.5, "and": 1.5, "phrase": 1.2}
+FREQUENT: Final = 2000  # words are drawn from as many of the most frequent ones
+
+
+def words_of(name: str, number: int) -> str:
+    """The words of a case, others for each number."""
+    num_words = int(name.rpartition("/")[2]) if name.startswith("match") else 2
+    ranks = np.random.default_rng(number).choice(FREQUENT, num_words, replace=False)
+    return " ".join(TEXT_WORDS[ranks])
+
+
+def search_operation(dataset: Any, name: str) -> Operation:
+    """Search for words; rows with equal scores may come in any order, so the rows are not shown."""
+    queries = lance_io.query if isinstance(dataset, lance_io.LanceDataset) else lance.query
+
+    def search(number: int) -> Any:
+        words = words_of(name, number)
+        if name == "phrase":
+            query: Any = queries.PhraseQuery(words, "text")
+        else:
+            how = queries.FullTextOperator.AND if name == "and" else queries.FullTextOperator.OR
+            query = queries.MatchQuery(words, "text", operator=how)
+        return dataset.to_table(columns=["_score"], full_text_query=query, limit=10).num_rows
+
+    return search
+
+
+def indexed(table: BenchTable) -> BenchTable:
+    """The table, with its index: pylance builds it once."""
+    dataset = lance.dataset(table.lance_uri)
+    if not dataset.describe_indices():
+        dataset.create_scalar_index("text", "INVERTED", with_position=True)
+    return table
+
+
+def search_case(tables: Tables, name: str) -> Case:
+    """One kind of search."""
+
+    def make() -> Any:
+        table = indexed(tables("texts"))
+        datasets = {OURS: open_ours(table), PYLANCE: open_pylance(table)}
+        return in_process({who: search_operation(dataset, name) for who, dataset in datasets.items()})
+
+    def ours() -> Operation:
+        return search_operation(open_ours(indexed(tables("texts"))), name)
+
+    return Case(f"text/{name}", make, goal=GOALS[name], profiled=ours)
+
+
+def text_search_cases(tables: Tables) -> Iterator[Case]:
+    """Every search."""
+    for name in GOALS:
+        yield search_case(tables, name)

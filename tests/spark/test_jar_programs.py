@@ -1,0 +1,224 @@
+"""Random programs over a table of the JAR's catalog and the same over DuckDB: equal rows after each statement.
+
+Not drawn is what both compute differently: NaN, case of letters beyond ASCII, division, overflow, casts of text, and
+decimals of other digits than the column's. `LANCE_IO_SPARK_PROGRAMS` says how many programs there are.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+import duckdb
+import lance
+import pytest
+
+import lance_io.spark
+from tests.seeds import seed_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(900)
+
+NUM_PROGRAMS: Final = int(os.environ.get("LANCE_IO_SPARK_PROGRAMS", "2"))
+NUM_STATEMENTS: Final = 10
+WORDS: Final = ("a", "B", "ab", "", "Zz", "x%", "it''s", "ä")
+
+
+@dataclass
+class Program:
+    """Draws statements for the table `t`; each as Spark and DuckDB write it.
+
+    columns  types by name, as the table has them now
+    """
+
+    random: Random
+    columns: dict[str, str] = field(
+        default_factory=lambda: {"id": "bigint", "n": "int", "w": "text", "p": "decimal(9,2)", "s": "struct"}
+    )
+    num_added: int = 0
+
+    def create(self) -> tuple[str, str]:
+        """The first statement."""
+        stable = self.random.choice(("true", "false"))
+        columns = "id bigint, n int, w {text}, p decimal(9,2), s {struct}"
+        spark = columns.format(text="string", struct="struct<a: int, b: string>")
+        duck = columns.format(text="varchar", struct="struct(a int, b varchar)")
+        properties = f"tblproperties ('lance.enable_stable_row_ids' = '{stable}')"
+        return f"create table lake.{{t}} ({spark}) {properties}", f"create table {{t}} ({duck})"
+
+    def statement(self) -> tuple[str, str | None]:
+        """Some statement."""
+        draw = self.random.choice
+        kind = draw((self.insert, self.insert, self.copy, self.delete, self.update, self.merge, self.merge, self.alter))
+        return ("call lake.system.compact('{t}')", None) if self.random.random() < 0.1 else kind()
+
+    # -- values --------------------------------------------------------------------------------------------------------
+
+    def value(self, dtype: str) -> tuple[str, str]:
+        """A literal of a type, in both languages."""
+        random = self.random
+        if random.random() < 0.15:
+            return "null", "null"
+        if dtype == "text":
+            word = random.choice(WORDS)
+            return "'" + word.replace("''", "\\'") + "'", f"'{word}'"
+        if dtype == "struct":
+            (a, _), word = self.value("int"), random.choice("xyz")
+            return f"named_struct('a', {a}, 'b', '{word}')", f"{{{{'a': {a}, 'b': '{word}'}}}}"
+        if dtype.startswith("decimal"):
+            text = f"cast({random.randrange(-999, 999)}.{random.randrange(100):02} as {dtype})"
+            return text, text
+        text = str(random.randrange(12))
+        return text, text
+
+    def predicate(self, alias: str = "", depth: int = 0) -> str:
+        """A condition that both languages write alike."""
+        random = self.random
+        if depth < 2 and random.random() < 0.4:
+            left, right = self.predicate(alias, depth + 1), self.predicate(alias, depth + 1)
+            return random.choice((f"({left} and {right})", f"({left} or {right})", f"(not {left})"))
+        name = random.choice([name for name, dtype in self.columns.items() if dtype != "struct"])
+        dtype, column = self.columns[name], f"{alias}{name}"
+        if random.random() < 0.15:
+            return f"{column} is {random.choice(('', 'not '))}null"
+        if dtype == "text":
+            return random.choice(
+                (f"{column} like 'a%'", f"{column} = 'B'", f"{column} in ('', 'ab')", f"{column} < 'b'")
+            )
+        if random.random() < 0.2:
+            return f"{column} in (1, 2, {random.randrange(12)})"
+        return f"{column} {random.choice(('=', '<>', '<', '>=', '>'))} {random.randrange(12)}"
+
+    def rows(self, ids: list[int | None], names: list[str]) -> tuple[str, str]:
+        """VALUES of some columns, the first of which is `id`."""
+        both: list[list[str]] = [[], []]
+        for id in ids:
+            values = [self.value(self.columns[name]) for name in names[1:]]
+            for texts, own in zip(both, zip(*values, strict=True) if values else ((), ()), strict=True):
+                texts.append("(" + ", ".join(["null" if id is None else str(id), *own]) + ")")
+        return ", ".join(both[0]), ", ".join(both[1])
+
+    # -- statements ----------------------------------------------------------------------------------------------------
+
+    def insert(self) -> tuple[str, str]:
+        ids = [self.random.choice((*range(12), None)) for _ in range(self.random.randrange(1, 6))]
+        spark, duck = self.rows(ids, list(self.columns))
+        return f"insert into lake.{{t}} values {spark}", f"insert into {{t}} values {duck}"
+
+    def copy(self) -> tuple[str, str]:
+        names = ", ".join(["id + 5", *[name for name in self.columns if name != "id"]])
+        query = f"select {names} from {{table}} where {self.predicate()}"
+        return (
+            "insert into lake.{t} " + query.replace("{table}", "lake.{t}"),
+            "insert into {t} " + query.replace("{table}", "{t}"),
+        )
+
+    def delete(self) -> tuple[str, str]:
+        where = self.predicate()
+        return f"delete from lake.{{t}} where {where}", f"delete from {{t}} where {where}"
+
+    def assignments(self, alias: str = "") -> tuple[str, str]:
+        names = self.random.sample([name for name in self.columns if name != "id"], self.random.randrange(1, 3))
+        values = [self.value(self.columns[name]) for name in names]
+        if "n" in names and self.random.random() < 0.5:
+            values[names.index("n")] = (f"{alias}n % 5 + 1",) * 2
+        pairs = [
+            [f"{name} = {own}" for name, own in zip(names, texts, strict=True)] for texts in zip(*values, strict=True)
+        ]
+        return ", ".join(pairs[0]), ", ".join(pairs[1])
+
+    def update(self) -> tuple[str, str]:
+        (spark, duck), where = self.assignments(), self.predicate()
+        return f"update lake.{{t}} set {spark} where {where}", f"update {{t}} set {duck} where {where}"
+
+    def merge(self) -> tuple[str, str]:
+        random = self.random
+        names = ["id", *random.sample([name for name in self.columns if name != "id"], 2)]
+        rows = self.rows(random.sample(range(14), random.randrange(1, 6)), names)
+        heads = (
+            f"merge into lake.{{t}} o using (select * from values {rows[0]} as v({', '.join(names)})) s on o.id = s.id",
+            f"merge into {{t}} as o using (select * from (values {rows[1]}) v({', '.join(names)})) s on o.id = s.id",
+        )
+        both = [[head] for head in heads]
+
+        def add(clause: str, spark: str = "", duck: str = "") -> None:
+            both[0].append(clause.replace("{set}", spark))
+            both[1].append(clause.replace("{set}", duck))
+
+        sets = ", ".join(f"{name} = s.{name}" for name in names[1:])
+        if random.random() < 0.4:
+            add(f"when matched and {self.predicate('o.')} then delete")
+        if random.random() < 0.8:
+            add(f"when matched then update set {sets}")
+        if random.random() < 0.4:
+            add("when not matched and s.id % 2 = 0 then insert (id) values (s.id)")
+        if random.random() < 0.8 or len(both[0]) == 1:
+            columns = ", ".join(names)
+            add(f"when not matched then insert ({columns}) values ({', '.join(f's.{name}' for name in names)})")
+        if random.random() < 0.3:
+            add(f"when not matched by source and {self.predicate('o.')} then delete")
+        if random.random() < 0.3:
+            spark, duck = self.assignments("o.")
+            add(f"when not matched by source and {self.predicate('o.')} then update set {{set}}", spark, duck)
+        return " ".join(both[0]), " ".join(both[1])
+
+    def alter(self) -> tuple[str, str]:
+        own = [name for name in self.columns if name.startswith("x")]
+        choice = self.random.randrange(4) if own else 0
+        table = "alter table {prefix}{t} "
+        if choice == 0:
+            name = f"x{self.num_added}"
+            self.num_added += 1
+            self.columns[name] = "int"
+            return table.format(
+                prefix="lake.", t="{t}"
+            ) + f"add column {name} int", f"alter table {{t}} add column {name} int"
+        name = own[0]
+        if choice == 1:
+            text = f"drop column {name}"
+            del self.columns[name]
+        elif choice == 2:
+            new = f"x{self.num_added}"
+            self.num_added += 1
+            text = f"rename column {name} to {new}"
+            self.columns = {(new if key == name else key): dtype for key, dtype in self.columns.items()}
+        else:
+            text = f"alter column {name} type bigint"
+            self.columns[name] = "bigint"
+        return f"alter table lake.{{t}} {text}", f"alter table {{t}} {text}"
+
+
+def comparable(rows: list[tuple[Any, ...]]) -> list[str]:
+    return sorted(map(repr, rows))
+
+
+@pytest.mark.parametrize("number", range(NUM_PROGRAMS))
+def test_programs_give_the_rows_of_duckdb(spark: SparkSession, tmp_path: Path, number: int) -> None:
+    lance_io.spark.enable(spark, catalog="lake", path=str(tmp_path))
+    program = Program(Random(seed_of(f"spark program {number}")))
+    table, peer = f"t{number}", duckdb.connect()
+    history = [program.create()]
+    history += [program.insert() for _ in range(2)]
+    history += [("", "")] * NUM_STATEMENTS
+    for position, (ours, theirs) in enumerate(history):
+        ours, theirs = (ours, theirs) if ours else program.statement()
+        history[position] = (ours, theirs)
+        spark.sql(ours.replace("{t}", table).replace("{{", "{").replace("}}", "}")).collect()
+        if theirs is not None:
+            peer.execute(theirs.replace("{t}", table).replace("{{", "{").replace("}}", "}"))
+        data = lance.dataset(str(tmp_path / f"{table}.lance"))
+        mine = [tuple(row.values()) for row in data.to_table().to_pylist()]
+        others = peer.execute(f"select * from {table}").fetchall()
+        assert comparable(mine) == comparable(others), history[: position + 1]
+        data.validate()
+    names = ", ".join(program.columns)
+    read = [
+        tuple(row.asDict(recursive=True).values()) for row in spark.sql(f"select {names} from lake.{table}").collect()
+    ]
+    assert comparable(read) == comparable(mine)

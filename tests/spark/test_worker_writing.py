@@ -1,0 +1,128 @@
+"""Writes of the worker, asked by a client in Python: tasks given up, results twice, aborts after a commit."""
+
+from __future__ import annotations
+
+import json
+import socket
+from base64 import b64decode, b64encode
+from typing import TYPE_CHECKING, Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StringType, StructType
+
+from lance_io.codecs.roaring import encode_roaring
+from lance_io.spark.types import carried_schema
+from tests.spark.worker_client import Worker, WorkerError, read_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.timeout(180)
+
+STRUCT = StructType().add("id", LongType()).add("text", StringType())
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    with Worker.start() as started:
+        yield started
+
+
+@pytest.fixture
+def options(worker: Worker, tmp_path: Path) -> dict[str, str]:
+    """A table of three rows."""
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"id": [1, 2, 3], "text": ["a", "b", "c"]}), uri)
+    return {"path": uri}
+
+
+def send_rows(worker: Worker, write: str, partition: int, rows: pa.Table, *, end: bytes = b"C") -> dict[str, Any]:
+    """What the worker answers to the rows of a task."""
+    with (
+        worker.request("write_rows", write=write, partition=partition, moves=False) as connected,
+        connected.makefile("rb") as answers,
+    ):
+        schema = pa.ipc.read_schema(pa.BufferReader(b64decode(read_answer(answers)["arrow"])))
+        assert schema == carried_schema(STRUCT)
+        with connected.makefile("wb") as out, pa.ipc.new_stream(out, schema) as stream:
+            stream.write_table(rows.cast(schema))
+        connected.sendall(end)
+        if not end:
+            connected.shutdown(socket.SHUT_WR)
+        return {"partition": partition, "inserted": read_answer(answers)["files"]}
+
+
+def plan(worker: Worker, options: dict[str, str], **fields: Any) -> str:
+    request = {"kind": "append", "predicates": [], "write_options": {}, **fields}
+    return str(worker.ask("plan_write", options=options, schema=STRUCT.json(), **request)["write"])
+
+
+def files(tmp_path: Path) -> set[str]:
+    return {path.name for path in (tmp_path / "t.lance" / "data").iterdir()}
+
+
+def live_files(options: dict[str, str]) -> set[str]:
+    return {file.path for fragment in lance.dataset(options["path"]).get_fragments() for file in fragment.data_files()}
+
+
+ROWS = pa.table({"id": [10, 11], "text": ["x", None]})
+
+
+def test_a_task_that_is_given_up_leaves_nothing(worker: Worker, options: dict[str, str], tmp_path: Path) -> None:
+    before, write = files(tmp_path), plan(worker, options)
+    for end, message in ((b"", "given up after 2 rows"), (b"X", "given up after 2 rows")):
+        with pytest.raises(WorkerError, match=message):
+            send_rows(worker, write, 0, ROWS, end=end)
+    assert files(tmp_path) == before
+
+
+def test_results_of_a_task_count_once(worker: Worker, options: dict[str, str], tmp_path: Path) -> None:
+    write = plan(worker, options)
+    results = [send_rows(worker, write, number, ROWS) for number in (0, 1, 0)]
+    answer = worker.ask("commit", write=write, results=results)
+    assert (answer["version"], answer["rows"]) == (2, 4)
+    assert lance.dataset(options["path"]).count_rows() == 7
+    assert files(tmp_path) == live_files(options)  # those of the second result are gone
+    # Spark aborts a job whose commit it did not see: its files stay
+    assert "was committed as version 2" in worker.ask("abort", write=write, results=results[:2])["outcome"]
+    assert files(tmp_path) == live_files(options)
+
+
+def test_an_aborted_write_leaves_nothing(worker: Worker, options: dict[str, str], tmp_path: Path) -> None:
+    before, write = files(tmp_path), plan(worker, options, kind="replace")
+    results = [send_rows(worker, write, number, ROWS) for number in (0, 1)]
+    assert len(files(tmp_path)) == len(before) + 2
+    worker.ask("abort", write=write, results=results)
+    assert files(tmp_path) == before
+
+
+def test_changes_of_rows_are_checked(worker: Worker, options: dict[str, str]) -> None:
+    """Offsets come from tasks; two tasks never delete one row, and none beyond its fragment."""
+    loaded = worker.ask("load", options=options)
+    write = plan_delete(worker, options, loaded)
+
+    def deleting(partition: int, *offsets: int) -> dict[str, Any]:
+        bitmap = b64encode(encode_roaring(np.array(offsets, np.uint32))).decode()
+        return {"partition": partition, "deleted": {"0": bitmap}, "updated": 0}
+
+    for results, message in (
+        ([deleting(0, 1), deleting(1, 1)], "deleted twice"),
+        ([deleting(0, 7)], "has no row 7"),
+        ([{"partition": 0, "deleted": {"5": deleting(0, 1)["deleted"]["0"]}}], "no fragment 5"),
+    ):
+        with pytest.raises(WorkerError, match=message):
+            worker.ask("commit", write=write, results=results)
+    worker.ask("commit", write=write, results=[deleting(0, 1), deleting(1, 2)])
+    assert lance.dataset(options["path"]).to_table()["id"].to_pylist() == [1]
+    # a change of a version in whose fragments others changed rows
+    with pytest.raises(WorkerError, match="CommitConflictError"):
+        worker.ask("commit", write=plan_delete(worker, options, loaded), results=[deleting(0, 0)])
+
+
+def plan_delete(worker: Worker, options: dict[str, str], loaded: dict[str, Any]) -> str:
+    fields = {"statement": "DELETE", "schema": json.dumps({"type": "struct", "fields": []})}
+    return str(worker.ask("plan_change", options=options, pinned=loaded["pinned"], **fields)["write"])
