@@ -323,6 +323,19 @@ CAMPAIGNS: Final = (
         ),
     ),
     Campaign(
+        "indices",
+        "Random filters on random tables give the rows of a scan: indices of every kind, several segments, deletions, "
+        "updates, stable row ids, compactions, deferred ones too, by both libraries in any order.",
+        (
+            Part(
+                ("tests/index/test_index_property.py", "tests/index/test_index_histories.py"),
+                "LANCE_IO_INDEX_FILTERS",
+                20_000,
+                "{size} filters in each of {tests} tests",
+            ),
+        ),
+    ),
+    Campaign(
         "vectors",
         "Searches by IVF indices that pylance wrote (flat, product codes of 8 and 4 bits, scalar codes; l2, cosine, "
         "dot), fresh, after deletions, and beside rows that the index does not cover: distances and rows are those "

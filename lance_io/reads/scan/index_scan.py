@@ -124,7 +124,7 @@ def _answered(
     """The rows that indices name as plans; None if no index answers. ahead: reads few of them, if there are others."""
     predicate, opened = columns.predicate, columns
     assert predicate is not None, "indices answer filters"
-    if columns.early_read is not None and columns.late_read is not None:
+    if not state.is_local and columns.early_read is not None and columns.late_read is not None:
         opened = columns_for(predicate, replace(options, late_materialization=False))
     rows = yield from _rows_beside_files(state, opened, predicate, fragment_indexes)
     if rows is None:
