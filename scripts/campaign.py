@@ -338,9 +338,18 @@ CAMPAIGNS: Final = (
     Campaign(
         "vectors",
         "Searches by IVF indices that pylance wrote (flat, product codes of 8 and 4 bits, scalar codes; l2, cosine, "
-        "dot), fresh, after deletions, and beside rows that the index does not cover: distances and rows are those "
-        "of pylance, but for rounding, and where candidates tie.",
-        (Part(("tests/index/test_vector_grid.py",), "LANCE_IO_VECTOR_GRID", 20, "{size} queries in {tests} grids"),),
+        "dot), fresh, after deletions, and beside rows that the index does not cover: distances and rows are "
+        "pylance's, but for rounding, and where candidates tie. Indices that are built here: pylance plans with them "
+        "and gives the distances that their files say, adds rows to them and compacts them.",
+        (
+            Part(("tests/index/test_vector_grid.py",), "LANCE_IO_VECTOR_GRID", 20, "{size} queries in {tests} grids"),
+            Part(
+                ("tests/index/test_vector_writing.py",),
+                "LANCE_IO_VECTOR_CHECKS",
+                12,
+                "{size} queries and an update of 24 built indices, in {tests} kinds",
+            ),
+        ),
     ),
     Campaign(
         "statements",

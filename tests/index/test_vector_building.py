@@ -125,3 +125,150 @@ def test_names_and_defaults_are_those_of_pylance(tmp_path: Path) -> None:
         own.create_index("v", "IVF_SQ", "other", num_partitions=2)
     assert [index.name for index in own.describe_indices()] == ["other", "v_idx"]
     assert [index.name for index in lance.dataset(uri).describe_indices()] == ["other", "v_idx"]
+
+
+EDGES = [
+    pytest.param("IVF_FLAT", {}, id="flat"),
+    pytest.param("IVF_PQ", {"num_sub_vectors": 4}, id="pq"),
+    pytest.param("IVF_SQ", {}, id="sq"),
+]
+
+
+def outcome(library: Any, uri: str, table: pa.Table, kind: str, options: dict[str, Any]) -> tuple[Any, ...]:
+    """What a build gives: covered fragments, files, partitions and rows; or the kind of its error."""
+    library.write_dataset(table, uri, mode="overwrite")
+    try:
+        library.dataset(uri).create_index("v", kind, **options)
+    except (ValueError, RuntimeError) as error:
+        return (ValueError if isinstance(error, ValueError) else RuntimeError,)
+    (index,) = lance.dataset(uri).describe_indices()
+    (segment,) = index.segments
+    sizes = [
+        part["size"]
+        for each in lance.dataset(uri).stats.index_stats("v_idx")["indices"]
+        for part in each.get("partitions", ())
+    ]
+    return set(segment.fragment_ids), len(sizes), sum(sizes)
+
+
+@pytest.mark.parametrize(("kind", "options"), EDGES)
+def test_unusual_tables_are_indexed_as_by_pylance(tmp_path: Path, kind: str, options: dict[str, Any]) -> None:
+    x = vectors(1000)
+    third = np.arange(1000) % 3 == 0
+    far, infinite, zeros = x.copy(), x.copy(), x.copy()
+    far[third, 2], infinite[third], zeros[third] = np.nan, np.inf, 0
+    cases: list[tuple[pa.Table, dict[str, Any]]] = [
+        (vector_table(x[:0]), {"num_partitions": 4}),
+        (vector_table(x[:1]), {"num_partitions": 1}),
+        (vector_table(x[:5]), {"num_partitions": 8}),
+        (vector_table(x[:100]), {"num_partitions": 1}),
+        (vector_table(x[:300]), {"num_partitions": 300}),
+        (vector_table(x), {"target_partition_size": 100}),
+        (vector_table(x), {"num_partitions": 20, "sample_rate": 16}),
+        (vector_table(x), {}),
+        (vector_table(x), {"num_partitions": 4, "train": False}),
+        (vector_table(far), {"num_partitions": 4}),
+        (vector_table(infinite), {"num_partitions": 4}),
+        (vector_table(zeros), {"num_partitions": 4, "metric": "cosine"}),
+        (vector_table(x, mask=third), {"num_partitions": 4}),
+        (vector_table(x * 0), {"num_partitions": 4}),
+        (vector_table(x), {"num_partitions": 0}),
+    ]
+    for number, (table, more) in enumerate(cases):
+        theirs = outcome(lance, str(tmp_path / f"theirs{number}"), table, kind, options | more)
+        ours = outcome(lance_io, str(tmp_path / f"ours{number}"), table, kind, options | more)
+        assert ours == theirs, (number, more)
+        if len(ours) > 1 and ours[0]:
+            near = {"column": "v", "q": x[1], "k": 2000, "nprobes": 400}
+            found = lance_io.dataset(str(tmp_path / f"ours{number}")).to_table(["id"], nearest=near)
+            assert found.num_rows == ours[2]
+    unlearned = outcome(lance_io, str(tmp_path / "nulls"), vector_table(x, mask=np.ones(1000, bool)), kind, options)
+    assert unlearned == (set(), 0, 0)  # pylance fails for IVF_FLAT and IVF_SQ
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f8"])
+@pytest.mark.parametrize(("kind", "options"), EDGES)
+def test_other_floats_are_searched_by_pylance(tmp_path: Path, kind: str, options: dict[str, Any], dtype: str) -> None:
+    x, uri = vectors(dtype=dtype), str(tmp_path / "t")
+    lance_io.write_dataset(vector_table(x), uri)
+    for metric in ("l2", "cosine"):
+        lance_io.dataset(uri).create_index("v", kind, metric=metric, num_partitions=6, replace=True, **options)
+        peer = lance.dataset(uri)
+        assert peer.centroids(index_name="v_idx").type.value_type == pa.array(x[:1, 0]).type
+        for query in vectors(4, seed=8, dtype=dtype):
+            near: dict[str, Any] = {"column": "v", "q": query, "k": 10, "nprobes": 6, "refine_factor": 20}
+            found = {*peer.to_table(["id"], nearest=near)["id"].to_pylist()}
+            exact = {*peer.to_table(["id"], nearest=near | {"use_index": False, "metric": metric})["id"].to_pylist()}
+            assert len(found & exact) >= 9
+
+
+def test_bytes_are_indexed_by_their_bits(tmp_path: Path) -> None:
+    rng, uri = np.random.default_rng(5), str(tmp_path / "t")
+    centers = rng.integers(0, 256, (12, DIM), np.uint8)
+    flips = np.packbits(rng.random((ROWS, DIM * 8)) < 0.08, axis=1)
+    x = centers[rng.integers(0, 12, ROWS)] ^ flips
+    lance_io.write_dataset(vector_table(x), uri)
+    own = lance_io.dataset(uri)
+    for kind, metric in (("IVF_FLAT", "l2"), ("IVF_SQ", "hamming"), ("IVF_PQ", "hamming")):
+        with pytest.raises(ValueError, match="hamming goes"):
+            own.create_index("v", kind, metric=metric, num_sub_vectors=4)
+    own.create_index("v", "IVF_FLAT", metric="hamming", num_partitions=12)
+    matches = 0
+    for query in x[:20]:
+        near: dict[str, Any] = {"column": "v", "q": query, "k": 10, "nprobes": 1}
+        theirs, ours, exact = (
+            each.to_table(["_distance"], nearest=near | more)["_distance"].to_pylist()
+            for each, more in (
+                (lance.dataset(uri), {}),
+                (own, {}),
+                (own, {"use_index": False, "metric": "hamming"}),
+            )
+        )
+        assert ours == theirs
+        matches += sum(a == b for a, b in zip(ours, exact, strict=True))
+    assert matches > 180  # of 200: a partition is a cluster
+    (segment,) = own.stats.index_stats("v_idx")["indices"]
+    assert segment["mean_distance"] < 0.12 * DIM * 8  # bits
+
+
+def test_given_models_are_used(tmp_path: Path) -> None:
+    uri, x = str(tmp_path / "t"), vectors()
+    lance_io.write_dataset(vector_table(x), uri)
+    own = lance_io.dataset(uri)
+    words = np.random.default_rng(1).normal(size=(4, 256, 4)).astype("f4")
+    for centroids in (x[:5], pa.array(x[:5].tolist(), pa.list_(pa.float32(), DIM)), x[:5].astype("f8")):
+        for codebook in (words, pa.FixedSizeListArray.from_arrays(pa.array(words.ravel()), DIM)):
+            own.create_index(
+                "v", "IVF_PQ", num_sub_vectors=4, ivf_centroids=centroids, pq_codebook=codebook, replace=True
+            )
+            stored = own.centroids(column="v").flatten().to_numpy().reshape(5, DIM)
+            np.testing.assert_array_equal(stored, x[:5])
+            ours = own.to_table(["_distance"], nearest={"column": "v", "q": x[9], "k": 5, "nprobes": 5})
+            theirs = lance.dataset(uri).to_table(
+                ["_distance"], nearest={"column": "v", "q": x[9], "k": 5, "nprobes": 5}
+            )
+            np.testing.assert_allclose(ours["_distance"], theirs["_distance"], rtol=1e-4)
+
+
+def test_builds_repeat_and_spill(tmp_path: Path) -> None:
+    """A build with little memory writes the same files as one with much."""
+    rng, uri = np.random.default_rng(2), str(tmp_path / "t")
+    x = rng.normal(size=(24_000, 64)).astype("f4")
+    lance_io.write_dataset(vector_table(x), uri)
+    for kind, options in (("IVF_FLAT", {}), ("IVF_PQ", {"num_sub_vectors": 8, "num_bits": 4})):
+        files = []
+        for memory_limit in (16, 512):
+            dataset = lance_io.dataset(uri, version=1)
+            segment = dataset.create_index_uncommitted(
+                "v",
+                kind,
+                fragment_ids=[0],
+                num_partitions=3,
+                sample_rate=64,
+                max_iters=4,
+                memory_limit=memory_limit,
+                **options,
+            )
+            folder = tmp_path / "t" / "_indices" / segment.uuid
+            files.append([(folder / name).read_bytes() for name in ("auxiliary.idx", "index.idx")])
+        assert files[0] == files[1]

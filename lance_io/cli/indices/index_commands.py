@@ -11,7 +11,7 @@ app = typer.Typer(
     name="index",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Build, list, describe, update and drop scalar indices.",
+    help="Build, list, describe, update and drop indices.",
 )
 IndexName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the index.", show_default=False)]
 MemoryLimit = Annotated[
@@ -25,7 +25,7 @@ def create(
     uri: DatasetUri,
     column: Annotated[str, typer.Argument(metavar="COLUMN", help="Name or dotted path.", show_default=False)],
     kind: Annotated[
-        Literal["btree", "bitmap", "label_list", "ngram", "zonemap", "bloomfilter"],
+        Literal["btree", "bitmap", "label_list", "ngram", "zonemap", "bloomfilter", "ivf_flat", "ivf_pq", "ivf_sq"],
         typer.Option("--kind", "-k", help="Kind of the index.", case_sensitive=False),
     ] = "btree",
     name: Annotated[str | None, typer.Option("--name", help="Name of the index; COLUMN_idx by default.")] = None,
@@ -35,6 +35,19 @@ def create(
     zone_rows: Annotated[
         int | None,
         typer.Option("--zone-rows", min=1, help="Rows of a page (btree), zone (zonemap) or filter (bloomfilter)."),
+    ] = None,
+    metric: Annotated[
+        Literal["l2", "cosine", "dot", "hamming"] | None,
+        typer.Option("--metric", help="Distance of vectors (ivf); l2 by default.", case_sensitive=False),
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", min=1, help="Partitions of vectors (ivf); by default by the rows.")
+    ] = None,
+    sub_vectors: Annotated[
+        int | None, typer.Option("--sub-vectors", min=1, help="Codes of a vector; it divides the dimension (ivf_pq).")
+    ] = None,
+    bits: Annotated[
+        int | None, typer.Option("--bits", min=4, max=8, help="Bits of a code: 8 by default, or 4 (ivf_pq).")
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Fail if there is an index of this name.")] = False,
     memory_limit: MemoryLimit = None,
@@ -46,6 +59,10 @@ def create(
         raise UsageError("--json-path goes with the kinds btree and bitmap")
     if zone_rows is not None and kind not in ("btree", "zonemap", "bloomfilter"):
         raise UsageError("--zone-rows goes with the kinds btree, zonemap and bloomfilter")
+    if not kind.startswith("ivf_") and (metric is not None or partitions is not None):
+        raise UsageError("--metric and --partitions go with the kinds ivf_flat, ivf_pq and ivf_sq")
+    if (kind == "ivf_pq") != (sub_vectors is not None) or (kind != "ivf_pq" and bits is not None):
+        raise UsageError("--sub-vectors, and --bits, go with the kind ivf_pq, which needs the first")
 
 
 @app.command(name="list")

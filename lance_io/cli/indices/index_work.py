@@ -33,6 +33,10 @@ def create(
     name: str | None,
     json_path: str | None,
     zone_rows: int | None,
+    metric: str | None,
+    partitions: int | None,
+    sub_vectors: int | None,
+    bits: int | None,
     keep: bool,
     memory_limit: int | None,
     storage_option: list[str] | None,
@@ -44,6 +48,10 @@ def create(
     if json_path is not None:
         target = {"target_index_type": kind, "path": json_path, "target_index_parameters": parameters}
         index_type = IndexConfig("json", target)
+    vectors = None
+    if kind.startswith("ivf_"):
+        vectors = {"metric": metric or "l2", "num_partitions": partitions}
+        vectors |= {"num_sub_vectors": sub_vectors, "num_bits": bits}
     state = open_table(uri, options=storage_option)
     before = {each.name for each in run(state, describe_indices(state))}
     with progress(f"building an index over {column}"):
@@ -59,6 +67,7 @@ def create(
                 uuid=None,
                 memory_limit=memory_limit,
                 progress=BuildProgress(),
+                vectors=vectors,
             ),
         )
     indices = _listed(after)["indices"]

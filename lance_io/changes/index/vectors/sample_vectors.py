@@ -121,7 +121,7 @@ class _Reservoir:
         self._vectors.append(vectors[chosen])
         self._numbers.append(numbers[chosen])
         self._num_held += len(chosen)
-        self.num_vectors += len(vectors)
+        self.num_vectors += len(array) - array.null_count  # as pylance counts: those with NaN, too
         if self._num_held > self._wanted + self._wanted // 4:
             self.sample()
 

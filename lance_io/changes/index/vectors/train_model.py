@@ -100,8 +100,8 @@ def wanted_partitions(request: VectorRequest, num_rows: int) -> int:
 
 
 def fitting_partitions(request: VectorRequest, num_partitions: int, num_vectors: int) -> int:
-    """As many partitions as vectors can train: pylance's rule."""
-    if request.vector_kind.coding is Coding.PQ:
+    """As many partitions as vectors can train: pylance's rule. It bounds the numbers that callers ask for."""
+    if request.vector_kind.coding is Coding.PQ and request.training.num_partitions is not None:
         return max(1, min(num_partitions, num_vectors // request.training.sample_rate))
     return min(num_partitions, num_vectors)
 

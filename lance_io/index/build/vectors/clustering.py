@@ -6,6 +6,7 @@ many, so that these share them.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -28,6 +29,11 @@ SECOND_SHARE: Final = 96
 _FIRST_ROUNDS: Final = 8
 _SECOND_ROUNDS: Final = 4
 _LAST_ROUNDS: Final = 2
+_TILE_PRODUCTS: Final = 1 << 18  # multiplications of a product that BLAS does in the calling thread
+_TILE_ROWS: Final = 32
+_TILE_WIDTH_MIN: Final = 16
+CHOICE_SHARE: Final = 32  # vectors for each centroid, of which the first centroids are chosen
+_CHOICES: Final = 24  # as many times: those of one time do not see each other
 _NUDGE: Final = 1 / 1024  # of a centroid, relative
 _SETTLED: Final = 1e-4  # relative change of the mean distance that ends the rounds on a part
 
@@ -35,28 +41,50 @@ _SETTLED: Final = 1e-4  # relative change of the mean distance that ends the rou
 class Nearest:
     """Finds the nearest of some centroids.
 
+    A matrix product as a whole would run on BLAS's own threads, which wait for each other in a loop: on processors that
+    others use, too, it takes ten times the processor time. Products of small tiles stay in the calling thread.
+
     centroids  [k, dim], float32 or float64
     """
 
     def __init__(self, centroids: FloatArray) -> None:
-        self._table = np.ascontiguousarray(centroids.T) * centroids.dtype.type(-2)
-        self._squares = np.einsum("ij,ij->i", centroids, centroids)
-        self._step = max(1, BLOCK_BYTES // (centroids.itemsize * max(1, len(centroids))))
+        k, dim = centroids.shape
+        self._width = min(k, max(_TILE_WIDTH_MIN, _TILE_PRODUCTS // (max(1, dim) * _TILE_ROWS)))
+        self._rows = max(1, _TILE_PRODUCTS // (max(1, dim) * self._width))
+        num_tiles = -(-k // self._width)
+        padded = np.zeros((num_tiles * self._width, dim), centroids.dtype)
+        padded[:k] = centroids
+        squares = np.full(num_tiles * self._width, np.inf, centroids.dtype)
+        squares[:k] = np.einsum("ij,ij->i", centroids, centroids)
+        tiles = padded.reshape(num_tiles, self._width, dim).transpose(0, 2, 1)
+        self._tiles = np.ascontiguousarray(tiles) * centroids.dtype.type(-2)
+        self._squares = squares.reshape(num_tiles, 1, self._width)
+        self._step = max(1, BLOCK_BYTES // (centroids.itemsize * len(squares) * self._rows)) * self._rows
 
     def of(self, vectors: FloatArray) -> tuple[IntArray, FloatArray]:
         """Number of the nearest centroid of each vector [n, dim], and the squared distance, not below 0."""
         numbers = np.empty(len(vectors), np.int64)
         least = np.empty(len(vectors), vectors.dtype)
-        buffer = np.empty((min(self._step, len(vectors)), len(self._squares)), vectors.dtype)
-        for start in range(0, len(vectors), self._step):
-            block = vectors[start : start + self._step]
-            products = np.matmul(block, self._table, out=buffer[: len(block)])
-            products += self._squares
-            best = products.argmin(axis=1)
-            numbers[start : start + len(block)] = best
-            least[start : start + len(block)] = products[np.arange(len(block)), best]
+        whole = len(vectors) - len(vectors) % self._rows
+        for start in range(0, whole, self._step):
+            end = min(start + self._step, whole)
+            self._nearest(vectors[start:end], self._rows, numbers[start:end], least[start:end])
+        if whole < len(vectors):
+            self._nearest(vectors[whole:], len(vectors) - whole, numbers[whole:], least[whole:])
         least += np.einsum("ij,ij->i", vectors, vectors)
         return numbers, np.maximum(least, 0, out=least)
+
+    def _nearest(self, vectors: FloatArray, num_rows: int, numbers: IntArray, least: FloatArray) -> None:
+        """The nearest of each vector, for whole tiles of `num_rows`."""
+        products = np.matmul(
+            vectors.reshape(-1, 1, num_rows, vectors.shape[1]), self._tiles
+        )  # [.., tiles, rows, width]
+        products += self._squares
+        inside = products.argmin(axis=3)
+        lowest = np.take_along_axis(products, inside[..., None], axis=3)[..., 0]
+        tile = lowest.argmin(axis=1)[:, None]
+        numbers[:] = (np.take_along_axis(inside, tile, axis=1)[:, 0] + tile[:, 0] * self._width).reshape(-1)
+        least[:] = np.take_along_axis(lowest, tile, axis=1)[:, 0].reshape(-1)
 
 
 class Clustering:
@@ -71,14 +99,15 @@ class Clustering:
         self._vectors = vectors
         self._rng = rng
         self._is_bits = is_bits
-        self.centroids: FloatArray = vectors[rng.permutation(len(vectors))[:k]].copy()
+        self.centroids: FloatArray = vectors[:k].copy()
         self.distance = 0.0
 
     def rounds(self, most: int) -> Iterator[None]:
-        """Improve the centroids, a round at each step. most: number of rounds at most."""
+        """Choose centroids, then improve them, a round at each step. most: number of rounds at most."""
         num_rows, k = len(self._vectors), len(self.centroids)
         if num_rows <= k:
             return
+        yield from self._choose()
         plan = [(FIRST_SHARE * k, _FIRST_ROUNDS), (SECOND_SHARE * k, _SECOND_ROUNDS), (num_rows, _LAST_ROUNDS)]
         for share, count in plan:
             before = np.inf
@@ -86,9 +115,28 @@ class Clustering:
                 most -= 1
                 self._round(min(share, num_rows))
                 yield
-                if before - self.distance <= _SETTLED * before:
+                if np.isfinite(before) and before - self.distance <= _SETTLED * before:
                     break
                 before = self.distance
+
+    def _choose(self) -> Iterator[None]:
+        """First centroids: vectors far from those chosen before are more likely to be chosen."""
+        k = len(self.centroids)
+        vectors = self._vectors[: CHOICE_SHARE * k]
+        least = np.full(len(vectors), np.inf, vectors.dtype)
+        bounds = np.unique(np.linspace(0, k, min(k, _CHOICES) + 1).astype(np.int64)).tolist()
+        for start, end in pairwise(bounds):
+            chosen = self._draw(least, end - start)
+            self.centroids[start:end] = vectors[chosen]
+            np.minimum(least, Nearest(self.centroids[start:end]).of(vectors)[1], out=least)
+            yield
+
+    def _draw(self, least: FloatArray, count: int) -> IntArray:
+        """Rows, each once, with a probability that grows with the squared distance."""
+        weights = np.where(np.isfinite(least), least, 1).astype(np.float64)
+        chances = self._rng.exponential(size=len(weights))
+        with np.errstate(divide="ignore"):
+            return np.argpartition(chances / weights, count - 1)[:count]
 
     def _round(self, num_rows: int) -> None:
         """Move each centroid to the mean of the vectors that are nearest to it."""
