@@ -1219,8 +1219,9 @@ def find_tokens(token_map: Buffer, tokens: list[bytes], /) -> list[int | None]:
     """Numbers of tokens by a transducer of crate `fst`; None for a token that it lacks. Raises `DamagedError`."""
 
 def near_tokens(token_map: Buffer, word: str, distance: int, prefix: int, limit: int, /) -> list[tuple[bytes, int]]:
-    """The first `limit` tokens, by their bytes, with the same first `prefix` characters as a word and at most `distance`
-    other ones inserted, removed or replaced; and their numbers. Raises `DamagedError`.
+    """The first `limit` tokens, by their bytes, with the first `prefix` characters of a word, and their numbers.
+
+    At most `distance` characters differ: inserted, removed or replaced. Raises `DamagedError`.
     """
 
 def add_to_bloom(bitmap: Buffer, raw_offsets: Buffer, data: Buffer, wide: bool, num_values: int, /) -> None:

@@ -57,10 +57,10 @@ if TYPE_CHECKING:
     from lance_io.reads.scan import execute
     from lance_io.reads.scan.execute import collect, count, stream
     from lance_io.reads.scan.explain import explain_scan, explain_take
-    from lance_io.reads.scan.full_text_request import words_query
     from lance_io.reads.scan.io_plan import IoPlan, cost_report, cost_text, count_of, format_bytes
     from lance_io.reads.scan.scan_options import ScanOptions, scan_options
     from lance_io.reads.scan.scan_plan import scan_projection
+    from lance_io.reads.scan.text.full_text_request import words_query
     from lance_io.reads.takes.take_rows import take_positions
     from lance_io.reads.version.session import Session
     from lance_io.reads.version.state import DatasetState
@@ -193,7 +193,7 @@ _HOMES = {
     "run_on": "lance_io.reads.run_plan",
     "run_sync": "lance_io.reads.run_plan",
     "scan_options": "lance_io.reads.scan.scan_options",
-    "words_query": "lance_io.reads.scan.full_text_request",
+    "words_query": "lance_io.reads.scan.text.full_text_request",
     "scan_projection": "lance_io.reads.scan.scan_plan",
     "stream": "lance_io.reads.scan.execute",
     "tag_of": "lance_io.reads.open_version",

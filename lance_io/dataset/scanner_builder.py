@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lance_io.reads.scan import full_text_request as text_requests
     from lance_io.reads.scan import vector_query as vector_queries
 else:
-    text_requests = lazy_module("lance_io.reads.scan.full_text_request")
+    text_requests = lazy_module("lance_io.reads.scan.text.full_text_request")
     vector_queries = lazy_module("lance_io.reads.scan.vector_query")
 
 

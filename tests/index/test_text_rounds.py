@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.index.test_index_rounds import Bench, counts
+from tests.index.test_index_rounds import Bench
 
 if TYPE_CHECKING:
     import pathlib

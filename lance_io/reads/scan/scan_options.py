@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lance_io.reads.scan import full_text_request as text_requests
-    from lance_io.reads.scan.full_text_request import TextRequest
+    from lance_io.reads.scan.text.full_text_request import TextRequest
     from lance_io.reads.scan.vector_query import VectorQuery
     from lance_io.reads.version.state import FragmentPlace
 else:
-    text_requests = lazy_module("lance_io.reads.scan.full_text_request")  # for searches only
+    text_requests = lazy_module("lance_io.reads.scan.text.full_text_request")  # for searches only
 
 BlobHandling: TypeAlias = Literal["all_binary", "blobs_descriptions", "all_descriptions"]
 BLOB_HANDLINGS: Final = ("all_binary", "all_descriptions", "blobs_descriptions")

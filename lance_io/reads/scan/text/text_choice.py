@@ -25,7 +25,7 @@ from lance_io.index.text.word_search import word_search
 from lance_io.reads.index.text_indices import load_text_indices, warn_text_index_unused
 from lance_io.reads.index.text_match import OpenedText
 from lance_io.reads.index.text_segments import UnreadText, open_text_segments
-from lance_io.reads.scan.full_text_request import NO_INDEX
+from lance_io.reads.scan.text.full_text_request import NO_INDEX
 from lance_io.reads.version.column_lists import OutputColumn, fields_along
 from lance_io.records import dataclass
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from lance_io.index.text.word_search import WordSearch
     from lance_io.plans.plan import Plan
     from lance_io.reads.index.text_indices import TextIndex
-    from lance_io.reads.scan.full_text_request import TextRequest
+    from lance_io.reads.scan.text.full_text_request import TextRequest
     from lance_io.reads.version.state import DatasetState
 
 TEXT: Final = "text"
