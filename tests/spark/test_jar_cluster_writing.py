@@ -57,7 +57,7 @@ def kill_once(flag: str) -> bool:
 
 
 def test_statements_on_executors(cluster: SparkSession, root: str, s3: S3Server, tmp_path: Path) -> None:
-    """Each statement loses a worker once, and gives the rows that it gives without."""
+    """CTAS and MERGE lose a worker each, and give the rows that they give without."""
 
     def peer(name: str) -> lance.LanceDataset:
         return lance.dataset(f"{root}/{name}.lance", storage_options=s3.options())
@@ -75,18 +75,18 @@ def test_statements_on_executors(cluster: SparkSession, root: str, s3: S3Server,
     assert (tmp_path / "create").exists()
     assert peer("facts").version == 1
     assert sorted(peer("facts").to_table(columns=["id"])["id"].to_pylist()) == list(range(NUM_ROWS))
-    sql(f"insert into lake.facts select id + {NUM_ROWS}, 7, 'new' {made.replace('create', 'insert')}")
+    sql(f"insert into lake.facts select id + {NUM_ROWS}, 7, 'new' from range(0, {NUM_ROWS}, 1, 4)")
     assert (peer("facts").version, peer("facts").count_rows()) == (2, 2 * NUM_ROWS)
     before = dict(zip(*peer("facts").to_table(columns=["id"], with_row_id=True).to_pydict().values(), strict=True))
-    sql(f"update lake.facts set text = 'u' where id % 10 = 9 and kills('{tmp_path}/update', id)")
+    sql("update lake.facts set text = 'u' where id % 10 = 9")
     assert peer("facts").count_rows("text = 'u'") == 2 * NUM_ROWS // 10
-    sql(f"delete from lake.facts where id % 4 = 3 and kills('{tmp_path}/delete', id)")
+    sql("delete from lake.facts where id % 4 = 3")
     sql(
         f"merge into lake.facts t using (select id * 2 as id {made.replace('create', 'merge')}) s on t.id = s.id "
         f"when matched and t.id < 1000 then delete when matched then update set text = 'm' "
         f"when not matched then insert (id, text) values (s.id, 'i')"
     )
-    assert all((tmp_path / name).exists() for name in ("insert", "update", "delete", "merge"))
+    assert (tmp_path / "merge").exists()
     assert peer("facts").version == 5
     expected = {id for id in range(2 * NUM_ROWS) if id % 4 != 3 and not (id % 2 == 0 and id < 1000)}
     rows = peer("facts").to_table(columns=["id", "text"], with_row_id=True)
