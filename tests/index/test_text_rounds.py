@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.index.test_index_rounds import Bench, counts
+from tests.index.test_index_rounds import Bench
 
 if TYPE_CHECKING:
     import pathlib
@@ -39,6 +39,13 @@ def search(words: str, **more: Any) -> Any:
         return await table.to_table(["id"], full_text_query={"query": words, "columns": ["text"]}, limit=10, **more)
 
     return call
+
+
+def test_a_prewarmed_index_is_not_opened_again(folder: pathlib.Path) -> None:
+    measured = Bench(folder).run(lambda table: table.prewarm_index("text_idx"), search("word1 word2"))
+    opened, searched = ([line for line in log if "_indices" in line] for _, log, _ in measured)
+    assert len(opened) > len(searched) > 0
+    assert all("invert" in line for line in searched)
 
 
 @pytest.mark.parametrize("num_words", [1, 2, 5])
