@@ -3,10 +3,13 @@
 text/match/N   any of N words: one, two or five, frequent and rare ones alike
 text/and       all of two words
 text/phrase    two words one after another
+text/build/N   the index of all texts, of format N, on a copy of the table: processor time
 """
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import lance
@@ -16,6 +19,7 @@ import numpy as np
 import lance_io
 import lance_io.query
 from benchmarks.cases import OURS, PYLANCE, Case, in_process, open_ours, open_pylance
+from benchmarks.measure import timed
 from benchmarks.tables import TEXT_WORDS
 
 if TYPE_CHECKING:
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
     from benchmarks.tables import BenchTable, Tables
 
 GOALS: Final = {"match/1": 1.5, "match/2": 2.5, "match/5": 2.5, "and": 1.5, "phrase": 1.2}
+FORMATS: Final[dict[int, dict[str, Any]]] = {2: {}, 3: {"block_size": 256, "with_position": True}}
+BUILD_CPU_GOAL: Final = 0.71  # pylance's seconds over ours
 FREQUENT: Final = 2000  # words are drawn from as many of the most frequent ones
 
 
@@ -73,7 +79,34 @@ def search_case(tables: Tables, name: str) -> Case:
     return Case(f"text/{name}", make, goal=GOALS[name], profiled=ours)
 
 
+def build_operation(tables: Tables, library: Any, version: int) -> Operation:
+    """Build the index on a copy of the table."""
+    copy = str(tables.new_folder() / "table.lance")
+    shutil.copytree(Path(tables("texts").lance_uri), copy)
+
+    def build(number: int) -> None:
+        del number
+        library.dataset(copy).create_scalar_index("text", "INVERTED", "built", memory_limit=256, **FORMATS[version])
+
+    return build
+
+
+def build_case(tables: Tables, version: int) -> Case:
+    """The build of one format."""
+
+    def make() -> Any:
+        libraries = ((OURS, lance_io), (PYLANCE, lance))
+        return {who: timed(build_operation(tables, library, version), 1) for who, library in libraries}
+
+    def ours() -> Operation:
+        return build_operation(tables, lance_io, version)
+
+    return Case(f"text/build/{version}", make, cpu_goal=BUILD_CPU_GOAL, profiled=ours, rounds_max=5)
+
+
 def text_search_cases(tables: Tables) -> Iterator[Case]:
-    """Every search."""
+    """Every search, and every build."""
     for name in GOALS:
         yield search_case(tables, name)
+    for version in FORMATS:
+        yield build_case(tables, version)

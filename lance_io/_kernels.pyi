@@ -949,6 +949,40 @@ def join_strings(
 def gather_ranges(buffer: Buffer, offsets: Buffer, lengths: Buffer, /) -> OwnedBuffer:
     """Concatenate slices of a buffer; a single length (i64[1]) applies to all offsets."""
 
+def scan_product_codes(
+    codebook: Buffer,
+    float_bytes: int,
+    shape: tuple[int, int, int],
+    is_dot: bool,
+    targets: Buffer,
+    pieces: Sequence[Buffer],
+    out: Buffer,
+    /,
+) -> None:
+    """Distances of product codes, into `out` (f32, the rows of all pieces).
+
+    codebook  [parts, words, width], floats of `float_bytes` (4 or 8); `shape` has these three; 256 words, or 16
+    is_dot    distances are 1 - dot product, otherwise squared l2
+    targets   [pieces, parts * width], floats of the same size: the query, or its residual, for each piece
+    pieces    codes byte by byte, each byte of all rows together; of 16 words two in a byte, the low half first
+    """
+
+def scan_scalar_codes(
+    query: Buffer, is_dot: bool, scale: float, base: float, pieces: Sequence[Buffer], out: Buffer, /
+) -> None:
+    """`base + scale * sum` of each row, into `out` (f32, the rows of all pieces).
+
+    query   u8[dim]: squared differences are summed; if `is_dot` f32[dim]: products
+    pieces  u8[rows, dim]
+    """
+
+def scan_vectors(metric: str, float_bytes: int, query: Buffer, pieces: Sequence[Buffer], out: Buffer, /) -> None:
+    """Exact distances of vectors by "l2", "cosine" or "dot", into `out` (f32, the rows of all pieces).
+
+    query   f64[dim]
+    pieces  [rows, dim], floats of `float_bytes` (4 or 8)
+    """
+
 def sum_hashes(data: Buffer, width: int, first: int, num_values: int, /) -> int:
     """The sum, modulo 2^64, of the hashes of `num_values` values of `width` bytes each, from value `first` on."""
 
@@ -1184,9 +1218,7 @@ def match_terms(
 def find_tokens(token_map: Buffer, tokens: list[bytes], /) -> list[int | None]:
     """Numbers of tokens by a transducer of crate `fst`; None for a token that it lacks. Raises `DamagedError`."""
 
-def near_tokens(
-    token_map: Buffer, word: str, distance: int, prefix: int, limit: int, /
-) -> list[tuple[bytes, int]]:
+def near_tokens(token_map: Buffer, word: str, distance: int, prefix: int, limit: int, /) -> list[tuple[bytes, int]]:
     """The first `limit` tokens, by their bytes, with the same first `prefix` characters as a word and at most `distance`
     other ones inserted, removed or replaced; and their numbers. Raises `DamagedError`.
     """

@@ -310,11 +310,52 @@ CAMPAIGNS: Final = (
         ),
     ),
     Campaign(
+        "tokens",
+        "Random texts of twelve scripts, split by every base tokenizer, in every language, and with each parameter of "
+        "the tokenizer: the tokens and their positions are pylance's.",
+        (
+            Part(
+                ("tests/index/text/test_tokens.py", "-k", "are_those_of_pylance"),
+                "LANCE_IO_TOKEN_TEXTS",
+                10_000,
+                "{size} texts for each of {tests} sets of parameters",
+            ),
+        ),
+    ),
+    Campaign(
+        "indices",
+        "Random filters on random tables give the rows of a scan: indices of every kind, several segments, deletions, "
+        "updates, stable row ids, compactions, deferred ones too, by both libraries in any order.",
+        (
+            Part(
+                ("tests/index/test_index_property.py", "tests/index/test_index_histories.py"),
+                "LANCE_IO_INDEX_FILTERS",
+                20_000,
+                "{size} filters in each of {tests} tests",
+            ),
+        ),
+    ),
+    Campaign(
         "vectors",
         "Searches by IVF indices that pylance wrote (flat, product codes of 8 and 4 bits, scalar codes; l2, cosine, "
         "dot), fresh, after deletions, and beside rows that the index does not cover: distances and rows are those "
         "of pylance, but for rounding, and where candidates tie.",
         (Part(("tests/index/test_vector_grid.py",), "LANCE_IO_VECTOR_GRID", 20, "{size} queries in {tests} grids"),),
+    ),
+    Campaign(
+        "statements",
+        "Random programs of SQL over a table of Spark's catalog, of ten statements each: inserts, deletes, updates, "
+        "merges with all clauses, new, dropped, renamed and wider columns, compactions; with stable row ids and "
+        "without. After each the rows are those of DuckDB.",
+        (
+            Part(
+                ("tests/spark/test_jar_programs.py",),
+                "LANCE_IO_SPARK_PROGRAMS",
+                300,
+                "{size} programs",
+                1,
+            ),
+        ),
     ),
     Campaign(
         "memory",

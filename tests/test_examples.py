@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
@@ -228,6 +229,21 @@ async def test_table_service_answers_numbers_that_json_lacks(client: TestClient[
         rows += [answer["row"]] if "row" in answer else answer["rows"]
     assert [row["price"] for row in rows] == ["NaN", "NaN", "-Infinity", "Infinity"]
     assert rows[0]["parts"] == {"inner": ["NaN", 1.5]}
+
+
+async def test_table_service_finds_the_nearest_rows_of_a_filter(tmp_path: Path, service: ModuleType) -> None:
+    values = np.random.default_rng(4).normal(size=(900, 4)).astype("f4")
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), 4)
+    peer = lance.write_dataset(pa.table({"id": range(900), "v": vectors}), str(tmp_path / "t.lance"))
+    peer.create_index("v", "IVF_FLAT", num_partitions=3)
+    asked = {"column": "v", "q": "0.5,-0.5,0.25,1e-1", "filter": "id % 2 = 0", "limit": "7"}
+    async with TestClient(TestServer(service.make_app(str(tmp_path / "t.lance")))) as client:
+        rows = (await (await client.get("/near", params=asked)).json())["rows"]
+        nearest = {"column": "v", "q": [0.5, -0.5, 0.25, 0.1], "k": 7, "nprobes": 20}
+        expected = peer.to_table(["id"], "id % 2 = 0", nearest=nearest, prefilter=True)["id"].to_pylist()
+        assert [row["id"] for row in rows] == expected
+        for wrong in ({"q": "a"}, {"q": "1,2"}, {"q": ""}, {"column": "w"}, {"limit": "0"}, {"filter": "repeat(v, 9)"}):
+            assert (await client.get("/near", params={**asked, **wrong})).status == 400
 
 
 @pytest.mark.parametrize("digits", ["9" * 5000, "9" * 21, "٣" * 1000])

@@ -66,8 +66,8 @@ columns = "id LONG, text STRING, vector ARRAY<FLOAT>, language STRING"
     .option("checkpointLocation", checkpoint)
     .option("mergeSchema", True).start(uri))"""
 READ_CODE = """\
-texts = spark.read.format("lance_io").option("columns", "language").load(uri)
-texts.groupBy("language").count()"""
+lance_io.spark.enable(spark, catalog="lance", path=folder)
+spark.sql("SELECT language, count(*) FROM lance.texts GROUP BY language")"""
 
 
 class Pipeline:

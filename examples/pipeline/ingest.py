@@ -21,6 +21,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+import lance_io.spark
 from corpus import WIDTH
 
 COLUMNS = "id LONG, text STRING, vector ARRAY<FLOAT>"
@@ -62,9 +63,12 @@ def start_stream(
 
 
 def rows_by_language(spark: SparkSession, uri: str) -> dict[str | None, int]:
-    """Read the table with Spark, and count the rows of each language."""
-    languages = spark.read.format("lance_io").option("columns", "language").load(uri)
-    return {row["language"]: row["count"] for row in languages.groupBy("language").count().collect()}
+    """Count the rows of each language, by SQL and the JAR, which a running session gets by `enable`."""
+    folder, _, name = uri.rpartition("/")
+    lance_io.spark.enable(spark, catalog="lance", path=folder)
+    table = name.removesuffix(".lance")
+    counted = spark.sql(f"SELECT language, count(*) AS rows FROM lance.`{table}` GROUP BY language")
+    return {row["language"]: row["rows"] for row in counted.collect()}
 
 
 @contextmanager

@@ -5,6 +5,7 @@
     GET  /rows/17                                    the row with this id: one `take`
     GET  /rows?filter=price > 40&columns=id&limit=5  rows that pass a filter
     GET  /search?words=iced+tea&limit=5              rows that match words best, by a full-text index
+    GET  /near?column=v&q=0.1,0.2&filter=price > 40  rows whose vectors are nearest to one, among those of a filter
     POST /rows                                       rows as lines of JSON; answers when they are committed
     GET  /metrics                                    metrics for Prometheus
     GET  /health                                     200 while answers are up to date, 503 otherwise
@@ -39,6 +40,7 @@ LOOK_EVERY_S = 1.0
 ANSWER_WITHIN_S = 10.0
 STALE_AFTER_S = 30.0  # since the last successful check for a newer version
 ROWS_MAX = 1000
+PROBES = 20  # partitions of a vector index that a search reads
 BODY_BYTES_MAX = 8 << 20
 DEPTH_MAX = 64
 DIGITS_MAX = 20  # of a numeric id
@@ -176,6 +178,22 @@ async def search_texts(request: web.Request) -> web.Response:
     return json_answer({"version": table.version, "rows": matches.to_pylist()})
 
 
+async def search_vectors(request: web.Request) -> web.Response:
+    """The rows whose vectors are nearest to one, among those that pass a filter; by an index, if the table has one."""
+    query, table = request.query, request.app[NEWEST].table
+    limit, texts = query.get("limit", "10"), query.get("q", "").split(",")
+    if not limit.isdecimal() or len(limit) > DIGITS_MAX or not 0 < int(limit) <= ROWS_MAX:
+        raise web.HTTPBadRequest(text=f"limit is a number from 1 to {ROWS_MAX}, not {limit[:DIGITS_MAX]!r}\n")
+    try:
+        numbers = [float(text) for text in texts]
+    except ValueError as error:
+        raise web.HTTPBadRequest(text="q has the numbers of a vector, separated by commas\n") from error
+    check_filter(query.get("filter", ""))
+    nearest = {"column": query.get("column", ""), "q": numbers, "k": int(limit), "nprobes": PROBES}
+    matches = await table.to_table(None, query.get("filter"), nearest=nearest, prefilter=True)
+    return json_answer({"version": table.version, "rows": matches.to_pylist()})
+
+
 async def add_rows(request: web.Request) -> web.Response:
     """Append rows; answers when they are committed and lookups find them."""
     newest, body = request.app[NEWEST], await request.read()
@@ -262,7 +280,7 @@ def make_app(uri: str) -> web.Application:
     app = web.Application(middlewares=[answer_errors], client_max_size=BODY_BYTES_MAX)
     app.cleanup_ctx.append(open_table)
     app.add_routes([web.get("/rows/{id}", get_row), web.get("/rows", search_rows), web.post("/rows", add_rows)])
-    app.add_routes([web.get("/search", search_texts)])
+    app.add_routes([web.get("/search", search_texts), web.get("/near", search_vectors)])
     app.add_routes([web.get("/metrics", show_metrics), web.get("/health", show_health)])
     return app
 

@@ -124,6 +124,9 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(container::pieces::piece_ends, m)?)?;
     m.add_function(wrap_pyfunction!(miniblock::whole::index_pages, m)?)?;
     m.add_function(wrap_pyfunction!(miniblock::whole::scan_pages, m)?)?;
+    m.add_function(wrap_pyfunction!(index::vector::product_codes::scan_product_codes, m)?)?;
+    m.add_function(wrap_pyfunction!(index::vector::scalar_codes::scan_scalar_codes, m)?)?;
+    m.add_function(wrap_pyfunction!(index::vector::vectors::scan_vectors, m)?)?;
     m.add_function(wrap_pyfunction!(lists::edit::edit_lists, m)?)?;
     m.add_function(wrap_pyfunction!(lists::edit::sort_lists, m)?)?;
     m.add_function(wrap_pyfunction!(lists::edit::extremes_of_lists, m)?)?;

@@ -92,6 +92,7 @@ class ReadOptions(TargetOptions):
     timestamp_ns      "error_on_loss", "truncate" or "long"
     blobs             "binary" or "descriptions"
     io_buffer_bytes   bytes that a scan may prefetch, None for the engine's default
+    recheck_filters   whether Spark keeps the predicates that were pushed
     row_versions      columns of versions of rows to append; not an option, but what SQL names
     """
 
@@ -113,6 +114,7 @@ class ReadOptions(TargetOptions):
     timestamp_ns: str = "error_on_loss"
     blobs: str = "binary"
     io_buffer_bytes: int | None = None
+    recheck_filters: bool = False
     row_versions: tuple[str, ...] = ()
 
 
@@ -224,6 +226,7 @@ OPTIONS: Final[Mapping[str, _Option]] = {
     "timestamp_ns": _Option("timestamp_ns", one_of("error_on_loss", "truncate", "long"), _READS),
     "blobs": _Option("blobs", one_of("binary", "descriptions"), _READS),
     "io_buffer_bytes": _Option("io_buffer_bytes", bytes_value, _READS),
+    "recheck_filters": _Option("recheck_filters", switch_value, _READ),
     # streaming reads
     "starting_version": _Option("starting_version", whole_number(0), ("stream_read",)),
     "max_rows_per_trigger": _Option("max_rows_per_trigger", whole_number(1), ("stream_read",)),

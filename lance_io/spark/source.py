@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from lance_io.spark import engine, worker_tuning
+    from lance_io.spark import engine, task_context, worker_tuning
     from lance_io.spark import options as option_parsing
     from lance_io.spark.read import read_plan
     from lance_io.spark.read import reader as readers
@@ -35,6 +35,7 @@ else:
     engine = lazy_module("lance_io.spark.engine")
     option_parsing = lazy_module("lance_io.spark.options")
     read_plan = lazy_module("lance_io.spark.read.read_plan")
+    task_context = lazy_module("lance_io.spark.task_context")
     worker_tuning = lazy_module("lance_io.spark.worker_tuning")
     readers = lazy_module("lance_io.spark.read.reader")
     writers = lazy_module("lance_io.spark.write.writer")
@@ -70,6 +71,7 @@ class LanceDataSource(DataSource):
         Args:
             schema: The schema that Spark expects; the user's own, where the read names one.
         """
+        task_context.log_missing_jar()  # Spark asks the JAR, where there is one
         return readers.LanceReader(option_parsing.parse_options(self._given, "read"), schema, self._version)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:

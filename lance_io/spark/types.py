@@ -20,7 +20,8 @@
 
 Spark compares the first batch of a task with the schema it expects, including types and nullability. So all columns are
 declared nullable, and every batch is cast to exactly `carried_schema`. The metadata of a Spark column has the number of
-items of vectors, and the zone of timestamps; a table created from such columns gets them back.
+items of vectors, and the zone of timestamps; a table created from such columns gets them back. A column's comment and
+the length of its CHAR or VARCHAR are metadata of both.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import lance
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from lance.file import LanceFileReader, LanceFileWriter
 from lance.indices import IndexConfig
@@ -168,6 +169,32 @@ def test_contradictions_are_named(
         return
     without_sizes(folder)
     check_error(folder, kind, match)
+
+
+@pytest.mark.parametrize(("kind", "name"), [("ZONEMAP", "zonemap"), ("BLOOMFILTER", "bloomfilter")])
+def test_zones_with_gaps_are_not_used(copy: Callable[[str], Path], kind: str, name: str) -> None:
+    """Their rows would be missing: a scan finds them, and a warning names the index."""
+    folder = copy(kind)
+    size = index_file(folder, name).stat().st_size
+    rewrite(index_file(folder, name), with_column("zone_length", lambda values: [1] * len(values)))
+    if index_file(folder, name).stat().st_size != size:
+        without_sizes(folder)
+    table, text = lance_io.dataset(folder), KINDS[kind][1]
+    with pytest.warns(UserWarning, match="'the_index' has fewer rows"):
+        rows = table.to_table(filter=text)
+    assert rows == table.to_table(filter=text, use_scalar_index=False)
+    assert rows.num_rows > 0
+
+
+def test_swapped_files_are_named(copy: Callable[[str], Path]) -> None:
+    """A page file in place of another one with as many rows."""
+    folder = copy("BTREE")
+    path = index_file(folder, "page_data")
+    size = path.stat().st_size
+    rewrite(path, with_column("values", lambda values: pc.add(values, 1)))
+    if path.stat().st_size != size:
+        without_sizes(folder)
+    check_error(folder, "BTREE", "names other values as its least and greatest")
 
 
 def without_sizes(folder: Path) -> None:

@@ -170,6 +170,11 @@ def test_keys_are_looked_up_by_an_index_that_covers_no_row(tmp_path: Path, kind:
     lance_io.write_dataset(schema.empty_table(), uri).create_scalar_index("id", kind)
     table = lance_io.dataset(uri)
     assert table.get("id", [1, 2]).num_rows == 0
+    table.prewarm_index("id_idx")
+    (index,) = table.describe_indices()
+    table.prewarm_index("id_idx", index_segments=[segment.uuid for segment in index.segments])
+    with pytest.raises(UsageError, match="there is no index 'id_idx' that this release reads"):
+        table.prewarm_index("id_idx", index_segments=[uuid4()])
     assert table.get("id", [1, 2], on_missing="null")["id"].to_pylist() == [None, None]
     table.insert([{"id": 2}, {"id": 3}])
     table.create_scalar_index("id", kind, train=False)

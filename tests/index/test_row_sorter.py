@@ -16,6 +16,7 @@ from lance_io.changes.join.spilled_batches import SpilledBatches
 from lance_io.index.build.bloom_blocks import filter_bytes, filter_of, value_hashes
 from lance_io.index.build.map_bytes import RowMap, containers_of, encode_maps
 from lance_io.index.build.row_sorter import RowSorter
+from lance_io.index.build.sort_keys import Comparable
 from lance_io.index.build.zone_cuts import ZoneCutter
 from tests.seeds import seeded
 
@@ -166,3 +167,22 @@ def test_zones_count_live_rows() -> None:
         zones += cutter.finish()
         assert [(zone.start, zone.length) for zone in zones] == [(3, 15), (18, 10), (28, 13), (41, 8)]
         assert [sum(map(len, zone.parts)) for zone in zones] == [10, 10, 10, 8]
+
+
+def test_long_values_are_compared_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of values with blocks of their own, a merge makes one key each, however many runs there are."""
+    made: list[int] = []
+    plain = Comparable.__getitem__
+
+    def counted(self: Comparable, position: int) -> tuple[Any, ...]:
+        made.append(position)
+        return plain(self, position)
+
+    monkeypatch.setattr(Comparable, "__getitem__", counted)
+    values = [f"{'x' * 70_000}{number * 7919 % 120:04}" for number in range(120)]
+    sorter = RowSorter(pa.string(), Held(), 1 << 20)
+    for row, value in enumerate(values):
+        sorter.add(pa.array([value]), np.array([row], np.uint64))
+    result = [value for piece, _ in sorter.sorted() for value in piece.to_pylist()]
+    assert result == sorted(values)
+    assert len(made) == len(values)

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import lance_io
 from lance_io.file import file_requests
 from lance_io.index.vector.ivf import Ivf
 from lance_io.plans import cpu_requests
@@ -60,6 +61,31 @@ def test_rounds_of_a_search(folder: pathlib.Path, nprobes: int) -> None:
     again = search(1, nprobes=nprobes)
     rounds = [rounds for rounds, _ in counts(Bench(folder).run(again, again, search(2, nprobes=nprobes)))]
     assert rounds == [4, 1, 2]  # again: its partitions are kept
+
+
+def test_rounds_of_a_search_by_an_index_of_ours(tmp_path: pathlib.Path) -> None:
+    values = np.random.default_rng(5).normal(size=(NUM_ROWS, DIM)).astype("f4")
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), DIM)
+    rows = pa.table({"id": range(NUM_ROWS), "v": vectors})
+    table = lance_io.write_dataset(rows, tmp_path, max_rows_per_file=NUM_ROWS // 4)
+    table.create_index("v", "IVF_SQ", metric="l2", num_partitions=40)
+    bench = Bench(tmp_path)
+    for nprobes in (1, 20):
+        again = search(1, nprobes=nprobes)
+        measured = bench.run(again, again, search(2, nprobes=nprobes))
+        assert [rounds for rounds, _ in counts(measured)] == [4, 1, 2]
+        assert all(len(log) <= 66 for _, log, _ in measured)
+    refined = search(1, nprobes=20, refine_factor=10)
+    assert [rounds for rounds, _ in counts(bench.run(refined, refined))] == [5, 2]
+
+
+def test_requests_of_a_search_of_many_partitions(folder: pathlib.Path) -> None:
+    """At most 66 cold: of pylance 77 to 102."""
+    again = search(1, nprobes=20)
+    measured = counts(Bench(folder).run(again, again, search(2, nprobes=20)))
+    assert [rounds for rounds, _ in measured] == [4, 1, 2]
+    assert measured[0][1] <= 40
+    assert measured[1][1] <= 4
 
 
 def test_rounds_of_a_refined_search(folder: pathlib.Path) -> None:

@@ -666,7 +666,8 @@ class Alternation(RuleBasedStateMachine):
                 return
             self.open(lance).create_index(column, kind, name=name, num_partitions=1, replace=True)
         else:
-            self.open(lance).create_scalar_index(column, kind, name=name, replace=True)
+            library = LIBRARIES[len(self.versions) % 2] if kind == "INVERTED" else lance
+            self.open(library).create_scalar_index(column, kind, name=name, replace=True)
         self.current.indices[name] = (column, kind)
         self.commit_model()
 

@@ -30,7 +30,7 @@ PUBLIC: Final = (
     r"com\.fasterxml\.jackson\..*",
 )
 INTERNAL: Final = {
-    "org.apache.spark.sql.catalyst.expressions.GenericInternalRow": "the one row of a count from the manifest: "
+    "org.apache.spark.sql.catalyst.expressions.GenericInternalRow": "the one row of aggregates that are known: "
     "`LocalScan` wants rows, and no public class is one",
     "org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2": "the source in Python, to which writes "
     "and streams go on: Spark looks for it by name only where no JAR has the name",

@@ -50,13 +50,13 @@ class Program:
         spark = columns.format(text="string", struct="struct<a: int, b: string>")
         duck = columns.format(text="varchar", struct="struct(a int, b varchar)")
         properties = f"tblproperties ('lance.enable_stable_row_ids' = '{stable}')"
-        return f"create table lake.{{t}} ({spark}) {properties}", f"create table {{t}} ({duck})"
+        return f"create table programs.{{t}} ({spark}) {properties}", f"create table {{t}} ({duck})"
 
     def statement(self) -> tuple[str, str | None]:
         """Some statement."""
         draw = self.random.choice
         kind = draw((self.insert, self.insert, self.copy, self.delete, self.update, self.merge, self.merge, self.alter))
-        return ("call lake.system.compact('{t}')", None) if self.random.random() < 0.1 else kind()
+        return ("call programs.system.compact('{t}')", None) if self.random.random() < 0.1 else kind()
 
     # -- values --------------------------------------------------------------------------------------------------------
 
@@ -109,19 +109,19 @@ class Program:
     def insert(self) -> tuple[str, str]:
         ids = [self.random.choice((*range(12), None)) for _ in range(self.random.randrange(1, 6))]
         spark, duck = self.rows(ids, list(self.columns))
-        return f"insert into lake.{{t}} values {spark}", f"insert into {{t}} values {duck}"
+        return f"insert into programs.{{t}} values {spark}", f"insert into {{t}} values {duck}"
 
     def copy(self) -> tuple[str, str]:
         names = ", ".join(["id + 5", *[name for name in self.columns if name != "id"]])
         query = f"select {names} from {{table}} where {self.predicate()}"
         return (
-            "insert into lake.{t} " + query.replace("{table}", "lake.{t}"),
+            "insert into programs.{t} " + query.replace("{table}", "programs.{t}"),
             "insert into {t} " + query.replace("{table}", "{t}"),
         )
 
     def delete(self) -> tuple[str, str]:
         where = self.predicate()
-        return f"delete from lake.{{t}} where {where}", f"delete from {{t}} where {where}"
+        return f"delete from programs.{{t}} where {where}", f"delete from {{t}} where {where}"
 
     def assignments(self, alias: str = "") -> tuple[str, str]:
         names = self.random.sample([name for name in self.columns if name != "id"], self.random.randrange(1, 3))
@@ -135,15 +135,16 @@ class Program:
 
     def update(self) -> tuple[str, str]:
         (spark, duck), where = self.assignments(), self.predicate()
-        return f"update lake.{{t}} set {spark} where {where}", f"update {{t}} set {duck} where {where}"
+        return f"update programs.{{t}} set {spark} where {where}", f"update {{t}} set {duck} where {where}"
 
     def merge(self) -> tuple[str, str]:
         random = self.random
         names = ["id", *random.sample([name for name in self.columns if name != "id"], 2)]
         rows = self.rows(random.sample(range(14), random.randrange(1, 6)), names)
+        shown = ", ".join(names)
         heads = (
-            f"merge into lake.{{t}} o using (select * from values {rows[0]} as v({', '.join(names)})) s on o.id = s.id",
-            f"merge into {{t}} as o using (select * from (values {rows[1]}) v({', '.join(names)})) s on o.id = s.id",
+            f"merge into programs.{{t}} o using (select * from values {rows[0]} as v({shown})) s on o.id = s.id",
+            f"merge into {{t}} as o using (select * from (values {rows[1]}) v({shown})) s on o.id = s.id",
         )
         both = [[head] for head in heads]
 
@@ -177,7 +178,7 @@ class Program:
             self.num_added += 1
             self.columns[name] = "int"
             return table.format(
-                prefix="lake.", t="{t}"
+                prefix="programs.", t="{t}"
             ) + f"add column {name} int", f"alter table {{t}} add column {name} int"
         name = own[0]
         if choice == 1:
@@ -191,16 +192,23 @@ class Program:
         else:
             text = f"alter column {name} type bigint"
             self.columns[name] = "bigint"
-        return f"alter table lake.{{t}} {text}", f"alter table {{t}} {text}"
+        return f"alter table programs.{{t}} {text}", f"alter table {{t}} {text}"
 
 
 def comparable(rows: list[tuple[Any, ...]]) -> list[str]:
     return sorted(map(repr, rows))
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Path:
+    """The folder of the catalog `programs`. A session keeps a catalog under its name."""
+    path = tmp_path_factory.mktemp("programs")
+    lance_io.spark.enable(spark, catalog="programs", path=str(path))
+    return path
+
+
 @pytest.mark.parametrize("number", range(NUM_PROGRAMS))
-def test_programs_give_the_rows_of_duckdb(spark: SparkSession, tmp_path: Path, number: int) -> None:
-    lance_io.spark.enable(spark, catalog="lake", path=str(tmp_path))
+def test_programs_give_the_rows_of_duckdb(spark: SparkSession, folder: Path, number: int) -> None:
     program = Program(Random(seed_of(f"spark program {number}")))
     table, peer = f"t{number}", duckdb.connect()
     history = [program.create()]
@@ -212,13 +220,14 @@ def test_programs_give_the_rows_of_duckdb(spark: SparkSession, tmp_path: Path, n
         spark.sql(ours.replace("{t}", table).replace("{{", "{").replace("}}", "}")).collect()
         if theirs is not None:
             peer.execute(theirs.replace("{t}", table).replace("{{", "{").replace("}}", "}"))
-        data = lance.dataset(str(tmp_path / f"{table}.lance"))
+        data = lance.dataset(str(folder / f"{table}.lance"))
         mine = [tuple(row.values()) for row in data.to_table().to_pylist()]
         others = peer.execute(f"select * from {table}").fetchall()
         assert comparable(mine) == comparable(others), history[: position + 1]
         data.validate()
     names = ", ".join(program.columns)
     read = [
-        tuple(row.asDict(recursive=True).values()) for row in spark.sql(f"select {names} from lake.{table}").collect()
+        tuple(row.asDict(recursive=True).values())
+        for row in spark.sql(f"select {names} from programs.{table}").collect()
     ]
     assert comparable(read) == comparable(mine)

@@ -130,7 +130,7 @@ def test_counts(spark: SparkSession, uri: str) -> None:
 
 def test_limits(spark: SparkSession, uri: str) -> None:
     df = spark.sql("select id from lance.t limit 3")
-    assert "limit 3 for each task" in plan_of(df)
+    assert "limit 3" in plan_of(df)
     assert len(df.collect()) == 3
     assert len(rows(spark, "select id from lance.t where id > 50 limit 60")) == 49
     assert rows(spark, "select id from lance.t order by id desc limit 2") == [(99,), (98,)]

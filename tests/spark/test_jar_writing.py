@@ -368,10 +368,10 @@ def test_the_cookbook_of_the_page(spark: SparkSession, tmp_path: Path) -> None:
     (block,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     statements = [text for text in block.split(";\n") if text.strip()]
     assert len(statements) >= 20
-    lance_io.spark.enable(spark, catalog="lance", path=str(tmp_path))
+    lance_io.spark.enable(spark, catalog="cookbook", path=str(tmp_path))
     versions = 0
     for statement in statements:
-        spark.sql(statement)
+        spark.sql(re.sub(r"\blance\.(events|copy|other)\b", r"cookbook.\1", statement))
         if "lance.events" in statement.split("\n")[0].partition(" AS SELECT")[0] and "lance.copy" not in statement[:30]:
             versions += 1
             assert lance.dataset(str(tmp_path / "events.lance")).version == versions, statement
@@ -424,7 +424,7 @@ def run_beside(lake: Lake, name: str, statement: str, other: Callable[[], object
     """
     flag = lake.folder / f"{name}.flag"
 
-    def when_committed(_):  # type: ignore[no-untyped-def]  # PySpark would read the types of its arguments
+    def when_committed(_):  # PySpark would read the types of its arguments
         while not flag.exists():
             time.sleep(0.01)
         return True

@@ -17,6 +17,7 @@ from lance_io import limits, runtime
 from lance_io.dataset.distributed import table_place
 from lance_io.errors import NotFound
 from lance_io.io.stats import io_stats
+from lance_io.spark import task_context
 from lance_io.spark.consumed import BUFFER_BYTES
 from lance_io.spark.helpers import option_texts
 from lance_io.spark.read import reader as reader_module
@@ -263,3 +264,18 @@ def test_leaving_early_leaves_nothing_under_way(far: tuple[str, dict[str, Any]],
         batches.close()
         assert runtime.run(ended(before))
     assert 0 < spent.bytes_read < 4_000_000
+
+
+def test_reads_without_the_jar_say_what_is_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one line of the log of a planner's process."""
+    monkeypatch.setattr(task_context, "_logged_pid", 0)
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"a": [1]}), uri)
+    source = LanceDataSource({"path": uri})
+    for _ in range(2):
+        source.reader(source.schema())
+    (record,) = caplog.records
+    assert "lacks the JAR" in record.message
+    assert "lance_io.spark.configure or enable adds" in record.message

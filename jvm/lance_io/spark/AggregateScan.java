@@ -54,12 +54,12 @@ record AggregateScan(LanceTable table, StructType readSchema, String shown, List
     if (texts.isNull()) {
       return null;
     }
-    List<Object> values = new ArrayList<>();
+    List<Object> values = new ArrayList<>(); // nulls among them
     for (int i = 0; i < functions.length; i++) {
-      values.add(value(texts.get(i).asText(), schema.fields()[i].dataType()));
+      values.add(texts.get(i).isNull() ? null : value(texts.get(i).asText(), schema.fields()[i].dataType()));
     }
     String from = filter == null ? "" : ", filter " + filter;
-    return new AggregateScan(table, schema, Arrays.toString(functions) + from, List.copyOf(values));
+    return new AggregateScan(table, schema, Arrays.toString(functions) + from, values);
   }
 
   /** Adds an aggregate to a request. Returns the type of its value; null for one that only Spark computes. */

@@ -72,7 +72,8 @@ final class RowChange implements SupportsDelta {
     Changes.put(request, "write_options", info.options().asCaseSensitiveMap());
     JsonNode planned = Changes.plan(python, request);
     String write = planned.get("write").asText();
-    DeltaWriterFactory writers = new RowChangeWriter.Factory(python, write, planned.get("moves").asBoolean());
+    DeltaWriterFactory writers =
+        new RowChangeWriter.Factory(python, planned.get("task").asText(), planned.get("moves").asBoolean());
     return new DeltaWrite() {
       @Override
       public String description() {

@@ -1,5 +1,7 @@
 package lance_io.spark;
 
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.write.BatchWrite;
 import org.apache.spark.sql.connector.write.DataWriterFactory;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
@@ -11,8 +13,6 @@ import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
-import org.apache.spark.sql.connector.expressions.filter.Predicate;
-import com.fasterxml.jackson.databind.node.ObjectNode;
 
 /** INSERT in its forms: rows are added, or replace all, those that a condition selects, or those of the same values. */
 final class TableWrite implements Write, BatchWrite {

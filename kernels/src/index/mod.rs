@@ -6,3 +6,4 @@ pub mod postings;
 pub mod term_cursor;
 pub mod text;
 pub mod token_map;
+pub mod vector;

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lance_io.changes.index.text_request import TextRequest, is_indexable, text_request
+from lance_io.changes.index.text_request import TextRequest, is_indexable, is_json, text_request
 from lance_io.errors import BindError, UnsupportedError, UsageError
 from lance_io.format.schema import split_path
 from lance_io.index.build import index_kinds as kinds
@@ -240,7 +240,8 @@ def storage_type(dtype: pa.DataType) -> pa.DataType:
 def check_type(kind: IndexKind, path: str, field: Field) -> None:
     """Raise `WrongColumnType` unless a kind can index the column."""
     dtype = storage_type(field.arrow_type)
-    if not _ACCEPTS[kind.name](dtype) or field.holds_blobs:
+    is_document = kind is kinds.INVERTED and is_json(field)
+    if not (is_document or _ACCEPTS[kind.name](dtype)) or field.holds_blobs:
         raise WrongColumnType(f"{kind.name} index column {path} must be {_ACCEPTED[kind.name]}, found {dtype}")
 
 

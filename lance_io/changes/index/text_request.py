@@ -54,7 +54,7 @@ def text_request(given: Mapping[str, Any], field: Field) -> TextRequest:
             "pylance, on the same table"
         )
     parameters = parameters_of_arguments({name: value for name, value in given.items() if name not in _NOT_STORED})
-    if field.extension_name in ("lance.json", "arrow.json"):
+    if is_json(field):
         parameters = replace(parameters, lance_tokenizer="json")
     return TextRequest(parameters, _format_version(given, parameters), _num_workers(given.get("num_workers")))
 
@@ -89,6 +89,11 @@ def text_request_of(file: IndexFileInfo, where: str) -> TextRequest:
         raise FormatError(f"{where}: format_version {version!r}, expected 1, 2 or 3")
     default = 3 if parameters.block_size == 256 or parameters.base_tokenizer == "code" else 2
     return TextRequest(parameters, max(int(version), default), _num_workers(None))
+
+
+def is_json(field: Field) -> bool:
+    """Whether a column holds JSON documents."""
+    return field.extension_name in ("lance.json", "arrow.json")
 
 
 def is_indexable(dtype: pa.DataType) -> bool:

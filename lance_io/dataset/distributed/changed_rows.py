@@ -34,6 +34,7 @@ from lance_io.table.transaction.transaction import COMMIT_MESSAGE_KEY, Transacti
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from lance_io.changes.edits.delete_rows import Deletion
     from lance_io.changes.write.write_rows import WriteTarget
     from lance_io.codecs.roaring import U32Array
     from lance_io.dataset.distributed.table_version import TableVersion
@@ -133,6 +134,7 @@ def commit_rows(
     retries: int = COMMIT_RETRIES,
     message: str | None = None,
     properties: Mapping[str, str] | None = None,
+    deleted_property: str | None = None,
 ) -> ChangedRows:
     """Commit the changes of all tasks as one version.
 
@@ -146,6 +148,7 @@ def commit_rows(
         retries: Maximum number of retries after losing a race.
         message: Message stored with the transaction.
         properties: Properties of the transaction.
+        deleted_property: Name of a property that says how many rows left; None for none.
 
     Returns:
         The result; without a version if no row is deleted or written.
@@ -158,11 +161,15 @@ def commit_rows(
     target = write_target(version.place)
     texts = {**(properties or {}), **({} if message is None else {COMMIT_MESSAGE_KEY: message})}
     change = _Change(target, version.state, job, changes, {**texts, JOB_PROPERTY: job.job_id})
+    if deleted_property is not None:
+        change.deleted_property = deleted_property
     return run_writes(target, change.commit(deletes_where, deleted or {}, meets_new_rows, retries))
 
 
 class _Change:
     """A change while it is committed."""
+
+    deleted_property: str | None = None
 
     def __init__(
         self,
@@ -201,15 +208,7 @@ class _Change:
         )
         if not deletion.num_rows and not fragments:
             return result
-        operation: Delete | Update = Delete(tuple(deletion.updated), tuple(deletion.removed), where or "_rowaddr")
-        if fragments:
-            operation = Update(
-                tuple(deletion.removed),
-                tuple(deletion.updated),
-                fragments,
-                fields_for_preserving_frag_bitmap=tuple(field.id for field in state.schema.walk()),
-            )
-        transaction = Transaction(state.manifest.version, operation, uuid=self._job.uuid, properties=self._properties)
+        transaction = self._transaction(deletion, fragments, where, result)
         request = CommitRequest(
             transaction,
             base=state.manifest,
@@ -220,6 +219,22 @@ class _Change:
         after = self._target.state((yield from commit(self._target.commit_target(), request)))
         yield from after_commit(after)
         return _of_version(result, after.manifest.version)
+
+    def _transaction(
+        self, deletion: Deletion, fragments: tuple[Fragment, ...], where: str | None, result: ChangedRows
+    ) -> Transaction:
+        state, properties = self._state, self._properties
+        operation: Delete | Update = Delete(tuple(deletion.updated), tuple(deletion.removed), where or "_rowaddr")
+        if fragments:
+            operation = Update(
+                tuple(deletion.removed),
+                tuple(deletion.updated),
+                fragments,
+                fields_for_preserving_frag_bitmap=tuple(field.id for field in state.schema.walk()),
+            )
+        if self.deleted_property is not None:
+            properties = {**properties, self.deleted_property: str(result.num_deleted)}
+        return Transaction(state.manifest.version, operation, uuid=self._job.uuid, properties=properties)
 
     def _moved(self) -> Plan[tuple[Fragment, ...]]:
         moved = [files for change in self._changes for files in change.moved]

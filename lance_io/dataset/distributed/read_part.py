@@ -15,13 +15,13 @@ from lance_io import compute as pc
 from lance_io import runtime
 from lance_io.dataset.distributed.named_rows import row_set
 from lance_io.dataset.distributed.scan_request import FRAGMENT_ID, scan_projection
+from lance_io.plans.lazy_module import lazy_plans
 from lance_io.plans.plan import stoppable
 from lance_io.plans.streams import iterate_async, iterate_sync
 from lance_io.reads.blobs.blob_values import wanted_binaries
 from lance_io.reads.rows.deletions_and_ids import load_live
 from lance_io.reads.rows.rebatch import rebatch_by_bytes
 from lance_io.reads.rows.row_arithmetic import OFFSET_BITS
-from lance_io.reads.scan.index_scan import columns_of_rows, plan_rows_of_index
 from lance_io.reads.scan.pipeline import Span
 from lance_io.reads.scan.scan_options import scan_options
 from lance_io.reads.scan.scan_plan import plan_columns, plan_rows, plan_steps, pruned
@@ -36,11 +36,15 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.plans.streams import Stream
     from lance_io.reads.rows.row_arithmetic import LiveRows
+    from lance_io.reads.scan import index_scan as index_scans
     from lance_io.reads.scan.pipeline import ScanPlan
     from lance_io.reads.scan.scan_options import ScanOptions
     from lance_io.reads.scan.scan_statistics import ScanWatch
     from lance_io.reads.version.column_lists import Projection
     from lance_io.reads.version.state import DatasetState
+
+else:
+    index_scans = lazy_plans("lance_io.reads.scan.index_scan")  # for tables with indices only
 
 FILTERED_ROWS_MIN: Final = 1024
 Offer: TypeAlias = Callable[[Callable[[], None]], object]
@@ -173,14 +177,12 @@ class _PartRead:
         """The plan of a part of which indices name rows; of its other fragments all rows are examined."""
         state, part, columns = self.state, self.part, self.columns
         finish, columns_for = plan_steps(state, self.options, columns.projection)
-        left = None if part.is_exact else columns.predicate
         plans: list[ScanPlan] = []
         for is_named, group in groupby(range(len(part.ranges)), lambda at: part.named[at] is not None):
             indexes = [*group]
             if is_named:
-                rows = row_set(part, indexes)
-                of_rows = columns_of_rows(columns, left, self.options, rows.num_rows, columns_for)
-                plans += yield from plan_rows_of_index(state, rows, indexes, of_rows, None, finish)
+                steps = columns, row_set(part, indexes), indexes, columns_for, finish
+                plans += yield from index_scans.plan_named(state, self.options, *steps, is_exact=part.is_exact)
                 continue
             live = yield from load_live(state, indexes)
             spans = tuple(

@@ -402,21 +402,20 @@ class TableVersion:
         """
         return run_on(self._state.location.store, exact_answers.exact_count(self._state, filter))
 
-    def exact_extreme(self, path: Sequence[str], *, greatest: bool) -> pa.Scalar | None:
-        """The least or greatest value of a column, if an index says it.
+    def exact_extremes(self, path: Sequence[str]) -> tuple[pa.Scalar | None, pa.Scalar | None] | None:
+        """The least and the greatest value of a column, if an index says them.
 
         Args:
             path: Path of the column.
-            greatest: Whether the greatest value is asked for.
 
         Returns:
-            The value; None if no index says it: where rows are not covered, the rows of the value were deleted, or
-            floats have a NaN or zero at their ends.
+            Both, None for a column of nulls; None if no index says them: where it does not cover all rows, or floats
+            have a NaN.
 
         Raises:
             OSError: A file of an index is damaged.
         """
-        return run_on(self._state.location.store, exact_answers.exact_extreme(self._state, tuple(path), greatest))
+        return run_on(self._state.location.store, exact_answers.exact_extremes(self._state, tuple(path)))
 
     def metadata(self, name: str) -> pa.Table:
         """A table about the version: `history` (of all versions, oldest first), `fragments`, `files` or `indices`.

@@ -9,6 +9,7 @@ Runs that fit into memory together are one run, which never leaves it.
 from __future__ import annotations
 
 from bisect import bisect_right
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -100,10 +101,25 @@ class RowSorter:
 
     def _merge(self, runs: Sequence[list[int]]) -> Iterator[Pairs]:
         cursors = [_Cursor(self._store, blocks) for blocks in runs]
-        while cursors:
-            ends = [cursor.end for cursor in cursors if not cursor.is_last]
-            pieces = [cursor.take(min(ends) if ends else None) for cursor in cursors]
-            cursors = [cursor for cursor in cursors if cursor.load()]
+        firsts = [(cursor.first, at) for at, cursor in enumerate(cursors)]
+        ends = [(cursor.end, at) for at, cursor in enumerate(cursors) if not cursor.is_last]
+        heapify(firsts)  # of long values, comparing them is most of the work
+        heapify(ends)
+        while firsts:
+            limit = ends[0][0] if ends else None
+            taken = []
+            while firsts and (limit is None or firsts[0][0] <= limit):
+                taken.append(heappop(firsts)[1])
+            pieces = [cursors[at].take(limit) for at in sorted(taken)]
+            while ends and limit is not None and ends[0][0] <= limit:
+                heappop(ends)
+            for at in taken:
+                cursor = cursors[at]
+                was_used_up = cursor.is_used_up
+                if cursor.load():
+                    heappush(firsts, (cursor.first, at))
+                    if was_used_up and not cursor.is_last:
+                        heappush(ends, (cursor.end, at))
             yield sort_pairs([piece[0] for piece in pieces], [piece[1] for piece in pieces], self._type)
 
 
@@ -131,7 +147,11 @@ def sort_pairs(values: list[pa.Array], rows: list[RowArray], value_type: pa.Data
 
 
 class _Cursor:
-    """The position in one run of a merge; there is always a block with pairs left."""
+    """The position in one run of a merge; there is always a block with pairs left.
+
+    first  the next pair
+    end    the last pair of the block
+    """
 
     def __init__(self, store: RunStore, blocks: list[int]) -> None:
         self._store = store
@@ -147,6 +167,9 @@ class _Cursor:
         self._values = batch.column(0)
         self._rows: RowArray = values_of(batch.column(1))
         self._keys = Comparable(self._values)
+        num_rows = len(self._values)
+        self.first = self._pair(0)
+        self.end = self.first if num_rows == 1 else self._pair(num_rows - 1)
 
     @property
     def is_last(self) -> bool:
@@ -154,20 +177,23 @@ class _Cursor:
         return not self._num_left
 
     @property
-    def end(self) -> tuple[Any, ...]:
-        """The last pair of the block."""
-        return self._pair(len(self._values) - 1)
+    def is_used_up(self) -> bool:
+        """Whether all pairs of the block were taken."""
+        return self._start == len(self._values)
 
     def take(self, limit: tuple[Any, ...] | None) -> Pairs:
-        """The pairs up to a limit, included; all of the block for None."""
+        """The pairs up to a limit, included; all of the block for None. There is such a pair."""
         num_rows = len(self._values)
-        end = num_rows if limit is None else bisect_right(range(num_rows), limit, lo=self._start, key=self._pair)
-        start, self._start = self._start, end
-        return self._values.slice(start, end - start), self._rows[start:end]
+        start, self._start = self._start, num_rows
+        if limit is not None and num_rows > start + 1:
+            self._start = bisect_right(range(num_rows), limit, lo=start + 1, key=self._pair)
+        if self._start < num_rows:
+            self.first = self._pair(self._start)
+        return self._values.slice(start, self._start - start), self._rows[start : self._start]
 
     def load(self) -> bool:
         """Open the next block if this one is used up; False at the end of the run."""
-        if self._start < len(self._values):
+        if not self.is_used_up:
             return True
         if self.is_last:
             return False

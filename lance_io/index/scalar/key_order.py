@@ -126,11 +126,6 @@ class SortedKeys:
         """A value."""
         return self._values[position]
 
-    @property
-    def values(self) -> pa.Array:
-        """The values, ascending."""
-        return self._values
-
     def at(self, position: int) -> Any:
         """The key of a value."""
         return key_of(self._values[position]) if self._numbers is None else self._numbers[position]

@@ -81,6 +81,11 @@ class Zones:
         return RowSet.of_runs(self.space, self.starts[mask], self.ends[mask])
 
     @property
+    def num_rows(self) -> int:
+        """Rows of all zones, with those that were deleted between live ones."""
+        return int((self.ends - self.starts).sum())
+
+    @property
     def nbytes(self) -> int:
         """Memory, in bytes."""
         return 17 * len(self.starts) + (0 if self.nulls is None else self.nulls.nbytes)
@@ -109,8 +114,8 @@ class ZoneMap:
 
     @property
     def num_rows(self) -> int | None:
-        """See `Segment`."""
-        return None
+        """See `Segment`. Rows of a gap between zones were deleted before; live ones there have no zone."""
+        return self.zones.num_rows
 
     def answers(self, question: Question) -> bool | None:
         """See `Segment`."""
@@ -184,8 +189,8 @@ class BloomZones:
 
     @property
     def num_rows(self) -> int | None:
-        """See `Segment`."""
-        return None
+        """See `Segment`. Rows of a gap between zones were deleted before; live ones there have no zone."""
+        return self.zones.num_rows
 
     def answers(self, question: Question) -> bool | None:
         """See `Segment`."""

@@ -76,7 +76,7 @@ class TextBuilder:
     def add(self, values: pa.Array, rows: RowArray) -> None:
         """See `IndexBuilder`."""
         if self._parameters.lance_tokenizer == "json":
-            values = jsonb_values(values, "a document")
+            values = values if pa.types.is_large_binary(values.type) else jsonb_values(values, "a document")
         elif pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
             values = joined_lists(values)
         data, offsets, is_wide, present = text_buffers(values)

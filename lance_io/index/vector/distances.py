@@ -18,10 +18,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from lance_io._kernels import scan_vectors
+from lance_io.index.vector.vector_arrays import as_floats
 from lance_io.limits import MIB
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
     FloatArray = npt.NDArray[np.floating[Any]]
@@ -53,6 +57,16 @@ def exact(metric: Metric, vectors: npt.NDArray[Any], query: npt.NDArray[Any]) ->
     distances = [_exact_part(metric, part, wide) for part in parts]
     with np.errstate(all="ignore"):
         return np.concatenate(distances or [np.empty(0)]).astype(np.float32)
+
+
+def exact_of_many(metric: Metric, pieces: Sequence[npt.NDArray[Any]], query: npt.NDArray[Any]) -> Distances:
+    """`exact` of the vectors of several matrices, one after the other; sums are in another order."""
+    if metric is Metric.HAMMING:
+        return np.concatenate([exact(metric, piece, query) for piece in pieces])
+    floats = [np.ascontiguousarray(as_floats(piece)) for piece in pieces]
+    out = np.empty(sum(map(len, floats)), np.float32)
+    scan_vectors(metric.value, floats[0].itemsize, np.ascontiguousarray(query, np.float64), floats, out)
+    return out
 
 
 def _exact_part(metric: Metric, vectors: npt.NDArray[np.float64], query: npt.NDArray[np.float64]) -> FloatArray:

@@ -15,16 +15,17 @@ import pyarrow as pa
 
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.wire import parse_message
-from lance_io.index.vector.distances import Metric, exact
+from lance_io.index.vector.distances import Metric, exact_of_many
 from lance_io.index.vector.rotated_codes import RotatedCodes
 from lance_io.index.vector.storage_metadata import parse_json, storage_of
+from lance_io.index.vector.vector_arrays import vector_rows
 from lance_io.index.vector.vector_codes import ProductCodes, ScalarCodes, read_codes, read_tensor
 from lance_io.index.vector.vector_details import Coding
 from lance_io.proto import index_pb2
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -125,7 +126,8 @@ class Ivf:
         if len(chosen) > _EXACT_CENTROIDS_MAX and metric is not Metric.HAMMING:
             chosen = chosen[np.argsort(_likely(metric, self.centroids[chosen], query), kind="stable")]
         near, far = chosen[:_EXACT_CENTROIDS_MAX], chosen[_EXACT_CENTROIDS_MAX:]
-        order = np.argsort(exact(metric, self.centroids[near], query), kind="stable")
+        near_centroids = self.centroids if len(near) == len(self.centroids) else self.centroids[near]
+        order = np.argsort(exact_of_many(metric, [near_centroids], query), kind="stable")
         return np.concatenate((near[order], far))
 
     def check_partition(self, rows: pa.Array, *stored: pa.Array) -> Partition:
@@ -137,25 +139,34 @@ class Ivf:
         row_numbers = _plain_numbers(rows, np.uint64)
         codes = self.codes
         if codes is None:
-            return Partition(row_numbers, stored[0], None)
+            return Partition(row_numbers, vector_rows(stored[0]).matrix)
         bytes_of = [_bytes_of_lists(lists, width) for lists, width in zip(stored, codes.widths, strict=False)]
         if isinstance(codes, RotatedCodes):
             factors = np.stack([_plain_numbers(column, np.float32) for column in stored[len(bytes_of) :]])
-            return Partition(row_numbers, None, codes.rows_of(bytes_of), factors)
-        return Partition(
-            row_numbers, None, codes.rows_of(bytes_of[0]) if isinstance(codes, ProductCodes) else bytes_of[0]
-        )
+            return Partition(row_numbers, codes.rows_of(bytes_of), factors)
+        return Partition(row_numbers, codes.rows_of(bytes_of[0]) if isinstance(codes, ProductCodes) else bytes_of[0])
 
-    def distances(self, query: FloatArray, number: int, partition: Partition) -> Distances:
-        """Distances of the coded rows of partition `number` from a query, of unit length for cosine."""
-        codes, stored = self.codes, partition.codes
-        assert codes is not None and stored is not None, "vectors as they are go to the flat search"
+    def distances(self, query: FloatArray, numbers: Sequence[int], partitions: Sequence[Partition]) -> Distances:
+        """Distances of the rows of some partitions from a query, one partition after the other; NaN if undefined.
+
+        query    [dim], of unit length for cosine
+        numbers  of the partitions
+        """
+        codes, stored = self.codes, [partition.values for partition in partitions]
+        if codes is None:
+            return exact_of_many(self.metric, stored, query)
         if isinstance(codes, ScalarCodes):
             return codes.distances(self.metric, query, stored)
-        if isinstance(codes, RotatedCodes):
-            assert partition.factors is not None, "rotated codes have them"
-            return codes.distances(self.metric, query, self.centroids[number], stored, partition.factors)
-        return codes.distances(self.metric, query, self.centroids[number], stored)
+        centroids = self.centroids[numbers]
+        if isinstance(codes, ProductCodes):
+            return codes.distances(self.metric, query, centroids, stored)
+        rotated = codes.rotate(query)
+        parts = [
+            codes.distances(self.metric, query, rotated, centroid, partition.values, partition.factors)
+            for centroid, partition in zip(centroids, partitions, strict=True)
+            if partition.factors is not None
+        ]
+        return np.concatenate(parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -163,22 +174,19 @@ class Partition:
     """Rows of a partition, or of a part of one.
 
     rows     u64[n], row numbers in the space of the index
-    vectors  as they are, or None
-    codes    product codes by column, others by row, or None
+    values   vectors [n, dim] as they are; product codes by column, other codes by row
     factors  of rotated codes, [2, n]
     """
 
     rows: npt.NDArray[np.uint64]
-    vectors: pa.FixedSizeListArray | None
-    codes: npt.NDArray[Any] | None
+    values: npt.NDArray[Any]
     factors: npt.NDArray[np.float32] | None = None
 
     @property
     def nbytes(self) -> int:
         """Memory, in bytes."""
-        values = 0 if self.vectors is None else self.vectors.nbytes
-        codes = 0 if self.codes is None else self.codes.nbytes
-        return 256 + self.rows.nbytes + values + codes + (0 if self.factors is None else self.factors.nbytes)
+        factors = 0 if self.factors is None else self.factors.nbytes
+        return 256 + self.rows.nbytes + self.values.nbytes + factors
 
 
 def _plain_numbers(column: pa.Array, dtype: Any) -> npt.NDArray[Any]:

@@ -78,15 +78,21 @@ class RotatedCodes:
         return codes
 
     def distances(
-        self, metric: Metric, query: FloatArray, centroid: FloatArray, codes: npt.NDArray[Any], factors: FloatArray
+        self,
+        metric: Metric,
+        query: FloatArray,
+        rotated: FloatArray,
+        centroid: FloatArray,
+        codes: npt.NDArray[Any],
+        factors: FloatArray,
     ) -> Distances:
-        """Distances of rows from a query.
+        """Distances of the rows of a partition from a query.
 
         query    [dim], of unit length for cosine
+        rotated  the same, from `rotate`
         codes    from `rows_of`
         factors  [2, n]: the term of each row, and its scale
         """
-        rotated = self.rotate(query)
         if self.bits == 1:
             codes = np.unpackbits(codes, axis=1, count=self.dim, bitorder="little")
         products = np.dot(codes.astype(np.float32), rotated)

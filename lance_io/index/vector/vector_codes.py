@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from lance_io._kernels import scan_product_codes, scan_scalar_codes
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.wire import parse_message
 from lance_io.index.vector.distances import Metric
@@ -23,7 +24,7 @@ from lance_io.proto import index_pb2
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -77,37 +78,30 @@ class ProductCodes:
         return np.ascontiguousarray(stored.T)
 
     def distances(
-        self, metric: Metric, query: FloatArray, centroid: FloatArray, columns: npt.NDArray[np.uint8]
+        self, metric: Metric, query: FloatArray, centroids: FloatArray, pieces: Sequence[npt.NDArray[np.uint8]]
     ) -> Distances:
-        """Distances of rows from a query.
+        """Distances of the rows of some partitions from a query, one partition after the other.
 
-        query    [dim], of unit length for cosine
-        columns  from `rows_of`
+        query      [dim], of unit length for cosine
+        centroids  [pieces, dim], those of the partitions
+        pieces     from `rows_of`
         """
-        table = self._table(metric, query, centroid)
-        num_columns, num_rows = columns.shape
-        total = np.zeros(num_rows, table.dtype)
-        for number in range(num_columns):
-            total += table[number].take(columns[number])
-        return total.astype(np.float32)
-
-    def _table(self, metric: Metric, query: FloatArray, centroid: FloatArray) -> FloatArray:
-        """Distance of each value of a byte, [columns, 256]."""
+        dtype = self.codebook.dtype
+        is_dot = metric is Metric.DOT
+        targets = np.broadcast_to(query, centroids.shape) if is_dot else query - centroids
+        out = np.empty(sum(columns.shape[1] for columns in pieces), np.float32)
         parts, words, width = self.codebook.shape
-        target = query if metric is Metric.DOT else query - centroid
-        part = target.reshape(parts, 1, width)
-        table: FloatArray
-        if metric is Metric.DOT:
-            table = self.codebook.dtype.type(1 / parts) - (self.codebook * part).sum(axis=2)
-        else:
-            difference = self.codebook - part
-            difference *= difference
-            table = difference.sum(axis=2)
-        if self.bits == 8:
-            return table
-        low, high = table[0::2], table[1::2]
-        both: FloatArray = (high[:, :, None] + low[:, None, :]).reshape(parts // 2, words * words)
-        return both
+        book = np.ascontiguousarray(self.codebook)
+        scan_product_codes(
+            book,
+            dtype.itemsize,
+            (parts, words, width),
+            is_dot,
+            np.ascontiguousarray(targets, dtype),
+            [np.ascontiguousarray(columns) for columns in pieces],
+            out,
+        )
+        return out
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,19 +128,20 @@ class ScalarCodes:
         """Memory of a row, in bytes."""
         return self.dim
 
-    def distances(self, metric: Metric, query: FloatArray, codes: npt.NDArray[np.uint8]) -> Distances:
-        """Distances of rows [n, dim] from a query [dim], which is of unit length for cosine."""
+    def distances(self, metric: Metric, query: FloatArray, pieces: Sequence[npt.NDArray[np.uint8]]) -> Distances:
+        """Distances of rows [n, dim] of some partitions from a query [dim], which is of unit length for cosine."""
         step = (self.end - self.start) / _LEVELS
-        wide = codes.astype(np.float64)
+        out = np.empty(sum(map(len, pieces)), np.float32)
+        codes = [np.ascontiguousarray(piece) for piece in pieces]
         if metric is Metric.DOT:
-            products = wide @ query.astype(np.float64)
-            dots: Distances = (1 - step * products - self.start * query.sum(dtype=np.float64)).astype(np.float32)
-            return dots
+            base = 1 - self.start * float(query.sum(dtype=np.float64))
+            scan_scalar_codes(np.ascontiguousarray(query, np.float32), True, -step, base, codes, out)
+            return out
         with np.errstate(all="ignore"):
             scaled = np.nan_to_num((query.astype(np.float64) - self.start) / step if step else query * 0.0)
-        wide -= np.trunc(scaled.clip(0, _LEVELS))
-        squares: Distances = (np.einsum("ij,ij->i", wide, wide) * (step * step)).astype(np.float32)
-        return squares
+        wanted = scaled.clip(0, _LEVELS).astype(np.uint8)  # truncated, as stored codes are
+        scan_scalar_codes(wanted, False, step * step, 0.0, codes, out)
+        return out
 
 
 Codes = ProductCodes | ScalarCodes | RotatedCodes

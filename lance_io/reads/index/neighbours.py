@@ -9,7 +9,6 @@ A partition that several queries want is read once.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from math import isqrt
 from typing import TYPE_CHECKING, Any, Final
@@ -17,10 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lance_io.index.vector.distances import Metric
-from lance_io.index.vector.flat_search import FlatSearch
 from lance_io.index.vector.nearest_rows import NearestRows, Scored
 from lance_io.index.vector.vector_arrays import as_floats
-from lance_io.levels.arrays import numbers
 from lance_io.plans.cpu_requests import Compute
 from lance_io.reads.index.partitions import Piece, groups_of, pieces_of, read_pieces
 from lance_io.records import dataclass
@@ -30,14 +27,20 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from lance_io.index.vector.distances import Distances
     from lance_io.index.vector.flat_search import SearchTerms
     from lance_io.index.vector.ivf import Ivf, Partition
     from lance_io.plans.plan import Plan
     from lance_io.reads.index.row_filter import LiveEntries
+    from lance_io.reads.index.table_indices import IndexPart
     from lance_io.reads.index.vector_indices import VectorIndex
     from lance_io.reads.version.state import DatasetState
     from lance_io.spans import IntArray
 
+    BoolArray = npt.NDArray[np.bool_]
+    RowNumbers = npt.NDArray[np.uint64]
+
+_SPARE_ROWS: Final = 64  # looked up beside the k nearest: some of these may be deleted
 _SHARE: Final = 2  # of the root of the number of partitions, for searches without a number
 
 
@@ -91,45 +94,70 @@ def num_probes(hints: Mapping[str, Any], segments: Sequence[Ivf]) -> tuple[int, 
 
 
 class _Collected:
-    """The nearest rows of one query so far."""
+    """The nearest rows of one query so far.
 
-    def __init__(self, probing: Probing, number: int) -> None:
-        terms = probing.terms
+    num_rows  live rows that were compared, at least up to k
+    """
+
+    def __init__(self, terms: SearchTerms) -> None:
         self._terms = terms
         self._nearest = NearestRows(terms.k)
-        self._flat = FlatSearch(_with_query(terms, number)) if probing.segments[0].codes is None else None
         self.num_rows = 0
 
-    def add_vectors(self, vectors: Any, ids: npt.NDArray[np.uint64], addresses: IntArray) -> None:
-        """Add rows by their vectors."""
-        assert self._flat is not None, "of an index of vectors as they are"
-        self._flat.add(vectors, ids, addresses)
-
-    def add_distances(self, rows: Scored) -> None:
-        """Add rows by their distances."""
-        lower, upper = self._terms.lower, self._terms.upper
-        counts = rows.distances <= self._nearest.limit  # false for NaN
-        if lower is not None:
-            counts &= rows.distances >= np.float32(lower)
-        if upper is not None:
-            counts &= rows.distances < np.float32(upper)
-        if counts.any():
-            self._nearest.add(rows if counts.all() else rows[counts])
+    def add(self, entries: LiveEntries, part: IndexPart[Any], distances: Distances, rows: RowNumbers) -> None:
+        """Add rows of a segment, of which some may not count any more."""
+        terms = self._terms
+        if entries.allowed is not None or terms.lower is not None or terms.upper is not None:
+            counts, addresses = entries.find(part, rows)
+            self.num_rows += int(np.count_nonzero(counts))
+            chosen = np.flatnonzero(counts & self._is_wanted(distances))
+            self._keep(entries, distances[chosen], rows[chosen], addresses[chosen])
+            return
+        # which rows count is looked up for the nearest ones alone: few do not
+        left = np.flatnonzero(distances <= self._nearest.limit)  # false for NaN
+        num_wanted, num_live = 2 * terms.k + _SPARE_ROWS, 0
+        while len(left) and num_live < terms.k:
+            nearest, left = _split_nearest(distances, left, num_wanted)
+            counts, addresses = entries.find(part, rows[nearest])
+            chosen = np.flatnonzero(counts)
+            num_live += len(chosen)
+            self._keep(entries, distances[nearest[chosen]], rows[nearest[chosen]], addresses[chosen])
+            num_wanted *= 4
+        self.num_rows += num_live
 
     def rows(self) -> Scored:
         """The rows, nearest first."""
-        return self._nearest.rows() if self._flat is None else self._flat.results()[0]
+        return self._nearest.rows()
+
+    def _is_wanted(self, distances: Distances) -> BoolArray:
+        terms = self._terms
+        wanted: BoolArray = distances <= self._nearest.limit  # false for NaN
+        if terms.lower is not None:
+            wanted &= distances >= np.float32(terms.lower)
+        if terms.upper is not None:
+            wanted &= distances < np.float32(terms.upper)
+        return wanted
+
+    def _keep(self, entries: LiveEntries, distances: Distances, rows: RowNumbers, addresses: IntArray) -> None:
+        if len(rows):
+            ids = rows if entries.row_ids is not None else addresses.view(np.uint64)
+            self._nearest.add(Scored(distances, ids, addresses))
 
 
-def _with_query(terms: SearchTerms, number: int) -> SearchTerms:
-    return replace(terms, queries=terms.queries[number : number + 1])
+def _split_nearest(distances: Distances, left: IntArray, num_wanted: int) -> tuple[IntArray, IntArray]:
+    """The nearest of some rows, with all that are as near as the last of them; and the others."""
+    if len(left) <= num_wanted:
+        return left, left[:0]
+    its = distances[left]
+    is_near = its <= np.partition(its, num_wanted - 1)[num_wanted - 1]
+    return left[is_near], left[~is_near]
 
 
 def search_index(state: DatasetState, probing: Probing, entries: LiveEntries) -> Plan[list[Scored]]:
     """The candidates of each query, nearest first; at most `terms.k`. Raises `FormatError` naming index and file."""
     orders: list[list[IntArray]] = yield Compute(probing.orders, lambda: _order_bytes(probing))
     queries = probing.prepared()
-    collected = [_Collected(probing, number) for number in range(len(queries))]
+    collected = [_Collected(probing.terms) for _ in queries]
     first, end = 0, probing.first
     active = [number for number in range(len(queries)) if np.isfinite(queries[number]).all()]
     while active:
@@ -178,28 +206,14 @@ def _look(
 ) -> None:
     """Compare pieces with the queries that want them."""
     for part, segment in enumerate(probing.segments):
-        chosen = [at for at, piece in enumerate(pieces) if piece.part == part]
-        if not chosen:
-            continue
-        rows = np.concatenate([partitions[at].rows for at in chosen])
-        counts, addresses = entries.find(probing.index.parts[part], rows)
-        ids = rows if entries.row_ids is not None else addresses.view(np.uint64)
-        start = 0
-        for at in chosen:
-            partition = partitions[at]
-            here = slice(start, start + len(partition.rows))
-            start = here.stop
-            kept = np.flatnonzero(counts[here])
-            if not len(kept):
-                continue
-            its_ids, its_addresses = ids[here][kept], addresses[here][kept]
-            for number in wanted[part, pieces[at].partition]:
-                collected[number].num_rows += len(kept)
-                if partition.vectors is not None:
-                    vectors = partition.vectors
-                    vectors = vectors if len(kept) == len(vectors) else vectors.take(numbers(kept))
-                    collected[number].add_vectors(vectors, its_ids, its_addresses)
-                else:
-                    with np.errstate(all="ignore"):
-                        distances = segment.distances(queries[number], pieces[at].partition, partition)
-                    collected[number].add_distances(Scored(distances[kept], its_ids, its_addresses))
+        wishes: dict[int, list[int]] = {}
+        for at, piece in enumerate(pieces):
+            if piece.part == part and len(partitions[at].rows):
+                for number in wanted[part, piece.partition]:
+                    wishes.setdefault(number, []).append(at)
+        for number, chosen in wishes.items():
+            its = [partitions[at] for at in chosen]
+            with np.errstate(all="ignore"):
+                distances = segment.distances(queries[number], [pieces[at].partition for at in chosen], its)
+            rows = np.concatenate([partition.rows for partition in its])
+            collected[number].add(entries, probing.index.parts[part], distances, rows)

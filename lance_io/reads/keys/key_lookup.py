@@ -37,6 +37,7 @@ from lance_io.reads.version.column_lists import (
     Projection,
     as_list,
     column_path,
+    columns_key,
     fields_along,
     project_taken,
 )
@@ -77,11 +78,13 @@ def get_rows(
             path=state.location.uri,
         )
     wanted = _cast(keys, field.arrow_type, column)
-    distinct = wanted.unique().drop_null()
+    distinct = wanted if len(wanted) == 1 and not wanted.null_count else wanted.unique().drop_null()
     projection = _projection(state, columns, path, on_missing)
     table = yield from _rows_with_keys(state, path, distinct, projection)
     if usable:
         _check_keys(state, table.column(-1), distinct, usable[0])
+    if distinct is wanted and table.num_rows:  # the rows of one key, in the order of the table
+        return table.select(range(table.num_columns - 1))
     return _in_order(table, wanted, column, on_missing)
 
 
@@ -130,6 +133,15 @@ def _is_kin(given: pa.DataType, dtype: pa.DataType) -> bool:
 
 def _projection(state: DatasetState, columns: Selection, path: tuple[str, ...], on_missing: str) -> Projection:
     """The output columns, and the key behind them."""
+    cache_key = ("get", columns_key(columns), path, on_missing)
+    projection: Projection | None = state.prepared.get(cache_key)
+    if projection is None:
+        projection = _new_projection(state, columns, path, on_missing)
+        state.prepared.put(cache_key, projection)
+    return projection
+
+
+def _new_projection(state: DatasetState, columns: Selection, path: tuple[str, ...], on_missing: str) -> Projection:
     projection = project_taken(state.schema, as_list(columns))
     projection = state.shown(projection, None)
     outputs = projection.outputs
@@ -158,6 +170,8 @@ def _rows_with_keys(
 
 def _check_keys(state: DatasetState, keys: pa.ChunkedArray, wanted: pa.Array, index: TableIndex) -> None:
     """Raise `FormatError` if there is a row of another key than those wanted: the index that names it is damaged."""
+    if len(wanted) == 1 and len(keys) == 1 and keys[0] == wanted[0]:
+        return
     known = pc.is_in(_comparable(keys.combine_chunks()), value_set=_comparable(wanted))
     if pc.all(known, min_count=0).as_py():
         return

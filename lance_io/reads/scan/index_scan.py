@@ -117,14 +117,14 @@ def _answered(
     options: ScanOptions,
     columns: ScanPlan,
     fragment_indexes: Sequence[int],
-    columns_for: Callable[[Predicate | None, ScanOptions], ScanPlan],
+    columns_for: ColumnsFor,
     ahead: _Ahead | None,
     finish: PlanSpans,
 ) -> Plan[_Answered | None]:
     """The rows that indices name as plans; None if no index answers. ahead: reads few of them, if there are others."""
     predicate, opened = columns.predicate, columns
     assert predicate is not None, "indices answer filters"
-    if columns.early_read is not None and columns.late_read is not None:
+    if not state.is_local and columns.early_read is not None and columns.late_read is not None:
         opened = columns_for(predicate, replace(options, late_materialization=False))
     rows = yield from _rows_beside_files(state, opened, predicate, fragment_indexes)
     if rows is None:
@@ -220,6 +220,28 @@ def columns_of_rows(
     if costs is not None and num_rows * costs.row_bytes <= TOGETHER_BYTES:
         return columns_for(left, replace(options, late_materialization=False))
     return of_rows
+
+
+def plan_named(
+    state: DatasetState,
+    options: ScanOptions,
+    columns: ScanPlan,
+    rows: RowSet,
+    fragment_indexes: Sequence[int],
+    columns_for: ColumnsFor,
+    finish: PlanSpans,
+    *,
+    is_exact: bool,
+) -> Plan[list[ScanPlan]]:
+    """The plans of fragments of which another process has looked up the rows in indices.
+
+    columns   the plan without rows, with the filter
+    rows      their addresses
+    is_exact  whether all of them pass the filter
+    """
+    left = None if is_exact else columns.predicate
+    of_rows = columns_of_rows(columns, left, options, rows.num_rows, columns_for)
+    return (yield from plan_rows_of_index(state, rows, fragment_indexes, of_rows, None, finish))
 
 
 def _rows_beside_files(

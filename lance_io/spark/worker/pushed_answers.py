@@ -26,30 +26,31 @@ TOP_ROWS_MAX: Final = 16_384
 
 def exact_values(
     version: TableVersion, options: ReadOptions, schema: pa.Schema, filter: str | None, aggregates: Sequence[Any]
-) -> list[str] | None:
-    """The values of aggregates over the rows of a read, as text; None if data had to be read for one of them.
+) -> list[str | None] | None:
+    """The values of aggregates over the rows of a read, as text, None for null; None if data had to be read for one.
 
     schema  of all columns of the read
     filter  what Spark has pushed
     """
     if options.filter is not None or options.columns is not None:
         return None
-    values = []
+    values: list[str | None] = []
     for aggregate in aggregates:
         value = _value(version, options.limit, schema, filter, aggregate)
         if value is None:
             return None
-        values.append(value)
+        values += value
     return values
 
 
 def _value(
     version: TableVersion, limit: int | None, schema: pa.Schema, filter: str | None, aggregate: Any
-) -> str | None:
+) -> tuple[str | None] | None:
+    """The value of one, None if data had to be read."""
     name = aggregate["fn"]
     if name == "COUNT_STAR":
         count = version.exact_count(filter)
-        return None if count is None else str(count if limit is None else min(count, limit))
+        return None if count is None else (str(count if limit is None else min(count, limit)),)
     field = _field(schema, aggregate["col"])
     if field is None or limit is not None:
         return None
@@ -57,11 +58,17 @@ def _value(
         quoted = ".".join(f"`{part.replace('`', '``')}`" for part in aggregate["col"])
         is_there = f"({quoted} IS NOT NULL)"
         count = version.exact_count(is_there if filter is None else f"{filter} AND {is_there}")
-        return None if count is None else str(count)
+        return None if count is None else (str(count),)
     if filter is not None or not _is_shown_alike(field.type):
         return None
-    value = version.exact_extreme(aggregate["col"], greatest=name == "MAX")
-    return None if value is None else _text(value)
+    extremes = version.exact_extremes(aggregate["col"])
+    if extremes is None:
+        return None
+    value = extremes[name == "MAX"]
+    if value is None:
+        return (None,)
+    is_zero = pa.types.is_floating(value.type) and value.as_py() == 0  # of two zeros Spark takes the first
+    return None if is_zero else (_text(value),)
 
 
 def _field(schema: pa.Schema, path: Sequence[str]) -> pa.Field[Any] | None:

@@ -160,14 +160,16 @@ def push_order(request: Request) -> Request:
 def push_filter(request: Request) -> Request:
     """What becomes of Spark's predicates.
 
-    Beside an option `filter` or `limit` they are left to Spark: a limit counts rows before them.
+    Beside an option `filter` or `limit` they are left to Spark: a limit counts rows before them. By `recheck_filters`
+    Spark keeps all, and so knows that a side of a join is selective.
     """
     options, version = _pinned(request)
     predicates: Sequence[Any] = request["predicates"]
     if options.filter is not None or options.limit is not None:
         return {"uses": ["left"] * len(predicates), "filter": None}
     pushed = _filters(version, options).push(predicates)
-    return {"uses": pushed.uses, "filter": pushed.text}
+    uses = ["superset" if use == "exact" else use for use in pushed.uses] if options.recheck_filters else pushed.uses
+    return {"uses": uses, "filter": pushed.text}
 
 
 def _whole_schema(version: TableVersion, options: ReadOptions) -> pa.Schema:

@@ -34,7 +34,6 @@ SCALAR = {
 }
 VECTOR = ["IVF_FLAT", "IVF_PQ", "IVF_SQ", "IVF_RQ"]
 GRAPHS = ["IVF_HNSW_FLAT", "IVF_HNSW_PQ", "IVF_HNSW_SQ"]
-LOST = {"INVERTED"}  # pylance's own next compaction would lose their rows, and we do not build them
 FILTERS = [  # the column first
     ("a", "a < 9"),
     ("a", "a in (1, 47, 203)"),
@@ -120,7 +119,7 @@ def expected(path: Path, kinds: list[str], *, gone: bool) -> dict[str, set[int]]
     """What they should cover after a compaction of everything; gone: rows were deleted before it."""
     live = {fragment.fragment_id for fragment in lance.dataset(str(path)).get_fragments()}
     is_lost = gone and GRAPHS[0] in kinds
-    return {kind: set() if kind in LOST or is_lost else live for kind in kinds}
+    return {kind: set() if is_lost else live for kind in kinds}
 
 
 def record(path: Path) -> IndexMetadata | None:
@@ -306,7 +305,7 @@ def test_fifty_compactions_of_rows_that_are_indexed(tmp_path: Path) -> None:
 
 def test_what_merged_indices_need_of_the_record(tmp_path: Path) -> None:
     """What is taken out of a record is needed by none of the kinds, once pylance has merged new rows into them."""
-    kinds = [kind for kind in SCALAR if kind not in LOST]  # vectors get segments of their own
+    kinds = [*SCALAR]  # vectors get segments of their own
     path = make(tmp_path / "t.lance", kinds)
     for number in range(8):
         for first in range(4):  # more fragments make a larger record

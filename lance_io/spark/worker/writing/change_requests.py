@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import StructType
@@ -32,6 +33,7 @@ from lance_io.spark.worker.writing.planned_writes import (
     PlannedWrite,
     abort_write,
     commit_write,
+    delete_where,
     plan_change,
     plan_rows,
 )
@@ -143,15 +145,16 @@ def plan_row_change(request: Request) -> Request:
     if version.branch is not None:
         raise UsageError(f"{request['statement']} changes the table, not its branch {version.branch}")
     write = plan_change(_options(request), _struct(request), version, request["statement"])
-    return {"write": write.to_text(), "moves": version.has_stable_row_ids}
+    for_tasks = replace(write, pinned=None)  # which has the manifest, if that is short
+    return {"write": write.to_text(), "task": for_tasks.to_text(), "moves": version.has_stable_row_ids}
 
 
 def delete(request: Request) -> Request:
     """Delete the rows that predicates select; all of them are computed exactly."""
     options = parse_options(request["options"], "read")
     text = _exact_filter(named_version(options, b64decode(request["pinned"])), request["predicates"])
-    result = distributed.open_dataset(table_place(options)).delete(text)
-    return {"rows": result["num_deleted_rows"]}
+    changed = delete_where(table_place(options), text)
+    return {"version": changed.version, "rows": changed.num_deleted}
 
 
 def truncate(request: Request) -> Request:

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.dataset import distributed
-from lance_io.errors import LanceError, UsageError
+from lance_io.errors import CommitConflictError, LanceError, UsageError
 from lance_io.redaction import get_logger
 from lance_io.spark.engine import table_place
 from lance_io.spark.types import spark_to_arrow
+from lance_io.spark.worker.jvm_connections import MissingTable
 from lance_io.spark.worker.writing.dynamic_keys import Keys, replaced_rows
 from lance_io.spark.worker.writing.table_properties import TableProperties, meets_new_rows
 from lance_io.spark.write.writer import plan_job
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 _logger = get_logger(__name__)
 
+DELETE_ATTEMPTS: Final = 10
 RESULT: Final = "lance_io.result."  # properties of a transaction: the rows and bytes of a write
 
 
@@ -177,8 +179,30 @@ def _commit_rows(
         retries=options.commit_retries,
         message=options.commit_message,
         properties=properties,
+        deleted_property=f"{RESULT}rows_deleted",
     )
     return changed.version
+
+
+def delete_where(table: TablePlace, where: str) -> distributed.ChangedRows:
+    """Delete the rows that a predicate selects; after a conflict those of the newest version."""
+    for attempt in range(DELETE_ATTEMPTS):
+        version = distributed.TableVersion.newest(table)
+        if version is None:
+            raise MissingTable(f"there is no table at {table.uri}")
+        try:
+            return distributed.commit_rows(
+                version,
+                distributed.plan_row_job(version),
+                [],
+                deletes_where=where,
+                properties={f"{RESULT}statement": "DELETE"},
+                deleted_property=f"{RESULT}rows_deleted",
+            )
+        except CommitConflictError as error:
+            if not error.retryable or attempt == DELETE_ATTEMPTS - 1:
+                raise
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _properties(

@@ -22,10 +22,8 @@ from lance_io.spark.options import parse_options
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lance_io import LanceDataset
-
 Arguments = dict[str, Any]
-Row = dict[str, Any]
+Row = dict[str, Any]  # tables are of `LanceDataset`, which no engine imports
 
 
 def plan(request: dict[str, Any]) -> dict[str, Any]:
@@ -51,7 +49,7 @@ def finish(request: dict[str, Any]) -> dict[str, Any]:
     return {"names": list(row), "values": list(row.values())}
 
 
-def _open(request: dict[str, Any]) -> LanceDataset:
+def _open(request: dict[str, Any]) -> Any:
     return distributed.open_dataset(table_place(parse_options(request["options"], "read")))
 
 
@@ -63,13 +61,13 @@ def _given(request: dict[str, Any]) -> Arguments:
 # -- procedures --------------------------------------------------------------------------------------------------------
 
 
-def _compact(dataset: LanceDataset, _: Arguments, results: Sequence[Any]) -> Row:
+def _compact(dataset: Any, _: Arguments, results: Sequence[Any]) -> Row:
     metrics = distributed.commit_compaction(dataset, results)
     counts = ("fragments_removed", "fragments_added", "files_removed", "files_added")
     return {"version": dataset.version, **{name: getattr(metrics, name) for name in counts}}
 
 
-def _cleanup(dataset: LanceDataset, given: Arguments, _: Sequence[Any]) -> Row:
+def _cleanup(dataset: Any, given: Arguments, _: Sequence[Any]) -> Row:
     days, versions = given.get("older_than_days"), given.get("retain_versions")
     stats = dataset.cleanup_old_versions(
         None if days is None else timedelta(days=days),
@@ -80,7 +78,7 @@ def _cleanup(dataset: LanceDataset, given: Arguments, _: Sequence[Any]) -> Row:
     return {"versions_removed": stats.old_versions, "bytes_removed": stats.bytes_removed}
 
 
-def _create_index(dataset: LanceDataset, given: Arguments, _: Sequence[Any]) -> Row:
+def _create_index(dataset: Any, given: Arguments, _: Sequence[Any]) -> Row:
     options = {key: _number(text) for key, text in given.get("options", {}).items()}
     kind, replace = given["index_type"].upper(), bool(given.get("replace", True))
     if kind.startswith("IVF_"):
@@ -103,50 +101,50 @@ def _number(text: str) -> Any:
     return text
 
 
-def _drop_index(dataset: LanceDataset, given: Arguments, _: Sequence[Any]) -> Row:
+def _drop_index(dataset: Any, given: Arguments, _: Sequence[Any]) -> Row:
     dataset.drop_index(given["name"])
     return {"version": dataset.version}
 
 
-def _optimize_indices(dataset: LanceDataset, _: Arguments, __: Sequence[Any]) -> Row:
+def _optimize_indices(dataset: Any, _: Arguments, __: Sequence[Any]) -> Row:
     dataset.optimize.optimize_indices()
     return {"version": dataset.version}
 
 
-def _add_columns(dataset: LanceDataset, given: Arguments, _: Sequence[Any]) -> Row:
+def _add_columns(dataset: Any, given: Arguments, _: Sequence[Any]) -> Row:
     dataset.add_columns(dict(given["columns"]))
     return {"version": dataset.version}
 
 
-def _rollback(dataset: LanceDataset, given: Arguments, _: Sequence[Any]) -> Row:
+def _rollback(dataset: Any, given: Arguments, _: Sequence[Any]) -> Row:
     old = dataset.checkout_version(given["version"])
     old.restore()
     return {"version": old.version}
 
 
-def _create_tag(dataset: LanceDataset, given: Arguments, _: Sequence[Any]) -> Row:
+def _create_tag(dataset: Any, given: Arguments, _: Sequence[Any]) -> Row:
     version = given.get("version", dataset.version)
     dataset.tags.create(given["tag"], version)
     return {"tag": given["tag"], "version": version}
 
 
-def _drop_tag(dataset: LanceDataset, given: Arguments, _: Sequence[Any]) -> Row:
+def _drop_tag(dataset: Any, given: Arguments, _: Sequence[Any]) -> Row:
     dataset.tags.delete(given["tag"])
     return {"tag": given["tag"]}
 
 
-def _create_branch(dataset: LanceDataset, given: Arguments, _: Sequence[Any]) -> Row:
+def _create_branch(dataset: Any, given: Arguments, _: Sequence[Any]) -> Row:
     version = given.get("version", dataset.version)
     dataset.create_branch(given["branch"], version)
     return {"branch": given["branch"], "version": version}
 
 
-def _drop_branch(dataset: LanceDataset, given: Arguments, _: Sequence[Any]) -> Row:
+def _drop_branch(dataset: Any, given: Arguments, _: Sequence[Any]) -> Row:
     dataset.branches.delete(given["branch"])
     return {"branch": given["branch"]}
 
 
-_FINISH: Final[dict[str, Callable[[LanceDataset, Arguments, Sequence[Any]], Row]]] = {
+_FINISH: Final[dict[str, Callable[[Any, Arguments, Sequence[Any]], Row]]] = {
     "compact": _compact,
     "cleanup": _cleanup,
     "create_index": _create_index,

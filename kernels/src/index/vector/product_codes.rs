@@ -1,0 +1,189 @@
+//! Distances by product codes: a table for each byte of a code, then a sum of table entries for each row.
+
+use super::real::{distances, inputs, reals, row_counts, Real};
+use crate::buffer::{Input, Output};
+use crate::error::invalid;
+use crate::gil;
+use crate::room::{filled, zeros, Roomy};
+use pyo3::prelude::*;
+use std::array;
+
+/// Values of a byte.
+const VALUES: usize = 256;
+/// Words whose distances are summed at once.
+const GROUP: usize = 16;
+/// Rows whose sums stay in the processor's nearest cache.
+const BLOCK: usize = 1024;
+
+/// A codebook and how it is used.
+struct Book<T> {
+    /// `[parts, width, words]`: the numbers of all words side by side.
+    numbers: Vec<T>,
+    parts: usize,
+    words: usize,
+    width: usize,
+    is_dot: bool,
+}
+
+impl<T: Real> Book<T> {
+    /// From `[parts, words, width]`.
+    fn new(stored: &[T], shape: (usize, usize, usize), is_dot: bool) -> Roomy<Self> {
+        let (parts, words, width) = shape;
+        let mut numbers = zeros::<T>(stored.len())?;
+        for (turned, book) in numbers.chunks_exact_mut(words * width).zip(stored.chunks_exact(words * width)) {
+            for (word, values) in book.chunks_exact(width).enumerate() {
+                for (number, &value) in values.iter().enumerate() {
+                    turned[number * words + word] = value;
+                }
+            }
+        }
+        Ok(Book { numbers, parts, words, width, is_dot })
+    }
+
+    fn dim(&self) -> usize {
+        self.parts * self.width
+    }
+
+    /// Bytes of a row's code.
+    fn columns(&self) -> usize {
+        self.parts * self.bits() / 8
+    }
+
+    fn bits(&self) -> usize {
+        if self.words == VALUES {
+            8
+        } else {
+            4
+        }
+    }
+
+    /// The distance of each word of a part.
+    fn fill_words(&self, part: usize, target: &[T], out: &mut [T]) {
+        let book = &self.numbers[part * self.width * self.words..][..self.width * self.words];
+        let target = &target[part * self.width..][..self.width];
+        let first = if self.is_dot { T::narrow(1.0 / self.parts as f64) } else { T::ZERO };
+        let (groups, _) = out.as_chunks_mut::<GROUP>(); // the number of words is a multiple
+        for (group, out) in groups.iter_mut().enumerate() {
+            let mut sums = [first; GROUP];
+            for (numbers, &wanted) in book.chunks_exact(self.words).zip(target) {
+                let numbers = &numbers.as_chunks::<GROUP>().0[group];
+                sums = if self.is_dot {
+                    array::from_fn(|lane| sums[lane] - numbers[lane] * wanted)
+                } else {
+                    array::from_fn(|lane| sums[lane] + (numbers[lane] - wanted) * (numbers[lane] - wanted))
+                };
+            }
+            *out = sums;
+        }
+    }
+
+    /// The table of each byte of a code.
+    fn fill_tables(&self, target: &[T], tables: &mut [[T; VALUES]]) {
+        for (column, table) in tables.iter_mut().enumerate() {
+            if self.words == VALUES {
+                self.fill_words(column, target, table);
+                continue;
+            }
+            let (mut low, mut high) = ([T::ZERO; 16], [T::ZERO; 16]);
+            self.fill_words(2 * column, target, &mut low);
+            self.fill_words(2 * column + 1, target, &mut high);
+            for (value, entry) in table.iter_mut().enumerate() {
+                *entry = low[value & 15] + high[value >> 4];
+            }
+        }
+    }
+}
+
+/// Sum the table entries of rows whose codes are stored column by column.
+fn sum_entries<T: Real>(tables: &[[T; VALUES]], codes: &[u8], out: &mut [f32]) {
+    let num_rows = out.len();
+    let mut room = [T::ZERO; BLOCK];
+    for (number, out) in out.chunks_mut(BLOCK).enumerate() {
+        let (start, count) = (number * BLOCK, out.len());
+        let sums = &mut room[..count];
+        sums.fill(T::ZERO);
+        let column = |at: usize| &codes[at * num_rows + start..][..count];
+        let mut at = 0;
+        while at + 4 <= tables.len() {
+            let [a, b, c, d] = [&tables[at], &tables[at + 1], &tables[at + 2], &tables[at + 3]];
+            let rows = column(at).iter().zip(column(at + 1)).zip(column(at + 2)).zip(column(at + 3));
+            for (sum, (((&i, &j), &k), &l)) in sums.iter_mut().zip(rows) {
+                *sum = *sum + ((a[i as usize] + b[j as usize]) + (c[k as usize] + d[l as usize]));
+            }
+            at += 4;
+        }
+        for (at, table) in tables.iter().enumerate().skip(at) {
+            for (sum, &code) in sums.iter_mut().zip(column(at)) {
+                *sum = *sum + table[code as usize];
+            }
+        }
+        for (distance, sum) in out.iter_mut().zip(sums) {
+            *distance = sum.wide() as f32;
+        }
+    }
+}
+
+fn scan<T: Real>(
+    py: Python<'_>,
+    codebook: &[u8],
+    shape: (usize, usize, usize),
+    is_dot: bool,
+    targets: &[u8],
+    pieces: &[Input],
+    out: &mut [f32],
+) -> PyResult<()> {
+    let (stored, targets) = (reals::<T>(codebook)?, reals::<T>(targets)?);
+    let (parts, words, width) = shape;
+    let size = parts.checked_mul(words).and_then(|size| size.checked_mul(width));
+    if size != Some(stored.len()) || stored.is_empty() || !matches!(words, 16 | VALUES) {
+        return Err(invalid(format!("{} numbers of a codebook of {parts} x {words} x {width}", stored.len())));
+    }
+    if words == 16 && !parts.is_multiple_of(2) {
+        return Err(invalid(format!("{parts} codes of 4 bits")));
+    }
+    let columns = if words == 16 { parts / 2 } else { parts };
+    if targets.len() != pieces.len() * parts * width {
+        return Err(invalid(format!("{} numbers of targets for {} pieces", targets.len(), pieces.len())));
+    }
+    let counts = row_counts(pieces, columns, out.len())?;
+    let num_steps = pieces.len() * stored.len() / 4 + out.len() * columns / 2;
+    let result: Roomy<()> = gil::release(py, num_steps, || {
+        let book = Book::new(&stored, shape, is_dot)?;
+        let mut tables = filled([T::ZERO; VALUES], book.columns())?;
+        let mut rest = out;
+        for ((piece, target), &count) in pieces.iter().zip(targets.chunks_exact(book.dim())).zip(&counts) {
+            let (its, others) = rest.split_at_mut(count);
+            rest = others;
+            if count > 0 {
+                book.fill_tables(target, &mut tables);
+                sum_entries(&tables, piece.bytes(), its);
+            }
+        }
+        Ok(())
+    });
+    Ok(result?)
+}
+
+/// `scan_product_codes` of `_kernels.pyi`.
+#[pyfunction]
+#[pyo3(signature = (codebook, float_bytes, shape, is_dot, targets, pieces, out, /))]
+#[allow(clippy::too_many_arguments)]
+pub fn scan_product_codes(
+    py: Python<'_>,
+    codebook: &Bound<'_, PyAny>,
+    float_bytes: usize,
+    shape: (usize, usize, usize),
+    is_dot: bool,
+    targets: &Bound<'_, PyAny>,
+    pieces: Vec<Bound<'_, PyAny>>,
+    out: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    let (codebook, targets, pieces) = (Input::new(codebook)?, Input::new(targets)?, inputs(&pieces)?);
+    let mut out = Output::new(out)?;
+    let out = distances(out.bytes_mut())?;
+    match float_bytes {
+        4 => scan::<f32>(py, codebook.bytes(), shape, is_dot, targets.bytes(), &pieces, out),
+        8 => scan::<f64>(py, codebook.bytes(), shape, is_dot, targets.bytes(), &pieces, out),
+        _ => Err(invalid(format!("floats of {float_bytes} bytes"))),
+    }
+}
