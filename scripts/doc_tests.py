@@ -33,6 +33,7 @@ USER_PAGES: Final = (
     "branches",
     "filters",
     "indices",
+    "indices-text",
     "indices-vectors",
     "storage",
     "clouds",

@@ -41,6 +41,13 @@ def search(words: str, **more: Any) -> Any:
     return call
 
 
+def test_a_prewarmed_index_is_not_opened_again(folder: pathlib.Path) -> None:
+    measured = Bench(folder).run(lambda table: table.prewarm_index("text_idx"), search("word1 word2"))
+    opened, searched = ([line for line in log if "_indices" in line] for _, log, _ in measured)
+    assert len(opened) > len(searched) > 0
+    assert all("invert" in line for line in searched)
+
+
 @pytest.mark.parametrize("num_words", [1, 2, 5])
 def test_rounds_of_a_search(folder: pathlib.Path, num_words: int) -> None:
     first, other = " ".join(WORDS[:num_words]), " ".join(WORDS[10 : 10 + num_words])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lance_io.errors import UsageError
 from lance_io.index.scalar.kinds import READERS
 from lance_io.reads.index.segments import open_segments
 from lance_io.reads.index.table_indices import load_table_indices
+from lance_io.reads.index.text_indices import load_text_indices
+from lance_io.reads.index.text_segments import open_text_segments
 from lance_io.reads.version.index_entries import details_of, load_indices
 
 if TYPE_CHECKING:
@@ -25,18 +28,28 @@ def prewarm(state: DatasetState, name: str, segments: Iterable[Any] | None = Non
     """
     segments = None if segments is None else [*segments]
     indices = {index.name: index for index in (yield from load_table_indices(state)).indices}
-    index = indices.get(name)
+    index: Any = indices.get(name)
+    if index is None:
+        texts = {other.name: other for other in (yield from load_text_indices(state))}
+        if name in texts:
+            yield from open_text_segments(state, replace(texts[name], parts=tuple(_chosen(texts[name], segments))))
+            return
     if index is None and (yield from _covers_nothing(state, name, segments)):
         return
     if index is None or index.kind not in READERS:
         readable = ", ".join(other.name for other in indices.values() if other.kind in READERS) or "none"
         raise UsageError(f"there is no index {name!r} that this release reads; there are: {readable}")
+    yield from open_segments(state, [(index, part) for part in _chosen(index, segments)])
+
+
+def _chosen(index: Any, segments: list[Any] | None) -> list[Any]:
+    """All segments of an index, or those with these UUIDs."""
     by_uuid = {part.uuid: part for part in index.parts}
     wanted = [*by_uuid] if segments is None else [str(segment) for segment in segments]
     unknown = [uuid for uuid in wanted if uuid not in by_uuid]
     if unknown:
-        raise UsageError(f"index {name!r} has no segment {unknown[0]} that covers fragments of this version")
-    yield from open_segments(state, [(index, by_uuid[uuid]) for uuid in wanted])
+        raise UsageError(f"index {index.name!r} has no segment {unknown[0]} that covers fragments of this version")
+    return [by_uuid[uuid] for uuid in wanted]
 
 
 def _covers_nothing(state: DatasetState, name: str, segments: Iterable[Any] | None) -> Plan[bool]:
