@@ -84,3 +84,17 @@ def test_keep(run: Any, uri: str) -> None:
     run("index", "create", uri, "i")
     failed = run("index", "create", uri, "i", "--keep")
     assert failed.code == 2 and "already exists" in failed.err
+
+
+def test_an_index_of_vectors(run: Any, tmp_path: Path) -> None:
+    uri = str(tmp_path / "v.lance")
+    numbers = pa.array([float(n * 7 % 31) for n in range(600 * 8)], pa.float32())
+    lance.write_dataset(pa.table({"v": pa.FixedSizeListArray.from_arrays(numbers, 8)}), uri)
+    options = ("--kind", "ivf_pq", "--sub-vectors", "2", "--bits", "4", "--partitions", "2", "--metric", "dot")
+    report = run("index", "create", uri, "v", *options, "--json").report
+    assert (report["kind"], report["num_rows"]) == ("IVF_PQ", 600)
+    (segment,) = lance.dataset(uri).stats.index_stats("v_idx")["indices"]
+    assert (segment["num_partitions"], segment["metric_type"], segment["sub_index"]["nbits"]) == (2, "dot", 4)
+    assert run("index", "create", uri, "v", "--kind", "ivf_sq", "--json").report["replaced"]
+    for wrong in (("--kind", "ivf_pq"), ("--metric", "dot"), ("--kind", "ivf_sq", "--bits", "8")):
+        assert run("index", "create", uri, "v", *wrong).code == 2

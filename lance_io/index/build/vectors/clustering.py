@@ -28,7 +28,7 @@ FIRST_SHARE: Final = 32  # vectors for each centroid in the first rounds
 SECOND_SHARE: Final = 96
 _FIRST_ROUNDS: Final = 8
 _SECOND_ROUNDS: Final = 4
-_LAST_ROUNDS: Final = 2
+LAST_ROUNDS: Final = 4  # that see all vectors, see `Clustering`
 _TILE_PRODUCTS: Final = 1 << 18  # multiplications of a product that BLAS does in the calling thread
 _TILE_ROWS: Final = 32
 _TILE_WIDTH_MIN: Final = 16
@@ -93,9 +93,13 @@ class Clustering:
     vectors  [n, dim], float32 or float64; for hamming bits as -1 and 1
     k        number of centroids, at most n
     is_bits  whether centroids are bits, too
+    last     rounds that see all vectors, at most
     """
 
-    def __init__(self, vectors: FloatArray, k: int, rng: np.random.Generator, *, is_bits: bool = False) -> None:
+    def __init__(
+        self, vectors: FloatArray, k: int, rng: np.random.Generator, *, is_bits: bool = False, last: int = LAST_ROUNDS
+    ) -> None:
+        self._last = last
         self._vectors = vectors
         self._rng = rng
         self._is_bits = is_bits
@@ -108,7 +112,7 @@ class Clustering:
         if num_rows <= k:
             return
         yield from self._choose()
-        plan = [(FIRST_SHARE * k, _FIRST_ROUNDS), (SECOND_SHARE * k, _SECOND_ROUNDS), (num_rows, _LAST_ROUNDS)]
+        plan = [(FIRST_SHARE * k, _FIRST_ROUNDS), (SECOND_SHARE * k, _SECOND_ROUNDS), (num_rows, self._last)]
         for share, count in plan:
             before = np.inf
             for _ in range(min(count, most)):

@@ -105,7 +105,7 @@ def _by_column(group: Group) -> npt.NDArray[np.uint8]:
     start = 0
     for count in group.counts.tolist():
         end = start + count
-        out[start:end] = np.ascontiguousarray(group.codes[start:end].T).reshape(count, -1)
+        out[start:end] = np.ascontiguousarray(group.codes[start:end].T).reshape(count, out.shape[1])
         start = end
     return out
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from lance_io.index.vector.distances import FloatArray
 
+LAST_ROUNDS: Final = 14  # with all vectors: errors of codes fall slowly, and each round is cheap
 ROWS_MAX: Final = 1 << 16  # of a sample; more change nothing that a search notices
 
 
@@ -37,7 +38,7 @@ class CodebookTraining:
         num_parts, num_words, width = self.codebook.shape
         for number in range(num_parts):
             part = np.ascontiguousarray(self._vectors[:, number * width : (number + 1) * width])
-            clustering = Clustering(part, num_words, self._rng)
+            clustering = Clustering(part, num_words, self._rng, last=LAST_ROUNDS)
             for _ in clustering.rounds(most):
                 yield
             self.codebook[number] = clustering.centroids
