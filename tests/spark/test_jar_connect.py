@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -56,10 +55,9 @@ def test_a_client_reads_by_sql(tmp_path: Path) -> None:
         pa.table({"id": ids, "text": [f"t{number % 2}" for number in ids]}), str(warehouse / "t.lance")
     )
     data.create_scalar_index("id", "BTREE")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    settings = spark_settings(tmp_path, spark__connect__grpc__binding__port=str(port))
+    settings = spark_settings(tmp_path)
     environment = {**os.environ, **spark_environment(tmp_path), "PYTHONPATH": str(CHECKOUT)}
+    environment["SPARK_TESTING"] = "1"  # the server takes a free port, and the client finds it
     command = [sys.executable, "-c", CLIENT, json.dumps(settings), str(warehouse)]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
