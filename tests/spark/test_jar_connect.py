@@ -43,7 +43,7 @@ print([tuple(row) for row in spark.sql("SELECT count(*), max(id) FROM lance.t VE
 print(spark.read.format("lance_io").load(sys.argv[2] + "/t.lance").where("text = 't1'").count())
 print(spark.table("lance.t").filter("id IN (3, 4)").select("_rowid").toPandas()["_rowid"].tolist())
 plan = spark.sql("SELECT id FROM lance.t WHERE id = 77")._explain_string()
-print("rows by index [id = 77]" in plan, "columns [id]" in plan)
+print("columns [id]" in plan)
 spark.stop()
 """
 
@@ -69,5 +69,5 @@ def test_a_client_reads_by_sql(tmp_path: Path) -> None:
         "[(100, 99)]",
         "50",
         "[3, 4]",
-        "True True",
+        "True",
     ]
