@@ -1,6 +1,7 @@
 package lance_io.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import org.apache.spark.SparkEnv;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.metric.CustomSumMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
@@ -13,7 +14,11 @@ final class TaskMetrics {
 
   private TaskMetrics() {}
 
+  /** None where the JAR came later than the JVM: Spark would log an error for each, because it looks elsewhere. */
   static CustomMetric[] supported() {
+    if (!SparkEnv.get().conf().get("spark.jars", "").contains("lance_io")) {
+      return new CustomMetric[0];
+    }
     return new CustomMetric[] {new Requests(), new Bytes(), new Waited()};
   }
 
