@@ -113,12 +113,6 @@ CAMPAIGNS: Final = (
         ),
     ),
     Campaign(
-        "texts",
-        "Random full-text queries, with similar words, phrases and queries inside of queries, of all rows and of the "
-        "ten best: rows and scores are pylance's, but for ties.",
-        (Part(("tests/index/test_text_random.py",), "LANCE_IO_TEXT_QUERIES", 3000, "{size} queries", 1),),
-    ),
-    Campaign(
         "bombs",
         "Small files whose values decode to many bytes, of every codec and layout in each file version that has it, "
         "read by a process that may map 512 MiB more than after its first scan. It gives the right rows or an error "
@@ -308,6 +302,12 @@ CAMPAIGNS: Final = (
                 "{tests} tests, the properties with {size} examples each",
             ),
         ),
+    ),
+    Campaign(
+        "texts",
+        "Random full-text queries, with similar words, phrases and queries inside of queries, of all rows and of the "
+        "ten best: rows and scores are pylance's, but for ties.",
+        (Part(("tests/index/test_text_random.py",), "LANCE_IO_TEXT_QUERIES", 3000, "{size} queries", 1),),
     ),
     Campaign(
         "tokens",

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from lance_io.dataset.lance_dataset import LanceDataset
     from lance_io.dataset.scanner import LanceScanner
     from lance_io.index.text.full_text_query import FullTextQuery
-    from lance_io.reads.scan import full_text_request as text_requests
     from lance_io.reads.scan import vector_query as vector_queries
+    from lance_io.reads.scan.text import full_text_request as text_requests
 else:
     text_requests = lazy_module("lance_io.reads.scan.text.full_text_request")
     vector_queries = lazy_module("lance_io.reads.scan.vector_query")

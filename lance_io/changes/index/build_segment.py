@@ -15,7 +15,6 @@ from lance_io.changes.index.build_progress import BuildProgress
 from lance_io.changes.index.index_request import checked_uuid
 from lance_io.changes.index.segment_files import SegmentFiles
 from lance_io.changes.index.vectors.run_file import RunFile
-from lance_io.changes.index.vectors.train_model import train_model
 from lance_io.changes.index.vectors.vector_settings import VectorRequest
 from lance_io.changes.join.spilled_batches import SpilledBatches
 from lance_io.index.build import index_kinds as kinds
@@ -28,6 +27,7 @@ from lance_io.index.build.zone_files import ZoneMapBuilder
 from lance_io.index.text.text_builder import TextBuilder
 from lance_io.levels.arrays import values_of
 from lance_io.plans.cpu_requests import Compute
+from lance_io.plans.lazy_module import lazy_plans
 from lance_io.plans.plan import RollBackOnError
 from lance_io.plans.streams import EachInPlan
 from lance_io.proto import table_pb2
@@ -45,12 +45,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.changes.index.index_request import IndexRequest
+    from lance_io.changes.index.vectors import train_model as training
     from lance_io.index.build.index_file import IndexBuilder
     from lance_io.plans.plan import Plan
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.index_section import IndexMetadata
 
     AnyRequest = IndexRequest | VectorRequest
+else:
+    training = lazy_plans("lance_io.changes.index.vectors.train_model")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +82,11 @@ def build_segment(
     if uuid is not None:
         yield from files.check_new()
     if isinstance(request, VectorRequest) and request.model is None:
-        model = (yield from train_model(state, request, fragment_ids, limit_bytes, progress)) if fragment_ids else None
+        model = (
+            (yield from training.train_model(state, request, fragment_ids, limit_bytes, progress))
+            if fragment_ids
+            else None
+        )
         if model is None:  # a segment without files, which waits for rows to learn from
             return NewSegment(_entry(state, request, [], name, files), files)
         request = replace(request, model=model)

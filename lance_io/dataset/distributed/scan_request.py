@@ -21,6 +21,14 @@ SortKey: TypeAlias = tuple[tuple[str, ...], bool, bool]
 """The path of a column, whether it ascends, and whether nulls come first."""
 
 
+def _set_values(instance: Any, values: Sequence[Any]) -> None:
+    """Take the values of a pickle; one of an older release lacks the last ones."""
+    parameters = fields(instance)
+    defaults = [parameter.default for parameter in parameters[len(values) :]]
+    for parameter, value in zip(parameters, [*values, *defaults], strict=True):
+        object.__setattr__(instance, parameter.name, value)
+
+
 @dataclass(frozen=True, slots=True)
 class ScanPart:
     """The share of one task in a scan. It holds plain values and pickles.
@@ -43,6 +51,10 @@ class ScanPart:
     fragments: tuple[bytes, ...] = field(repr=False)
     named: tuple[bytes | None, ...] = field(default=(), repr=False)
     is_exact: bool = False
+
+    def __setstate__(self, values: Sequence[Any]) -> None:
+        """Take the values of a pickle."""
+        _set_values(self, values)
 
     @property
     def physical_rows(self) -> int:
@@ -71,11 +83,8 @@ class ScanRequest:
     order: tuple[SortKey, ...] = ()
 
     def __setstate__(self, values: Sequence[Any]) -> None:
-        """Take the values of a pickle; one of an older release lacks the last ones."""
-        parameters = fields(self)
-        defaults = [parameter.default for parameter in parameters[len(values) :]]
-        for parameter, value in zip(parameters, [*values, *defaults], strict=True):
-            object.__setattr__(self, parameter.name, value)
+        """Take the values of a pickle."""
+        _set_values(self, values)
 
     @property
     def needs_row_ids(self) -> bool:

@@ -216,7 +216,8 @@ def _is_near(word: str, other: str, distance: int, prefix: int) -> bool:
         last, row = row, [number]
         for at, own in enumerate(word):
             row.append(min(last[at] + (own != letter), last[at + 1] + 1, row[at] + 1))
-    return row[-1] <= distance
+    nearest: int = row[-1]
+    return nearest <= distance
 
 
 def read_tokens(columns: Mapping[str, pa.Array]) -> bytes | dict[bytes, int]:

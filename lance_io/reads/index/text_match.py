@@ -256,10 +256,10 @@ def _match(
         threshold,
         phrase,
     )
-    documents = np.frombuffer(docs, np.int64)
+    documents = np.frombuffer(memoryview(docs), np.int64)
     addresses = rows.addresses[documents]
     ids = partition.rows[documents] if entries.row_ids is not None else addresses.view(np.uint64)
-    matches = TextMatches(np.frombuffer(scores, np.float32), ids, addresses)
+    matches = TextMatches(np.frombuffer(memoryview(scores), np.float32), ids, addresses)
     return matches if rows.is_distinct else best_of([matches])
 
 
@@ -279,7 +279,7 @@ def _rows(state: DatasetState, opened: OpenedText, where: tuple[int, int], entri
         rows = _PartitionRows(mask, addresses, len(np.unique(live)) == len(live))
         cache.put(key, rows, 256 + addresses.nbytes + (0 if mask is None else mask.nbytes))
     if entries.allowed is None:
-        return rows  # type: ignore[no-any-return]
+        return rows
     allowed = entries.allows(rows.addresses)
     if rows.counts is not None:
         allowed &= rows.counts != 0

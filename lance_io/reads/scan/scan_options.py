@@ -20,7 +20,7 @@ from lance_io.runtime import seconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from lance_io.reads.scan import full_text_request as text_requests
+    from lance_io.reads.scan.text import full_text_request as text_requests
     from lance_io.reads.scan.text.full_text_request import TextRequest
     from lance_io.reads.scan.vector_query import VectorQuery
     from lance_io.reads.version.state import FragmentPlace
@@ -218,7 +218,7 @@ def _vector_query(given: Any) -> VectorQuery:
 
 def _text_request(given: Any) -> TextRequest:
     """Check `full_text_query`: words, `{"query", "columns"}` or a query of `lance_io.query`."""
-    return given if isinstance(given, text_requests.TextRequest) else text_requests.text_request(given)  # type: ignore[no-any-return]
+    return given if isinstance(given, text_requests.TextRequest) else text_requests.text_request(given)
 
 
 def _count(name: str, value: Any) -> int:

@@ -76,9 +76,9 @@ class FlatTexts:
         frequencies = np.zeros((len(kept), len(self._words)), np.uint32)
         frequencies[inverse, keys % len(self._words)] = counts
         num_matches = np.count_nonzero(frequencies, axis=0)
-        chosen = np.ones(len(kept), np.bool_)
+        chosen: npt.NDArray[np.bool_] = np.ones(len(kept), np.bool_)
         if self._search.needs_all:
-            chosen = (frequencies > 0).all(axis=1)
+            chosen = np.all(frequencies > 0, axis=1)
         if self._search.slop is not None:
             positions = _positions(tokens, lists, len(texts))
             chosen &= np.isin(kept, self._rows_of_phrase(rows, words[hits], positions[hits]))

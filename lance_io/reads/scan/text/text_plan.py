@@ -178,7 +178,7 @@ def _run_leaf(
     entries = replace(entries, allowed=allowed)
     matches = yield from match_by_index(state, index, search, matched, entries, most)
     if leaf.flat is None:
-        return matches  # type: ignore[no-any-return]
+        return matches
     words = more[0] if search.fuzziness else matched
     return TextMatches.joined([matches, flat.matches(index.statistics, words.num_matches())])
 
