@@ -15,11 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _CHANGE: Final = "let pylance make this change: `lance.dataset(uri).{name}(...)`, then `checkout_latest()` here"
-_INDEX: Final = (
-    "this release makes and reads no vector and full text indices; pylance does, and they stay valid beside our writes"
-)
 _LOG: Final = "this release has no write-ahead log in memory; append with `insert` or `write_dataset`, or use pylance"
-_PARTS: Final = "this release merges no index segments; use pylance, on the same table"
+_PARTS: Final = "`merge_existing_index_segments` and `commit_existing_index_segments` merge segments and commit them"
 _OVERLAY: Final = "replace whole columns by `DataReplacement`, or commit overlays with pylance"
 _SCANS: Final = "this release reads no write-ahead log in memory; use pylance"
 _CLEANUP: Final = "`explain_cleanup_old_versions` gives totals; `all_files()` and `tracked_files()` list the files"
@@ -85,10 +82,10 @@ class DatasetNotOffered:
 class ScannerBuilderNotOffered:
     """Names of `ScannerBuilder`."""
 
-    minhash_search = NotOffered(_INDEX)
+    minhash_search = NotOffered("this release searches no texts by MinHash; use pylance, on the same table")
     row_addr_prefilter = NotOffered("filter by `_rowaddr`, or take rows by `_take_rows`")
     substrait_aggregate = NotOffered("aggregate the batches of the scan, with `pyarrow.TableGroupBy` or DuckDB")
-    with_index_segments = NotOffered(_INDEX)
+    with_index_segments = NotOffered("a search takes all segments of an index")
 
 
 class OperationsNotOffered:

@@ -38,7 +38,7 @@ _GONE: Final = object()  # stands for a name that we do not have
 PRIVATE: Final = re.compile(r"lance\.(lance|conftest|dependencies|_\w+)(\.|$)")
 SHOWN: Final = ("lance._dataset.sharded_batch_iterator",)
 
-_INDEX: Final = "makes and searches vector and full text indices, which this release does not"
+_INDEX: Final = "`create_index`, `index_statistics` and `describe_indices` build and describe indices"
 _LOG: Final = "the write-ahead log in memory (MemWAL) is not read or written here"
 _TORCH: Final = "for PyTorch: take batches of a sampler and make tensors of them (`torch.from_numpy`, DLPack)"
 _DATAGEN: Final = "makes data for benchmarks of pylance"
@@ -48,11 +48,11 @@ ABSENT: Final = (  # why names are not here: a pattern, from the start of the fu
     (r"lance\.query\b", "`lance_io.query` builds queries, which say of themselves what they are"),
     (r"lance\.indices\b", _INDEX),
     (r"lance\.dataset\.(Index\w*|VectorIndexReader|VectorSearchQuery)\b", _INDEX),
-    (r"lance\.util\.(HNSW|KMeans|validate_vector_index)", _INDEX),
-    (r"lance\.vector\.", _INDEX),
+    (r"lance\.util\.(HNSW|KMeans|validate_vector_index)", "models of vectors are trained by `create_index`"),
+    (r"lance\.vector\.", "models of vectors are trained by `create_index`"),
     (r"lance\.(mem_wal)\b", _LOG),
     (r"lance\.torch\b", _TORCH),
-    (r"lance\.cuvs\b", _INDEX),
+    (r"lance\.cuvs\b", "trains on GPUs, which builds here do not use"),
     (r"lance\.(datagen|_datagen)\b", _DATAGEN),
     (r"lance\.download\b", "fetches language models for full-text indices"),
     (r"lance\.namespace\b", "catalogues of tables; give the table's URI"),
