@@ -113,7 +113,7 @@ def test_names_and_defaults_are_those_of_pylance(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=message):
             own.create_index("v", "IVF_PQ", **arguments)
     with pytest.raises(TypeError, match="num_partitions must be int"):
-        own.create_index("v", "IVF_FLAT", num_partitions="2")  # type: ignore[arg-type]
+        own.create_index("v", "IVF_FLAT", num_partitions="2")
     with pytest.raises(OverflowError):
         own.create_index("v", "IVF_FLAT", num_partitions=-1)
     with pytest.warns(DeprecationWarning, match="index_cache_size"):
