@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -39,7 +40,7 @@ BLOCKS = {
 }
 ON_DISK = (
     "README-0 branches-0 changing-0 commits-0 commits-1 costs-0 operations-0 operations-1 tour-0 tour-1 tour-2 tour-4 "
-    "indices-0 indices-1 indices-2 indices-vectors-0 upkeep-0 upkeep-1 writing-0 writing-1"
+    "indices-0 indices-1 indices-2 indices-3 indices-text-0 indices-vectors-0 indices-vectors-1 indices-vectors-2 upkeep-0 upkeep-1 writing-0 writing-1"
 ).split()
 ON_S3 = ["costs-1", "credentials-0", "disk-cache-0", "filesystems-1", "filesystems-2", "storage-0", "tour-3"]
 ON_OTHERS = ["clouds-0", "clouds-1", "filesystems-0", "filesystems-3"]
@@ -106,12 +107,21 @@ def test_every_block_is_run() -> None:
 def test_blocks_on_disk_run(name: str, tmp_path: Path) -> None:
     if name in ("tour-0", "tour-1", "tour-2"):
         lance.write_dataset(ORDERS, str(tmp_path / "orders.lance"))
-    if name == "indices-vectors-0":
-        images = pa.table(
-            {"id": range(400), "v": pa.FixedSizeListArray.from_arrays(pa.array([0.5] * 51_200, "f4"), 128)}
-        )
-        lance.write_dataset(images, str(tmp_path / "images.lance")).create_index("v", "IVF_FLAT", num_partitions=2)
-    run_block(name, tmp_path, {"/tmp/": f"{tmp_path}/"} if "/tmp/" in BLOCKS[name] else {})
+    if name.startswith("indices-vectors"):
+        numbers = np.random.default_rng(7).random(600 * 128, np.float32)
+        images = pa.table({"id": range(600), "v": pa.FixedSizeListArray.from_arrays(pa.array(numbers), 128)})
+        images = lance.write_dataset(images, str(tmp_path / "images.lance"), max_rows_per_file=300)
+        if name == "indices-vectors-0":
+            images.create_index("v", "IVF_FLAT", num_partitions=2)
+    if name == "indices-text-0":
+        news = pa.table({"title": ["Storm warning"], "body": ["A storm over the North Sea"], "year": [2026]})
+        news = lance.write_dataset(news, str(tmp_path / "news.lance"))
+        for column in ("title", "body"):
+            news.create_scalar_index(column, "INVERTED", with_position=True)
+    changes = {"/tmp/": f"{tmp_path}/"} if "/tmp/" in BLOCKS[name] else {}
+    if name == "indices-vectors-2":  # 600 rows train two partitions
+        changes["(256, 16)"] = "(2, 16, sample_rate=2)"
+    run_block(name, tmp_path, changes)
 
 
 @pytest.mark.parametrize("name", ON_S3)
