@@ -40,7 +40,8 @@ BLOCKS = {
 }
 ON_DISK = (
     "README-0 branches-0 changing-0 commits-0 commits-1 costs-0 operations-0 operations-1 tour-0 tour-1 tour-2 tour-4 "
-    "indices-0 indices-1 indices-2 indices-3 indices-text-0 indices-vectors-0 indices-vectors-1 indices-vectors-2 upkeep-0 upkeep-1 writing-0 writing-1"
+    "indices-0 indices-1 indices-2 indices-3 indices-text-0 indices-vectors-0 indices-vectors-1 "
+    "indices-vectors-2 upkeep-0 upkeep-1 writing-0 writing-1"
 ).split()
 ON_S3 = ["costs-1", "credentials-0", "disk-cache-0", "filesystems-1", "filesystems-2", "storage-0", "tour-3"]
 ON_OTHERS = ["clouds-0", "clouds-1", "filesystems-0", "filesystems-3"]
