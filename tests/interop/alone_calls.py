@@ -50,7 +50,9 @@ RECEIVERS: dict[str, Callable[[Any], Any]] = {
 ARGUMENTS: dict[str, Callable[[], tuple[Any, ...]]] = {
     "LanceDataset.commit_existing_index_segments": lambda: ("a_idx", "a", []),
     "LanceDataset.create_index_uncommitted": lambda: ("a", "BTREE"),
+    "LanceDataset.create_index": lambda: ("a", "IVF_FLAT"),
     "LanceDataset.create_scalar_index": lambda: ("a", "BTREE"),
+    "LanceDataset.get_ivf_model": lambda: ("a_idx",),
     "LanceDataset.get": lambda: ("a", [2]),
     "LanceDataset.index_statistics": lambda: ("a_idx",),
     "LanceDataset.merge_existing_index_segments": lambda: ([],),

@@ -365,7 +365,7 @@ def test_alter_table(lake: Lake) -> None:
 
 def test_the_cookbook_of_the_page(spark: SparkSession, tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
-    (block,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    block, *_ = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     statements = [text for text in block.split(";\n") if text.strip()]
     assert len(statements) >= 20
     lance_io.spark.enable(spark, catalog="cookbook", path=str(tmp_path))

@@ -4,7 +4,9 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.util.Properties;
 import java.util.Set;
+import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.InternalRow;
 
 /** The version of this JAR, and whether it works with the running Spark. */
 final class Release {
@@ -56,6 +58,14 @@ final class Release {
       source.getConstructor();
       source.getMethod("setShortName", String.class);
       Class.forName("org.apache.spark.sql.catalyst.expressions.GenericInternalRow").getConstructor(Object[].class);
+      Class<?> result = Class.forName("org.apache.spark.sql.execution.datasources.v2.python.PythonWriterCommitMessage");
+      result.getConstructor(byte[].class);
+      result.getMethod("pickledMessage");
+      Class<?> writer = Class.forName("org.apache.spark.sql.execution.arrow.ArrowWriter");
+      writer.getMethod("create", VectorSchemaRoot.class);
+      writer.getMethod("write", InternalRow.class);
+      writer.getMethod("finish");
+      writer.getMethod("reset");
       return null;
     } catch (ReflectiveOperationException e) {
       return e.getMessage();
