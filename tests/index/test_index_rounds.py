@@ -15,6 +15,8 @@ import pytest
 
 from lance_io import runtime
 from lance_io.dataset.lance_dataset import AsyncDataset
+from lance_io.file import file_requests
+from lance_io.plans import cpu_requests
 from lance_io.reads.version.session import Session
 from lance_io.store.memory import MemoryStore
 from lance_io.store.profile import CLOUD
@@ -58,7 +60,10 @@ class Bench:
                     measured.append((round(loop.time() - since), self.store.take_log(), result))
             return measured
 
-        return run_virtual(body)[0]
+        with pytest.MonkeyPatch.context() as patch:  # virtual time does not wait for threads that decode
+            patch.setattr(file_requests, "INLINE_DECODE_BYTES_MAX", 1 << 30)
+            patch.setattr(cpu_requests, "INLINE_WORK_BYTES_MAX", 1 << 30)
+            return run_virtual(body)[0]
 
 
 @pytest.fixture(scope="module")
