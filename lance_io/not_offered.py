@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _CHANGE: Final = "let pylance make this change: `lance.dataset(uri).{name}(...)`, then `checkout_latest()` here"
 _LOG: Final = "this release has no write-ahead log in memory; append with `insert` or `write_dataset`, or use pylance"
-_PARTS: Final = "`merge_existing_index_segments` and `commit_existing_index_segments` merge segments and commit them"
+_PARTS: Final = "`merge_existing_index_segments` merges index segments, `commit_existing_index_segments` commits them"
 _OVERLAY: Final = "replace whole columns by `DataReplacement`, or commit overlays with pylance"
 _SCANS: Final = "this release reads no write-ahead log in memory; use pylance"
 _CLEANUP: Final = "`explain_cleanup_old_versions` gives totals; `all_files()` and `tracked_files()` list the files"

@@ -122,6 +122,7 @@ COMMANDS = {
     "cleanup": "t.lance --older-than 0s --yes",
     "compact": "t.lance",
     "bench": "t.lance --take-rows 2",
+    "search": "t.lance s",
 }
 MASKS = [
     (r"0x[0-9a-f]{6,}", "ADDRESS"),

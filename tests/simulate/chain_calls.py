@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 RETRIES: Final = 100
 COMPACTION: Final[dict[str, Any]] = {"target_rows_per_fragment": 1000}
 DETAILS: Final = (
-    "/lance.table.InvertedIndexDetails",
+    "/lance.index.pb.RTreeIndexDetails",
     b"",
 )  # its files are not there: no kind that is read or built again
 

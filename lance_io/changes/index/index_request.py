@@ -239,10 +239,15 @@ def storage_type(dtype: pa.DataType) -> pa.DataType:
 
 def check_type(kind: IndexKind, path: str, field: Field) -> None:
     """Raise `WrongColumnType` unless a kind can index the column."""
-    dtype = storage_type(field.arrow_type)
-    is_document = kind is kinds.INVERTED and is_json(field)
-    if not (is_document or _ACCEPTS[kind.name](dtype)) or field.holds_blobs:
+    if not fits(kind, field):
+        dtype = storage_type(field.arrow_type)
         raise WrongColumnType(f"{kind.name} index column {path} must be {_ACCEPTED[kind.name]}, found {dtype}")
+
+
+def fits(kind: IndexKind, field: Field) -> bool:
+    """Whether a kind can index a column."""
+    is_document = kind is kinds.INVERTED and is_json(field)
+    return bool(is_document or _ACCEPTS[kind.name](storage_type(field.arrow_type))) and not field.holds_blobs
 
 
 def _is_text(dtype: pa.DataType) -> bool:

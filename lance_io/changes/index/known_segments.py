@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow.types as pt
 
-from lance_io.changes.index.index_request import IndexRequest, check_type, quoted_name, storage_type
+from lance_io.changes.index.index_request import IndexRequest, check_type, fits, quoted_name, storage_type
 from lance_io.changes.index.text_request import text_request_of
 from lance_io.changes.index.vectors.stored_models import stored_request, vector_kind
 from lance_io.errors import UnsupportedError
@@ -43,7 +43,9 @@ def is_built_here(state: DatasetState, entry: IndexMetadata) -> bool:
     details = details_of(entry)
     if details is None and vector_kind(entry) is not None:
         return bool(pt.is_fixed_size_list(_type_of(state, entry)))
-    return is_text_index(entry) or (details is not None and details.kind in BY_KIND)
+    if is_text_index(entry):
+        return fits(INVERTED, state.schema.by_id[entry.fields[0]])
+    return details is not None and details.kind in BY_KIND
 
 
 def is_text_index(entry: IndexMetadata) -> bool:
