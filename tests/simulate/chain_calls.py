@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 RETRIES: Final = 100
 COMPACTION: Final[dict[str, Any]] = {"target_rows_per_fragment": 1000}
 DETAILS: Final = (
-    "/lance.index.pb.RTreeIndexDetails",
+    "/lance.table.InvertedIndexDetails",
     b"",
-)  # its files are not there: no kind that is read or built again
+)  # its files are not there: full text of a number is neither read nor built again
 
 
 def value_of(kind: pa.DataType, key: int) -> Any:

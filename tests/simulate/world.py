@@ -343,7 +343,7 @@ async def configure(session: Session) -> None:
 
 async def add_index(session: Session) -> None:
     """An index, as far as its table knows of it: no case reads one."""
-    index = Index(INDEX, "a_idx", [0], 1, {0, 1}, 0, index_details=("/lance.index.pb.RTreeIndexDetails", b""))
+    index = Index(INDEX, "a_idx", [0], 1, {0, 1}, 0, index_details=("/lance.table.InvertedIndexDetails", b""))
     await AsyncDataset.commit(URI, lance_io.LanceOperation.CreateIndex([index], []), 1, session=session)
 
 
