@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING, Final
 
 import lance
@@ -39,20 +40,32 @@ UNDER_NULLS: Final[dict[str, Callable[[np.ndarray], pa.Array]]] = {
 }
 
 
-def compare_sizes(parts: list[pa.Table], version: str, tmp_path: Path, slack_bytes: int = 0) -> None:
-    """The files that we write of these are no larger than pylance's, and both libraries read their rows."""
-    sizes = {"theirs": 0, "ours": 0}
+def peer_bytes(rows: pa.Table, version: str, path: Path) -> int:
+    """The size of pylance's file."""
+    with PeerWriter(str(path), rows.schema, version=version) as theirs:
+        theirs.write_batch(rows)
+    num_bytes = path.stat().st_size
+    path.unlink()
+    return num_bytes
+
+
+def compare_sizes(
+    parts: list[pa.Table], version: str, tmp_path: Path, slack_bytes: int = 0, peer_files: int = 1
+) -> None:
+    """The files that we write of these are no larger than pylance's, and both libraries read their rows.
+
+    peer_files  of which the median counts: pylance samples texts at random, and its sizes scatter by up to 3 %
+    """
+    theirs_bytes = ours_bytes = 0
     for rows in parts:
-        with PeerWriter(str(tmp_path / "theirs"), rows.schema, version=version) as theirs:
-            theirs.write_batch(rows)
+        theirs_bytes += median([peer_bytes(rows, version, tmp_path / "theirs") for _ in range(peer_files)])
         with LanceFileWriter(tmp_path / "ours", rows.schema, version=version) as ours:
             ours.write_batch(rows)
         assert LanceFileReader(tmp_path / "ours").read_all().to_table() == rows
         assert PeerReader(str(tmp_path / "ours")).read_all().to_table() == rows
-        for name in sizes:
-            sizes[name] += (tmp_path / name).stat().st_size
-            (tmp_path / name).unlink()
-    assert sizes["ours"] <= SHARE_MAX * sizes["theirs"] + slack_bytes
+        ours_bytes += (tmp_path / "ours").stat().st_size
+        (tmp_path / "ours").unlink()
+    assert ours_bytes <= SHARE_MAX * theirs_bytes + slack_bytes
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
@@ -83,7 +96,8 @@ def test_few_and_many_texts_cost_no_more_than_in_pylance(name: str, version: str
     few = [pa.table({"x": textkinds.texts(name, 1000, seed)}) for seed in range(3)]
     compare_sizes(few, version, tmp_path)
     mean_bytes = few[0].nbytes // 1000
-    compare_sizes([pa.table({"x": textkinds.texts(name, min(20_000, MANY_BYTES // mean_bytes))})], version, tmp_path)
+    many = pa.table({"x": textkinds.texts(name, min(20_000, MANY_BYTES // mean_bytes))})
+    compare_sizes([many], version, tmp_path, peer_files=9)
 
 
 @pytest.mark.parametrize("name", ["image-paths", "keys", "json-objects", "mixed-scripts"])
