@@ -36,7 +36,7 @@ with pa.OSFile(sys.argv[2], "wb") as sink:
         writer.write_table(dataset.take([2, 499, 2]))
 """
 
-pytestmark = pytest.mark.timeout(600)  # a first build of the kernels takes minutes on a slow machine
+pytestmark = pytest.mark.timeout(1500)  # a first build of the kernels takes minutes on a slow machine
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from tests.wheels import build_wheel
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1500)  # the first one may build a wheel, see test_wheel.py
 
 QUERY = """
 import lance_io
