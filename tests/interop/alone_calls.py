@@ -122,7 +122,7 @@ COMMANDS = {
     "cleanup": "t.lance --older-than 0s --yes",
     "compact": "t.lance",
     "bench": "t.lance --take-rows 2",
-    "search": "t.lance s",
+    "search": "t.lance u --in s",
 }
 MASKS = [
     (r"0x[0-9a-f]{6,}", "ADDRESS"),
