@@ -156,8 +156,24 @@ def test_searches(tmp_path: Path) -> None:
     assert_independent(str(tmp_path / "t.lance"), calls | {"all": lambda handle: handle.to_table()})
 
 
+def matching_rows(options: dict[str, Any], handle: Any) -> list[int]:
+    """The rows that a search of texts gives, by number."""
+    return sorted(handle.to_table(columns=["i"], **options)["i"].to_pylist())
+
+
+def test_searches_of_texts(tmp_path: Path) -> None:
+    """Of an indexed column and a column without an index."""
+    words = [[f"w{i % 3} w{i % 4 + 10}" for i in range(NUM_ROWS)], [f"w{i % 5} w{i % 2 + 20}" for i in range(NUM_ROWS)]]
+    table = lance.write_dataset(pa.table({"i": range(NUM_ROWS), "s": words[0], "t": words[1]}), tmp_path / "t.lance")
+    table.create_scalar_index("s", "INVERTED")
+    queries: list[Any] = ["w1", "w2 w11", {"query": "w1", "columns": ["t"]}, {"query": "w1 w20", "columns": ["s", "t"]}]
+    asked = [{"full_text_query": query, **besides} for query in queries for besides in ({}, {"filter": "i > 10"})]
+    calls: dict[str, Call] = {str(options): partial(matching_rows, options) for options in asked}
+    assert_independent(str(tmp_path / "t.lance"), calls | {"all": lambda handle: handle.to_table()})
+
+
 def test_no_option_is_left_out() -> None:
-    named = {*SCANS, *QUIET, "include_deleted_rows", "nearest"}
+    named = {*SCANS, *QUIET, "include_deleted_rows", "nearest", "full_text_query"}
     no_keywords = {"hints", "starts_small"}
     assert {*ScanOptions.__dataclass_fields__, *_HINTS} - no_keywords == named
 

@@ -296,7 +296,7 @@ def test_the_environment_comes_last(mixed_uri: str, monkeypatch: pytest.MonkeyPa
         ({"order_by": ["zz"]}, ValueError, "Column zz not found"),
         ({"fragments": [1]}, TypeError, "LanceFragment"),
         ({"nearest": {"column": "a"}}, TypeError, "'q'"),
-        ({"full_text_query": "x"}, NotImplementedError, "full text search"),
+        ({"full_text_query": "x"}, ValueError, "full text search unless an INVERTED index"),
         ({"filter": "a > "}, ValueError, "sql parser error"),
         ({"filter": "zz > 3"}, ValueError, "No field named zz"),
         ({"filter": pc.field("zz") > 3}, ValueError, "No field named zz"),

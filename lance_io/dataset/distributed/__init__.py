@@ -17,11 +17,13 @@ between processes.
     abort_write      planner: removes the files of a failed job
     remove_job_files anywhere, later: removes files of lost tasks
     plan_row_job     planner: the job of a change of rows, of the version that its tasks read
-    RowChange        pickled: the rows that one task deleted, and its files, those of moved rows as `MovedFiles`
-    commit_rows      planner: commits one version with the changes of all tasks, gives `ChangedRows`
+    RowChange        pickled: the rows that one task deleted, and its files
+    MovedFiles       pickled: the files of a task's moved rows
+    commit_rows      planner: commits one version with the changes of all tasks
+    ChangedRows      the counts of rows of that version
     open_dataset     planner: the table as `LanceDataset`, for changes that one process makes
-    drop_table, rename_table  planner: the table as a whole
-    compaction_tasks, commit_compaction  planner: before and after tasks that rewrite fragments
+    drop_table rename_table            planner: the table as a whole
+    compaction_tasks commit_compaction planner: before and after tasks that rewrite fragments
 
     reading          version = TableVersion.open(TablePlace.of_process(uri, options))        planner
                      scan = version.scan(columns=[("id",)], filter="id > 7")
