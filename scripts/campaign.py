@@ -369,11 +369,12 @@ CAMPAIGNS: Final = (
     Campaign(
         "spark",
         "Reads through Spark's JAR. Random predicates on NaN, both zeros, nulls, texts of all kinds, days before "
-        "1582 and decimals of 38 digits give the rows that Spark gives without pushing them, in zones of sessions, "
-        "with ANSI and without. Reads of each kind on a cluster whose worker or executor is killed in the middle of "
-        "a task, or whose task is overtaken by a second one, give each row once, and leave no process. Queries of 1 "
-        "GB on MinIO read only the columns and rows that they use. And the memory of a worker whose readers are "
-        "slow, with 1, 4 and 16 of them.",
+        "1582 and decimals of 38 digits give the rows that Spark gives without pushing them; so do predicates that "
+        "Spark itself changes: on CHAR, under collations, in zones of sessions, with casts, with ANSI and without. "
+        "Reads of each kind on a cluster whose worker or executor is killed in the middle of a task, or whose task "
+        "is overtaken by a second one, give each row once, and leave no process. Queries of 1 GB on MinIO read only "
+        "the columns and rows that they use. And the memory of a worker whose readers are slow, with 1, 4 and 16 of "
+        "them.",
         (
             Part(
                 ("tests/spark/test_jar_reading.py", "-k", "random_predicates"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(600)
 
 NUM_ROWS = 2000
+NAMES = ["b", "a'b", "", "\U0001d11e", "\uffff", "é", "Z" * 3000, 'q"', "\\"]
+AMOUNT = 12_345_678_901_234_567_890_123_456_789_125  # more digits than Python computes with
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +42,7 @@ def table_of(num_rows: int) -> pa.Table:
     random = np.random.default_rng(11)
     floats = random.integers(-40, 40, num_rows) / 7
     floats[:4] = [math.nan, -0.0, 0.0, -math.nan][:num_rows]
+    amounts = [None if number % 7 == 3 else Decimal(f"{(number - 30) * AMOUNT}e-3") for number in range(num_rows)]
     return pa.table(
         {
             "id": random.permutation(num_rows),
@@ -47,6 +51,10 @@ def table_of(num_rows: int) -> pa.Table:
             "plain": np.arange(num_rows) / 3,
             "day": pa.array(random.permutation(num_rows).astype("i4")).cast(pa.date32()),
             "small": pa.array(random.integers(-100, 100, num_rows), pa.int8()),
+            "name": [None if number % 9 == 4 else NAMES[number % len(NAMES)] for number in range(num_rows)],
+            "zoned": [NAMES[number % len(NAMES)] for number in range(num_rows)],
+            "price": pa.array(amounts, pa.decimal128(38, 3)),
+            "flag": pa.array(random.random(num_rows) < 0.5),
             "wide": ["x" * 200] * num_rows,
             "empty": pa.nulls(num_rows, pa.float64()),
         }
@@ -58,7 +66,8 @@ def uri(folder: Path) -> str:
     """Four fragments with indices, all rows there."""
     path = str(folder / "t.lance")
     data = lance.write_dataset(table_of(NUM_ROWS), path, max_rows_per_file=500)
-    kinds = {"id": "BTREE", "cat": "BITMAP", "score": "BTREE", "day": "BTREE", "small": "ZONEMAP", "empty": "BTREE"}
+    kinds = dict.fromkeys(("id", "score", "day", "empty", "name", "price"), "BTREE")
+    kinds |= {"cat": "BITMAP", "small": "ZONEMAP", "zoned": "ZONEMAP", "flag": "ZONEMAP"}
     for name, kind in kinds.items():
         data.create_scalar_index(name, kind)
     return path
@@ -170,12 +179,17 @@ def test_aggregates_are_those_of_spark(spark: SparkSession, uri: str, kept: str)
     """Answered without data where an index knows them; NaN, zeros and texts are left to Spark."""
     for query, answered in {
         "select count(*), min(id), max(id), count(score), min(day), max(small), max(empty) from {}": True,
+        "select min(name), max(name), count(name) from {}": True,
+        "select min(price), max(price) from {}": True,
+        "select max(zoned), min(zoned), min(flag), max(flag) from {}": True,
         "select count(*) from {} where id between 5 and 300": True,
         "select count(*) from {} where cat = 'c2' and id < 300": True,
         "select count(score) from {} where id >= 1000": True,
         "select min(score), max(score) from {}": False,
         "select min(plain) from {}": False,
         "select max(cat) from {}": False,
+        "select min(name collate UTF8_LCASE) from {}": False,
+        "select max(price + 1) from {}": False,
         "select count(distinct cat) from {}": False,
         "select max(id) from {} where cat = 'c1'": False,
         "select count(*) from {} where plain < 5": False,

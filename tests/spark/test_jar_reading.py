@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import signal
+import sys
+import tarfile
 import time
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, timedelta
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -26,6 +29,7 @@ from lance_io.errors import UsageError
 from tests.seeds import seed_of
 from tests.spark.sessions import TASK_ERRORS, run_driver
 from tests.spark.spark_predicates import Draw, make_table, sql_text
+from tests.spark.sql_predicates import CREATE, SETTINGS, SqlDraw, make_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,6 +104,34 @@ def test_random_predicates_give_the_rows_of_spark(spark: SparkSession, folder: P
             assert "lance_io" not in plan_of(theirs)
             difference = set(map(tuple, ours.collect())) ^ set(map(tuple, theirs.collect()))
             assert not difference, [(some[n], id) for n, id in sorted(difference)[:3]]
+    finally:
+        for name, text in before.items():
+            spark.conf.set(name, text)
+
+
+def test_random_predicates_that_spark_changes(spark: SparkSession, folder: Path) -> None:
+    """Padded, under collations, of the session's zone: the rows are those of a read that nothing is pushed to."""
+    random = Random(seed_of("spark changes"))
+    spark.sql(CREATE.format("lance.changed"))
+    path = str(folder / "changed.lance")
+    lance.write_dataset(make_rows(random, 300, lance.dataset(path).schema), path, mode="append")
+    draw, num_pushed = SqlDraw(random), 0
+    names = ("spark.sql.ansi.enabled", "spark.sql.session.timeZone", "spark.sql.readSideCharPadding")
+    before = {name: spark.conf.get(name) for name in names}
+    try:
+        for start in range(0, NUM_PREDICATES, AT_ONCE):
+            for name, text in zip(names, SETTINGS[start // AT_ONCE % len(SETTINGS)], strict=True):
+                spark.conf.set(name, text)
+            predicates = [draw.predicate() for _ in range(AT_ONCE)]
+            ours, theirs = (
+                spark.sql(" union all ".join(f"select {n} n, id from {of} where {p}" for n, p in enumerate(predicates)))
+                for of in ("lance.changed", "lance.changed with (filter = 'id >= 0')")
+            )
+            num_pushed += plan_of(ours).replace("pushed []", "").count("pushed [")
+            assert "pushed [" not in plan_of(theirs).replace("pushed []", "")
+            difference = set(map(tuple, ours.collect())) ^ set(map(tuple, theirs.collect()))
+            assert not difference, [(predicates[n], id, spark.conf.get(names[1])) for n, id in sorted(difference)[:3]]
+        assert num_pushed > NUM_PREDICATES // 4
     finally:
         for name, text in before.items():
             spark.conf.set(name, text)
@@ -404,20 +436,87 @@ def test_no_python_or_one_without_the_package(uri: str, tmp_path: Path) -> None:
     assert (tmp_path / "starts").read_text() == "\n"
 
 
+def of_jar(spark: SparkSession, class_name: str, name: str, *texts: str | None) -> str | None:
+    """The result of a static method of the JAR that takes texts; its classes are not public."""
+    java, gateway = spark.sparkContext._jvm.java.lang, spark.sparkContext._gateway
+    types = gateway.new_array(java.Class, len(texts))
+    values = gateway.new_array(java.Object, len(texts))
+    for number, text in enumerate(texts):
+        types[number], values[number] = java.Class.forName("java.lang.String"), text
+    catalog = spark._jsparkSession.sessionState().catalogManager().catalog("lance")
+    loader = catalog.getClass().getClassLoader()
+    method = java.Class.forName(f"lance_io.spark.{class_name}", True, loader).getDeclaredMethod(name, types)
+    method.setAccessible(True)
+    return method.invoke(None, values)
+
+
+def test_the_jar_refuses_older_sparks_by_name(spark: SparkSession, uri: str) -> None:
+    """A newer one, which it was not tested with, is served while its internal classes are as they were."""
+
+    def refusal(version: str) -> str | None:
+        return of_jar(spark, "Release", "refusal", version)
+
+    assert refusal("4.0.2") == "lance_io needs Spark 4.1 or later; this is 4.0.2"
+    assert refusal("3.5.7") == "lance_io needs Spark 4.1 or later; this is 3.5.7"
+    assert [refusal(version) for version in ("4.1.4", spark.version, "4.99.0", "5.0.0")] == [None] * 4
+
+
+def test_which_python_is_chosen(spark: SparkSession, uri: str) -> None:
+    """The option, Spark's setting, the environment, the program in local mode, and else python3."""
+
+    def first(*pythons: str | None) -> str | None:
+        return of_jar(spark, "PythonChoice", "first", *pythons)
+
+    assert [first(*["", None, "  "][:number], *"abcd"[number:]) for number in range(4)] == [*"abcd"]
+    assert first(None, "", "", " ") == "python3"
+
+
 ENABLED = """
 import lance_io.spark
-def count(format):
-    return spark.read.format("lance_io").load(sys.argv[2]).count()
 before = spark.read.format("lance_io").load(sys.argv[2]).count()
 for _ in range(2):
-    lance_io.spark.enable(spark, catalog="lance", path=sys.argv[3])
+    lance_io.spark.enable(spark, catalog="lance", path=sys.argv[3], python="./environment/bin/python")
 df = spark.sql("select count(*) from lance.t")
 print(before, df.collect()[0][0], "LocalTableScan" in df._jdf.queryExecution().toString())
-plan = spark.read.format("lance_io").load(sys.argv[2]).where("id = 3")._jdf.queryExecution().toString()
-print("lance_io" in plan, "pushed" in plan, spark.sql("LIST JARS").count())
+load = spark.read.format("lance_io").option("python", "./environment/bin/python").load(sys.argv[2])
+df = load.where("id = 3")
+plan = df._jdf.queryExecution()
+print("lance_io" in plan.toString(), "pushed" in plan.toString(), spark.sql("LIST JARS").count(), df.count())
+scan = plan.optimizedPlan().collectLeaves().apply(0).scan()
+print("metrics", len(scan.supportedCustomMetrics()))
 """
 
 
 def test_a_running_session_is_enabled(uri: str, folder: Path, tmp_path: Path) -> None:
-    """One that began without the JAR."""
-    assert run_driver(ENABLED, tmp_path, uri, str(folder)).splitlines()[-2:] == ["100 100 True", "True True 1"]
+    """One that began without the JAR; its Python is one of an archive, as on YARN."""
+    program = f'#!/bin/sh\ntouch {tmp_path}/used\nexec "{sys.executable}" "$@"\n'.encode()
+    with tarfile.open(tmp_path / "packed.tar.gz", "w:gz") as archive:
+        entry = tarfile.TarInfo("bin/python")
+        entry.size, entry.mode = len(program), 0o755
+        archive.addfile(entry, io.BytesIO(program))
+    archives = f"{tmp_path}/packed.tar.gz#environment"
+    shown = run_driver(ENABLED, tmp_path, uri, str(folder), spark__archives=archives)
+    assert shown.splitlines()[-3:] == ["100 100 True", "True True 1 1", "metrics 0"]
+    assert (tmp_path / "used").exists()
+
+
+def test_samples_are_drawn_by_spark(spark: SparkSession, uri: str) -> None:
+    query = "select id from {} tablesample (30 percent) repeatable (7)"
+    assert "tablesample" not in plan_of(spark.sql(query.format("lance.t"))).lower().partition("batchscan")[2]
+    assert 10 < len(rows(spark, query.format("lance.t"))) < 50
+    assert rows(spark, query.format("lance.t")) == rows(spark, query.format("lance.t"))
+
+
+def test_times_are_of_the_zone_of_the_session(spark: SparkSession, uri: str) -> None:
+    second = lance.dataset(uri).versions()[1]["timestamp"].astimezone(UTC)
+    before = spark.conf.get("spark.sql.session.timeZone")
+    try:
+        for zone, hours in (("UTC", 0), ("Pacific/Kiritimati", 14), ("Pacific/Honolulu", -10)):
+            spark.conf.set("spark.sql.session.timeZone", zone)
+            shown = (second + timedelta(hours=hours, milliseconds=1)).replace(tzinfo=None)
+            assert rows(spark, f"select count(*) from lance.t timestamp as of '{shown}'") == [(100,)]
+            earlier = shown - timedelta(days=1)
+            with pytest.raises(IllegalArgumentException, match=r"no version is as old as"):
+                spark.sql(f"select * from lance.t timestamp as of '{earlier}'")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)

@@ -3,6 +3,7 @@ package lance_io.spark;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.math.BigDecimal;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -17,15 +18,20 @@ import org.apache.spark.sql.connector.expressions.aggregate.CountStar;
 import org.apache.spark.sql.connector.expressions.aggregate.Max;
 import org.apache.spark.sql.connector.expressions.aggregate.Min;
 import org.apache.spark.sql.connector.read.LocalScan;
+import org.apache.spark.sql.types.BooleanType;
 import org.apache.spark.sql.types.ByteType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.DateType;
+import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.DoubleType;
 import org.apache.spark.sql.types.FloatType;
 import org.apache.spark.sql.types.IntegerType;
 import org.apache.spark.sql.types.ShortType;
+import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.types.UTF8String;
 
 /**
  * Aggregates whose values the manifest or indices have: one row, without reading any.
@@ -93,6 +99,12 @@ record AggregateScan(LanceTable table, StructType readSchema, String shown, List
       return Float.valueOf(text);
     } else if (type instanceof DoubleType) {
       return Double.valueOf(text);
+    } else if (type instanceof BooleanType) {
+      return Boolean.valueOf(text);
+    } else if (type instanceof DecimalType decimal) {
+      return Decimal.apply(new BigDecimal(text), decimal.precision(), decimal.scale());
+    } else if (type instanceof StringType) {
+      return UTF8String.fromString(text);
     }
     return Long.valueOf(text); // also times, in microseconds
   }

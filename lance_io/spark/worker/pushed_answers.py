@@ -87,7 +87,8 @@ def _is_shown_alike(dtype: pa.DataType) -> bool:
     """Whether Spark has a value as it is stored, and the JAR makes one of its text."""
     is_number = pa.types.is_integer(dtype) or pa.types.is_float32(dtype) or pa.types.is_float64(dtype)
     is_time = pa.types.is_date32(dtype) or (pa.types.is_timestamp(dtype) and dtype.unit == "us")
-    return bool(is_number and not pa.types.is_uint64(dtype)) or bool(is_time)
+    is_other = pa.types.is_boolean(dtype) or pa.types.is_decimal128(dtype) or _is_plain_text(dtype)
+    return bool(is_number and not pa.types.is_uint64(dtype)) or bool(is_time) or is_other
 
 
 def _text(value: pa.Scalar) -> str:
@@ -95,7 +96,11 @@ def _text(value: pa.Scalar) -> str:
         return str(value.cast(pa.int32()).as_py())
     if pa.types.is_timestamp(value.type):
         return str(value.value)
-    return repr(value.as_py())
+    if pa.types.is_decimal(value.type):
+        return f"{value.as_py():f}"
+    if pa.types.is_boolean(value.type):
+        return "true" if value.as_py() else "false"
+    return str(value.as_py())
 
 
 def sort_keys(schema: pa.Schema, options: ReadOptions, keys: Sequence[Any], limit: int) -> tuple[SortKey, ...] | None:
@@ -112,5 +117,9 @@ def _is_ordered_alike(dtype: pa.DataType) -> bool:
     """Whether values as they are stored have the order of what Spark sees; texts of other types may not."""
     kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_date, pa.types.is_time)
     more = (pa.types.is_timestamp, pa.types.is_decimal128)
-    is_plain_text = is_text(dtype) and not isinstance(dtype, pa.BaseExtensionType)
-    return is_plain_text or any(kind(dtype) for kind in (*kinds, *more))
+    return _is_plain_text(dtype) or any(kind(dtype) for kind in (*kinds, *more))
+
+
+def _is_plain_text(dtype: pa.DataType) -> bool:
+    """Whether it is text of no other meaning, which Spark orders by its bytes, as indices do."""
+    return is_text(dtype) and not isinstance(dtype, pa.BaseExtensionType)
