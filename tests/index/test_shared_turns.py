@@ -13,6 +13,7 @@ import pytest
 import lance_io
 from lance_io.plans.plan import Wait
 from lance_io.reads.scan import nearest as searches
+from lance_io.reads.scan.scan_options import scan_options
 from lance_io.reads.scan.vectors import shared_turns
 from lance_io.reads.scan.vectors.shared_turns import QUERIES_MAX, SharedTurns
 
@@ -194,3 +195,29 @@ def test_callers_get_their_own_answers(
     with ThreadPoolExecutor(len(queries)) as callers:
         assert list(callers.map(search, queries)) == alone
     assert group_sizes == [1, len(queries) - 1]
+
+
+def test_searches_that_stand_alone(tmp_path: Path) -> None:
+    """Those of several vectors, and those that differ in more than their query."""
+    vectors = pa.array([[[1.0, 2.0], [3.0, 4.0]]] * 3, pa.list_(pa.list_(pa.float32(), 2)))
+    flat = pa.array([[1.0, 2.0]] * 3, pa.list_(pa.float32(), 2))
+    state = lance_io.write_dataset(pa.table({"many": vectors, "v": flat}), tmp_path)._state
+    projection: Any = object()
+
+    def turns(column: str, q: Any, **scan: Any) -> Any:
+        options = scan_options(nearest={"column": column, "q": q, "k": 2}, **scan)
+        return shared_turns.shared_turns(state, options, projection)
+
+    assert turns("many", [1.0, 2.0]) is None
+    assert turns("v", [[1.0, 2.0]]) is None
+    assert turns("v", [1.0, 2.0], filter="_distance < 3") is None
+    assert turns("v", [1.0, 2.0], timeout=3) is None
+    together = turns("v", [1.0, 2.0])
+    assert together is turns("v", [5.0, 6.0])
+    assert together is not turns("v", [1.0, 2.0], limit=1)
+    assert together is not turns("v", [1.0, 2.0], filter="true", prefilter=True)
+    assert together is not shared_turns.shared_turns(
+        state,
+        scan_options(nearest={"column": "v", "q": [1.0, 2.0], "k": 2}),
+        lance_io,  # type: ignore[arg-type]
+    )

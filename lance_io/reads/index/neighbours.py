@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 _SPARE_ROWS: Final = 64  # looked up beside the k nearest: some of these may be deleted
 _DISTANCES_MAX: Final = 4 << 20  # of several queries in memory at once
+_FINITE_MAX: Final = float(np.finfo(np.float32).max)
 _SHARE: Final = 2  # of the root of the number of partitions, for searches without a number
 
 
@@ -115,7 +116,7 @@ class _Collected:
             self._keep(entries, distances[chosen], rows[chosen], addresses[chosen])
             return
         # which rows count is looked up for the nearest ones alone: few do not
-        left = np.flatnonzero(distances <= self._nearest.limit)  # false for NaN
+        left = np.flatnonzero(distances <= self._limit)  # false for NaN
         num_wanted, num_live = 2 * terms.k + _SPARE_ROWS, 0
         while len(left) and num_live < terms.k:
             nearest, left = _split_nearest(distances, left, num_wanted)
@@ -130,9 +131,14 @@ class _Collected:
         """The rows, nearest first."""
         return self._nearest.rows()
 
+    @property
+    def _limit(self) -> float:
+        """Above which no distance counts; infinite ones never do."""
+        return min(self._nearest.limit, _FINITE_MAX)
+
     def _is_wanted(self, distances: Distances) -> BoolArray:
         terms = self._terms
-        wanted: BoolArray = distances <= self._nearest.limit  # false for NaN
+        wanted: BoolArray = distances <= self._limit  # false for NaN
         if terms.lower is not None:
             wanted &= distances >= np.float32(terms.lower)
         if terms.upper is not None:

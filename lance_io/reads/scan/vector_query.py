@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 K: Final = 10  # default number of rows
 _COUNT_BITS: Final = 64
+_REFINE_END: Final = 1 << 32
 _METRICS: Final = {**{metric.value: metric for metric in Metric}, "euclidean": Metric.L2}
 _APPROX_MODES: Final = ("fast", "normal", "accurate")
 _BFLOAT16: Final = "lance.bfloat16"
@@ -146,7 +147,11 @@ def vector_query(
     if search_effort is None:  # `search_effort` takes precedence
         rules["nprobes"] = ("Nprobes must be > 0 but got {}", nprobes)
     hints: dict[str, Any] = {name: _whole(name, *rule) for name, rule in rules.items() if rule[1] is not None}
-    if minimum_nprobes is not None and maximum_nprobes is not None and minimum_nprobes > maximum_nprobes:
+    if hints.get("refine_factor", 1) >= _REFINE_END:
+        raise OverflowError(f"refine_factor must be below {_REFINE_END}, got {refine_factor}")
+    exact = hints.get("nprobes")
+    least, most = hints.get("minimum_nprobes", exact), hints.get("maximum_nprobes", exact)
+    if least is not None and most is not None and least > most:
         raise UsageError("minimum_nprobes must be <= maximum_nprobes")
     if query_parallelism is not None:
         hints["query_parallelism"] = operator.index(query_parallelism)

@@ -17,6 +17,7 @@ import numpy as np
 
 from lance_io.plans.plan import Wait
 from lance_io.reads.scan.search_columns import query_of
+from lance_io.reads.scan.vector_query import K, vector_column
 from lance_io.runtime import cpu_count
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     Run = Callable[[Queries], Plan[Sequence[pa.Table]]]
 
 QUERIES_MAX: Final = 64  # that are answered together: they need memory at the same time
+CANDIDATES_MAX: Final = 1 << 16  # of all of them
 _LEADS: Final = "leads"
 _ALONE: Final = "alone"
 
@@ -57,11 +59,13 @@ class _Ticket:
 class SharedTurns:
     """Searches that differ only in their query. Thread-safe.
 
-    projection  their output columns
+    projection   their output columns
+    queries_max  that are answered together
     """
 
-    def __init__(self, projection: Projection) -> None:
+    def __init__(self, projection: Projection, queries_max: int = QUERIES_MAX) -> None:
         self.projection = projection
+        self._queries_max = queries_max
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._num_running = 0
@@ -109,7 +113,7 @@ class SharedTurns:
     def _group(self, ticket: _Ticket) -> list[_Ticket]:
         """A search, and those that it answers, too."""
         with self._lock:
-            count = min(len(self._waiting), QUERIES_MAX - 1)
+            count = min(len(self._waiting), self._queries_max - 1)
             return [ticket, *(self._waiting.popleft() for _ in range(count))]
 
     def _end(self, group: Sequence[_Ticket], answers: Sequence[Any] | None) -> None:
@@ -146,7 +150,8 @@ def shared_turns(state: DatasetState, options: ScanOptions, projection: Projecti
     """
     query = query_of(options)
     filter, hints = options.filter, options.hints
-    is_alone = query.is_batch or len(query.queries) > 1 or not state.is_local or options.timeout is not None
+    is_joined = len(query.queries) > 1 or vector_column(state.schema, query).is_multi
+    is_alone = query.is_batch or is_joined or not state.is_local or options.timeout is not None
     has_more = options.order_by or options.fragments is not None or options.scan_stats_callback is not None
     if is_alone or has_more or not (filter is None or (isinstance(filter, str) and hints.get("prefilter"))):
         return None
@@ -154,6 +159,7 @@ def shared_turns(state: DatasetState, options: ScanOptions, projection: Projecti
     key = "shared turns", id(projection), asked, options.limit, options.offset, filter, *sorted(hints.items())
     turns: SharedTurns | None = state.prepared.get(key)
     if turns is None or turns.projection is not projection:
-        turns = SharedTurns(projection)
+        candidates = (query.k or options.limit or K) * query.hints.get("refine_factor", 1)
+        turns = SharedTurns(projection, max(1, min(QUERIES_MAX, CANDIDATES_MAX // candidates)))
         state.prepared.put(key, turns)
     return turns
