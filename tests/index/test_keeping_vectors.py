@@ -298,6 +298,8 @@ def test_models_are_those_of_pylance(tmp_path: Path) -> None:
         PqModel.load(ivf)
     with pytest.raises(ValueError, match="not enough rows"):
         builder.train_ivf(500)
+    with pytest.raises(ValueError, match=r"must be divisible by num_subvectors .* without remainder"):
+        builder.train_pq(trained, 5)
     with pytest.raises(NotImplementedError, match="accelerator"):
         builder.train_ivf(4, accelerator="cuda")
     with pytest.raises(NotImplementedError, match="create_index_uncommitted"):

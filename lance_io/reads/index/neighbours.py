@@ -2,7 +2,7 @@
 
     nprobes n           n partitions of each segment
     minimum, maximum    the minimum, then twice as many and so on up to the maximum, while a query has fewer than k rows
-    neither             the same, from half of the root of the number of partitions
+    neither             the same, from 0.6 of the root of the number of partitions
 
 A partition that several queries want is read and scanned once.
 """
@@ -10,7 +10,7 @@ A partition that several queries want is read and scanned once.
 from __future__ import annotations
 
 from functools import partial
-from math import isqrt
+from math import ceil, isqrt
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _SPARE_ROWS: Final = 64  # looked up beside the k nearest: some of these may be deleted
 _DISTANCES_MAX: Final = 4 << 20  # of several queries in memory at once
 _FINITE_MAX: Final = float(np.finfo(np.float32).max)
-_SHARE: Final = 2  # of the root of the number of partitions, for searches without a number
+_SHARE: Final = 0.6  # of the root of the number of partitions, for searches without a number: pylance's recall
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +90,7 @@ def num_probes(hints: Mapping[str, Any], segments: Sequence[Ivf]) -> tuple[int, 
         least = max(1, round((least or 1) ** (1 - effort) * max(1, largest) ** effort))
         return least if most is None else min(least, most), most
     if least is None:
-        least = max(1, -(-isqrt(max(0, largest - 1)) // _SHARE) if largest > 1 else 1)
+        least = max(1, ceil(_SHARE * isqrt(max(0, largest - 1))))
         least = least if most is None else min(least, most)
     return least, most
 
