@@ -42,14 +42,6 @@ impl<T: Real> Book<T> {
         Ok(Book { numbers, parts, words, width, is_dot })
     }
 
-    fn bits(&self) -> usize {
-        if self.words == VALUES {
-            8
-        } else {
-            4
-        }
-    }
-
     /// The distance of each word of a part.
     fn fill_words(&self, part: usize, target: &[T], out: &mut [T]) {
         let book = &self.numbers[part * self.width * self.words..][..self.width * self.words];
