@@ -112,6 +112,8 @@ class Piece:
             if self.part_rows:
                 bound = min(bound, limits.SCAN_DECODED_BYTES)
             expected_bytes = self._expected_bytes = max(self.num_bytes, bound)
+            if self.is_whole and len(self.column.row_starts) == 2 and not self.part_rows:
+                self.column.only_page_bytes = self._bound, expected_bytes
         return expected_bytes
 
     @property
@@ -538,7 +540,8 @@ def _by_page(file: TableFile, column: Column, row_start: int, row_end: int, tail
         raise FormatError(f"rows up to {row_end} wanted; the file has {file.num_rows}", path=file.key)
     first, borders = 0, column.row_starts
     if row_start == 0 and row_end == file.num_rows > 0 and len(borders) == 2:  # the usual case: one page with all rows
-        return [Piece(file, column, 0, 0, row_end, column.pages.num_bytes(0), tail, True)]
+        known = column.only_page_bytes or (-1, -1)
+        return [Piece(file, column, 0, 0, row_end, column.pages.num_bytes(0), tail, True, None, None, *known)]
     if row_start > 0 or row_end < file.num_rows:
         first = max(int(borders.searchsorted(row_start, side="right")) - 1, 0)
         borders = borders[first : int(borders.searchsorted(row_end, side="left")) + 1]
