@@ -6,6 +6,7 @@ import asyncio
 import os
 import pickle
 import threading
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -195,6 +196,23 @@ def test_segments_of_several_processes(uri: str, kind: str) -> None:
     our(uri).commit_existing_index_segments("x", "i", [whole])
     assert coverage(uri) == [{0, 1, 2}]
     assert wrong_answers(uri, "x", queries) == []
+
+
+def test_segments_do_not_cover_columns_that_were_rewritten_since(uri: str) -> None:
+    """As in pylance: the segment has the old values."""
+    table = lance.dataset(uri)
+    segment = our(uri).create_index_uncommitted("i", "BTREE", "x", fragment_ids=[0, 1, 2])
+    ids = table.to_table(columns=["i"], filter="i IS NOT NULL", with_row_id=True).slice(0, 1)
+    rows = pa.table({"_rowid": ids["_rowid"], "i": [99_999]})
+    fragment, fields = table.get_fragments()[0].update_columns(rows, left_on="_rowid", right_on="_rowid")[:2]
+    update = lance.LanceOperation.Update(updated_fragments=[fragment], fields_modified=fields)
+    lance.LanceDataset.commit(uri, update, read_version=table.version)
+    our(uri).commit_existing_index_segments("x", "i", [segment])
+    assert coverage(uri) == [{1, 2}]
+    assert wrong_answers(uri, "x", [f"i = {ids['i'][0]}", "i = 99999"]) == []
+    our(uri).cleanup_old_versions(timedelta(0), delete_unverified=False)
+    with pytest.raises(ValueError, match=r"was built from version \d+, which is gone"):
+        our(uri).commit_existing_index_segments("y", "i", [segment])
 
 
 def test_segments_that_do_not_fit(uri: str) -> None:
