@@ -69,7 +69,7 @@ def indexed_rows(state: DatasetState, expression: Expr, rows_max: int | None = N
         return None
     parts = [(index, part) for index in choice.indices for part in index.parts]
     segments = dict(zip(_uuids(parts), (yield from open_segments(state, parts)), strict=True))
-    whole = yield from _whole_indices(state, choice.indices, segments)
+    whole = yield from whole_indices(state, choice.indices, segments)
     while (choice := choose(expression, whole, _Opened(segments).answers)) is not None:
         try:
             answer = yield from _answer(state, choice, segments, known.moves, rows_max)
@@ -91,7 +91,7 @@ def _covered(choice: Choice) -> frozenset[int]:
     return frozenset.intersection(*(index.covered for index in choice.indices))
 
 
-def _whole_indices(
+def whole_indices(
     state: DatasetState, indices: Sequence[TableIndex], segments: Mapping[str, Segment]
 ) -> Plan[list[TableIndex]]:
     """The indices whose segments have as many rows as they have to: at least those of the fragments that they cover."""
