@@ -17,7 +17,7 @@ from lance_io.changes.edits.change_plans import change
 from lance_io.changes.index.build_segment import build_segment
 from lance_io.changes.index.create_index import NO_OPTIONS
 from lance_io.changes.index.index_request import find_column, index_request, limit_bytes
-from lance_io.changes.index.known_segments import request_of
+from lance_io.changes.index.known_segments import column_files, request_of
 from lance_io.changes.index.vectors.vector_request import is_vector_kind, vector_request
 from lance_io.changes.operations.convert import public_index, stored_index
 from lance_io.errors import NotFound, UsageError
@@ -121,8 +121,12 @@ def _with_unchanged(state: DatasetState, field: Field, entries: Sequence[IndexMe
     for entry in entries:
         if entry.fragment_ids and entry.dataset_version != state.manifest.version:
             before = yield from _version_of(state, entry)
-            same = (each for each in entry.fragment_ids if _files(state, field, each) == _files(before, field, each))
-            entry = replace(entry, fragment_ids=frozenset(same).intersection(state.fragment_ids))
+            same = frozenset(
+                each
+                for each in entry.fragment_ids.intersection(state.fragment_ids)
+                if column_files(state, field, each) == column_files(before, field, each)
+            )
+            entry = replace(entry, fragment_ids=same)
         kept.append(entry)
     return kept
 
@@ -137,16 +141,6 @@ def _version_of(state: DatasetState, entry: IndexMetadata) -> Plan[DatasetState]
             "of its rows have changed. Build it again",
             path=state.location.uri,
         ) from error
-
-
-def _files(state: DatasetState, field: Field, fragment_id: int) -> frozenset[tuple[int | None, str]] | None:
-    """The data files of a column in a fragment; None without the fragment."""
-    index = state.fragment_index_of(fragment_id)
-    if index is None:
-        return None
-    ids = {each.id for each in field.walk()}
-    files = state.manifest.fragments[index].files
-    return frozenset((file.base_id, file.path) for file in files if not ids.isdisjoint(file.fields))
 
 
 def _checked(segments: Sequence[Index], name: str) -> list[IndexMetadata]:
