@@ -20,6 +20,7 @@ from lance_io.index.build.row_sorter import RowSorter
 from lance_io.index.build.sort_keys import Comparable
 from lance_io.index.build.zone_cuts import ZoneCutter
 from lance_io.index.build.zone_files import ZoneMapBuilder
+from lance_io.levels.arrays import distinct
 from tests.seeds import seeded
 
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
@@ -155,6 +156,14 @@ def test_hashes_and_sizes_of_filters() -> None:
     assert filter_of(value_hashes(pa.array([42])), 32) == bytes.fromhex(words)
     sizes = {(8192, 0.00057): 32768, (8192, 0.01): 16384, (8192, 0.1): 8192, (1000, 0.01): 2048, (100, 0.1): 128}
     assert {terms: filter_bytes(*terms) for terms in sizes} == sizes
+
+
+@seeded
+@given(st.lists(st.integers(0, (1 << 64) - 1) | st.integers(0, 9)))
+def test_distinct_numbers(numbers: list[int]) -> None:
+    given_numbers = np.array(numbers, np.uint64)
+    assert distinct(given_numbers).tolist() == sorted(set(numbers))
+    assert given_numbers.tolist() == numbers
 
 
 def cut_zones(live: np.ndarray[Any, Any], step: int) -> list[tuple[int, int, int]]:
