@@ -21,7 +21,13 @@ from lance_io.changes.edits.change_plans import repeat_on_conflict
 from lance_io.changes.index.build_segment import build_segment
 from lance_io.changes.index.create_index import commit_segments
 from lance_io.changes.index.index_request import limit_bytes
-from lance_io.changes.index.known_segments import is_built_here, may_hold_updated_rows, names_ids, request_of
+from lance_io.changes.index.known_segments import (
+    is_built_here,
+    may_hold_old_values,
+    may_hold_updated_rows,
+    names_ids,
+    request_of,
+)
 from lance_io.changes.index.vectors.vector_settings import VectorRequest
 from lance_io.errors import UnsupportedError
 from lance_io.plans.plan import RollBackOnError
@@ -93,7 +99,8 @@ def _optimize(
 
     def build() -> Plan[None]:
         for name, entries in _by_name(state, current.values(), names):
-            for each in segment_changes(entries, *_extent(state, entries, num_merged), moved):
+            extent = yield from _extent(state, entries, num_merged)
+            for each in segment_changes(entries, *extent, moved):
                 request = yield from request_of(state, each.replaced or entries)
                 if num_merged is None and isinstance(request, VectorRequest):
                     request = request.untrained()
@@ -114,17 +121,21 @@ def _optimize(
 
 def _extent(
     state: DatasetState, entries: Sequence[IndexMetadata], num_merged: int | None
-) -> tuple[frozenset[int], int | None]:
+) -> Plan[tuple[frozenset[int], int | None]]:
     """The fragments of the version, and the number of segments to merge.
 
-    Segments that name rows by id are all merged once rows were updated: pylance finds such a row by the old value, too,
-    as long as one segment has the old value and another covers the fragment that the row is in now.
+    All are merged where one has old values of rows that another one would cover: pylance finds such a row by the old
+    value, too. These are rows that were updated under their ids, and those whose column was rewritten in place.
     """
     live = frozenset(state.fragment_ids)
-    if num_merged is not None and state.has_stable_row_ids and any(names_ids(state, entry) for entry in entries):
-        uncovered = live.difference(*(entry.fragment_ids or () for entry in entries))
+    uncovered = live.difference(*(entry.fragment_ids or () for entry in entries))
+    if num_merged is None or num_merged >= len(entries) or not uncovered:
+        return live, num_merged
+    if state.has_stable_row_ids and any(names_ids(state, entry) for entry in entries):
         if may_hold_updated_rows(state, uncovered):
             return live, None
+    if (yield from may_hold_old_values(state, entries, uncovered)):
+        return live, None
     return live, num_merged
 
 

@@ -22,7 +22,7 @@ from lance_io.filters.compiled import Predicate
 from lance_io.filters.expressions.coercion import with_both_zeros
 from lance_io.filters.expressions.expression_tree import Cast, Column, In
 from lance_io.index.details import FILES
-from lance_io.levels.arrays import numbers
+from lance_io.levels.arrays import numbers, shown_value
 from lance_io.plans.plan import Import
 from lance_io.plans.streams import Each
 from lance_io.reads.index.table_indices import KEY_KINDS, key_indices
@@ -175,7 +175,7 @@ def _check_keys(state: DatasetState, keys: pa.ChunkedArray, wanted: pa.Array, in
     known = pc.is_in(_comparable(keys.combine_chunks()), value_set=_comparable(wanted))
     if pc.all(known, min_count=0).as_py():
         return
-    other = keys.filter(pc.invert(known))[0].as_py()
+    other = shown_value(keys.filter(pc.invert(known))[0])
     part = index.parts[0]
     key = state.object_keys.index_key(part.uuid, part.base_id, FILES[part.details.kind][-1])
     raise in_index(FormatError(f"a row has the key {other!r}, which was not looked up"), index.name, key)
@@ -193,7 +193,7 @@ def _in_order(table: pa.Table, wanted: pa.Array, column: str, on_missing: str) -
     starts = np.cumsum(counts) - counts
     key_counts = np.where(of_keys < 0, 0, counts[of_keys])
     if on_missing == "raise" and not key_counts.all():
-        missing = wanted[int(np.flatnonzero(key_counts == 0)[0])].as_py()
+        missing = shown_value(wanted[int(np.flatnonzero(key_counts == 0)[0])])
         raise MissingKey(f"no row has the key {missing!r} in column {column!r}")
     shown = np.maximum(key_counts, 1) if on_missing == "null" else key_counts
     within = np.arange(int(shown.sum())) - np.repeat(np.cumsum(shown) - shown, shown)
