@@ -68,7 +68,9 @@ class DatasetKeys(SyncFace):
         index_segments: Iterable[Any] | None = None,
         timeout: Timeout = None,
     ) -> None:
-        """Load an index into memory: the lookup, keys or zones by which it is searched.
+        """Load an index into memory: the lookup, keys or zones by which it is searched, and its pages or bitmaps.
+
+        It stops at three quarters of the memory for indices: more would push out the first pages.
 
         Args:
             name: Name of the index.
