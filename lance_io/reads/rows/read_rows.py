@@ -63,6 +63,10 @@ class RowReader:
         """The next piece: its number of rows, and their fields."""
         return self._reader.take_piece(pieces)
 
+    def open_files(self, fragment_indexes: Sequence[int]) -> Plan[None]:
+        """Open the files of these fragments, before it is known which of them have wanted rows."""
+        return self._reader.open_files([self._sources[fragment_index] for fragment_index in fragment_indexes])
+
     def warm(self, fragment_indexes: Sequence[int]) -> Plan[None]:
         """Load the metadata and page indexes that reads of these fragments need, but no rows."""
         return self._reader.warm([self._sources[fragment_index] for fragment_index in fragment_indexes])

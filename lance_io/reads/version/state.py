@@ -10,13 +10,15 @@ import operator
 from collections import Counter
 from dataclasses import field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from lance_io.errors import BindError, FormatError, NotFound, UnsupportedError, UsageError
 from lance_io.file.open.file_source import ReadContext
 from lance_io.format.version import V0_1
+from lance_io.io.cache import SearchCache
+from lance_io.limits import MIB
 from lance_io.proto import table_pb2
 from lance_io.reads.version.blob_fields import with_binaries
 from lance_io.reads.version.column_lists import PreparedCache, fields_along, prune
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray
     from lance_io.store.api import ObjectStore
     from lance_io.store.url import Location
+
+ANSWERS_BYTES_MAX: Final = MIB  # of rows that indices named, kept for the same questions again
 
 
 class FragmentPlace(NamedTuple):
@@ -242,6 +246,16 @@ class DatasetState:
     def prepared(self) -> PreparedCache:
         """Cache of prepared takes and scans."""
         return PreparedCache()
+
+    @cached_property
+    def key_turns(self) -> dict[Hashable, Any]:
+        """Look-ups of keys that wait for the end of a turn of their loop."""
+        return {}
+
+    @cached_property
+    def answers(self) -> SearchCache:
+        """Answers of indices to filters, for the same question again."""
+        return SearchCache(ANSWERS_BYTES_MAX)
 
     # -- fragments ---------------------------------------------------------------------------------------------------
 
