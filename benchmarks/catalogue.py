@@ -21,6 +21,7 @@ from benchmarks.shares import share_cases
 from benchmarks.spark import spark_cases
 from benchmarks.textsearches import text_search_cases
 from benchmarks.textsizes import text_size_cases
+from benchmarks.vectorsearches import vector_search_cases
 from benchmarks.writes import write_cases
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def all_cases(tables: Tables) -> Iterator[Case]:
     yield from search_cases(tables)
     yield from index_cases(tables)
     yield from text_search_cases(tables)
+    yield from vector_search_cases(tables)
     yield from function_cases(tables)
     yield from write_cases(tables)
     yield from kind_cases(tables)

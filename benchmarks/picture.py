@@ -76,6 +76,7 @@ TITLES = {
     "memory": "Peak memory of a scan, growth of a write",
     "filter": "Scan with a filter",
     "search": "Find the nearest vectors, without an index",
+    "ivf": "Find the nearest vectors by an index, build it",
     "functions": f"Functions of filters, processor time: the {FUNCTIONS_MAX} that are slowest beside pylance",
     "write": "Write a table",
     "kinds": f"Real text and numbers: size, processor time of writing; the {KINDS_MAX} that are worst beside pylance",

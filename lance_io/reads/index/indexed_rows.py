@@ -97,7 +97,7 @@ def rows_of_question(state: DatasetState, index: TableIndex, question: Question)
     """
     parts = [(index, part) for part in index.parts]
     segments = dict(zip(_uuids(parts), (yield from open_segments(state, parts)), strict=True))
-    if not (yield from _whole_indices(state, [index], segments)):
+    if not (yield from whole_indices(state, [index], segments)):
         return None
     if not _Opened(segments).answers(index, question, None):
         return None
