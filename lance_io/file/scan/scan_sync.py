@@ -99,8 +99,9 @@ class _Job(PoolJob["list[Any]"]):
 
     def pop(self) -> tuple[int, Piece, Any]:
         """Remove and return the next leaf, piece, and decoded array or deferred parts."""
+        arrays = self._decoded()  # the job needs its entries until then
         _, leaf_id, piece = self.entries.popleft()
-        return leaf_id, piece, self._decoded().popleft()
+        return leaf_id, piece, arrays.popleft()
 
     def has_next(self, index: int, leaf_ids: Sequence[int], start: int, end: int) -> bool:
         """Whether the next pieces are exactly these rows of a span, one piece per leaf in this order."""

@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 FILES_AHEAD_MAX: Final = 512  # requested and not decoded: as many as a store takes requests
-JOB_BYTES: Final = limits.SCAN_GROUP_BYTES  # of files that are decoded together
+JOB_BYTES: Final = limits.SCAN_GROUP_BYTES  # of files that are decoded together,
+JOBS_AHEAD: Final = 4  # so many times within the scan's buffer at least
 JOB_FILES_MAX: Final = 256  # 15 us for each, in a call that nothing interrupts
 
 
@@ -109,6 +110,7 @@ class RemoteFiles:
         self._pace = pace
         self._scheduler = context.scheduler(ahead.merge)
         self._ahead_bytes = context.io_buffer_bytes or IO_BUFFER_BYTES
+        self._job_bytes = min(JOB_BYTES, self._ahead_bytes // JOBS_AHEAD)
         self._jobs: deque[_Job] = deque()
         self._next = 0
         self._requested_bytes = self._requested_files = 0
@@ -169,7 +171,7 @@ class RemoteFiles:
         while at < min(len(self._spans), first + JOB_FILES_MAX):
             source = self._spans[at][0]
             ref = source.files[0]
-            is_full = num_bytes + ref.size_bytes > JOB_BYTES or num_rows + source.num_rows > self._rows_max
+            is_full = num_bytes + ref.size_bytes > self._job_bytes or num_rows + source.num_rows > self._rows_max
             if at > first and (is_full or not self._allows(at)):
                 break
             num_bytes, num_rows = num_bytes + ref.size_bytes, num_rows + source.num_rows
