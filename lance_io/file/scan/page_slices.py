@@ -1,10 +1,10 @@
 """Pieces: the units that a scan reads and decodes, one page or a part of a page each.
 
-Pages are read whole, in one round and without caching, even if a few rows are not wanted, such as deleted rows at the
-start of a fragment. A page larger than twice `SCAN_PIECE_BYTES` is cut into pieces of about that size, so that memory
-stays bounded for any page size. Pieces are smaller when the process's memory budget is full, because every scan holds a
-piece of each column. The index of such a page comes from the search cache, or is read once before the first piece and
-cached, as for takes. Pieces of one page read disjoint bytes (one exception: `encodings/cuts.py`).
+Pages are read whole, in one round and without caching, even if a few rows are not wanted. A page larger than twice
+`SCAN_PIECE_BYTES` is cut into pieces of about that size, so that memory stays bounded for any page size. Pieces are
+smaller when the process's memory budget is full, because every scan holds a piece of each column. The index of such a
+page comes from the search cache, or is read once before the first piece and cached, as for takes. Pieces of one page
+read disjoint bytes (one exception: `encodings/cuts.py`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from lance_io.file.scan.slow_start import Borders
     from lance_io.io.cache import SearchCache
     from lance_io.spans import Steps
-
 TEXT_BYTES_MORE: Final = 64  # overhead of a value in a page of one value, besides its bytes
 CONSTANT_PIECES_MAX: Final = 64  # pieces per page of constants; larger pieces are decoded in parts
 NEARLY_ALL: Final = 7 / 8  # from this share of the rows on, reading the whole page beats a round for its index
@@ -97,6 +96,10 @@ class Piece:
             start, end = self.slots
             self._bound = decoded_bound(self.page, end - start, self.num_bytes)
         return self._bound
+
+    def expect(self, growth: float) -> None:
+        """Lower the estimate of its decoded bytes to this many for each stored byte."""
+        self._expected_bytes = max(self.num_bytes, min(self.expected_bytes, int(growth * self.num_bytes)))
 
     @property
     def expected_bytes(self) -> int:
