@@ -26,7 +26,7 @@ from lance_io.errors import LanceError, OperationError, UsageError
 from lance_io.format.schema import BLOB_FOLDER
 from lance_io.plans.plan import Stopped
 from lance_io.plans.store_requests import List, OwnFiles, Remove, RemoveEmptyFolders
-from lance_io.reads.run_plan import begin_plan, run
+from lance_io.reads.run_plan import begin_plan, run, run_on
 from lance_io.redaction import get_logger
 from lance_io.store.api import NAMES_DIRECTLY_BELOW
 from lance_io.store.offers import HoldsFolders
@@ -147,8 +147,8 @@ class TableJob:
         Returns:
             The number of removed files.
         """
-        state = self._state(place)
-        return run(state, self._remove_files(state.location, ()))
+        location = place.location
+        return run_on(location.store, self._remove_files(location, ()))
 
     @property
     def repeats(self) -> bool:

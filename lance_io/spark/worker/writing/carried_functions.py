@@ -53,8 +53,9 @@ class CarriedFunction:
         batch_size: int | None,
     ) -> CarriedFunction:
         """Serialize a function. Raises `UsageError` for one that cannot be serialized."""
+        serialize: Callable[[Any], bytes] = cloudpickle.dumps  # has no type hints
         try:
-            pickled = cloudpickle.dumps(function)
+            pickled = serialize(function)
         except (TypeError, pickle.PicklingError, AttributeError) as error:
             raise UsageError(f"the function cannot be sent to the tasks: {error}") from error
         columns = None if read_columns is None else tuple(read_columns)
