@@ -14,8 +14,8 @@ from uuid import UUID
 from lance_io.changes.index.build_progress import BuildProgress
 from lance_io.changes.index.index_request import checked_uuid
 from lance_io.changes.index.segment_files import SegmentFiles
-from lance_io.changes.index.vectors.run_file import RunFile
 from lance_io.changes.index.vectors.vector_settings import VectorRequest
+from lance_io.changes.join.spill_file import SpillFile
 from lance_io.changes.join.spilled_batches import SpilledBatches
 from lance_io.index.build import index_kinds as kinds
 from lance_io.index.build.bitmap_files import BitmapBuilder, LabelListBuilder, NgramBuilder
@@ -119,7 +119,7 @@ def build_segment(
 def _builder(request: AnyRequest, limit_bytes: int) -> IndexBuilder:
     if isinstance(request, VectorRequest):
         assert request.model is not None, "learned, or known"
-        return IvfBuilder(request.model, RunFile(), limit_bytes)
+        return IvfBuilder(request.model, SpillFile(), limit_bytes)
     if request.json_path is not None:
         return JsonBuilder(request.json_path, lambda dtype: _builder_of(request, dtype, limit_bytes))
     return _builder_of(request, request.value_type, limit_bytes)
@@ -138,7 +138,14 @@ def _builder_of(request: IndexRequest, dtype: pa.DataType, limit_bytes: int) -> 
             return NgramBuilder(store, limit_bytes)
         case kinds.INVERTED:
             text = request.text
-            return TextBuilder(text.parameters, text.format_version, SpilledBatches, limit_bytes, text.num_workers)
+            return TextBuilder(
+                text.parameters,
+                text.format_version,
+                SpilledBatches,
+                limit_bytes,
+                text.num_workers,
+                of_elements=text.of_elements,
+            )
         case kinds.ZONEMAP:
             return ZoneMapBuilder(dtype, parameters["rows_per_zone"])
         case _:

@@ -460,10 +460,16 @@ def explain(state: DatasetState, options: ScanOptions) -> Plan[str]:
         depth = len(lines)
         lines += describe_by_index(by_index, terms)
     text = "".join("  " * depth + line + "\n" for depth, line in enumerate(lines))
+    if by_index is not None and by_index.allowed is not None:
+        allowed = yield from plan_scan(state, by_index.allowed)
+        text += _indented(explain_plan(state, allowed, by_index.allowed), len(lines))
     if by_index is not None and not by_index.is_mixed:
         return text
-    inner = explain_plan(state, plan.scan, plan.options).splitlines()
-    return text + "".join("  " * depth + line + "\n" for line in inner)
+    return text + _indented(explain_plan(state, plan.scan, plan.options), depth)
+
+
+def _indented(text: str, depth: int) -> str:
+    return "".join("  " * depth + line + "\n" for line in text.splitlines())
 
 
 def scan_part(state: DatasetState, options: ScanOptions) -> Plan[tuple[ScanOptions, Projection, Sequence[str]]]:
