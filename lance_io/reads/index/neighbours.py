@@ -116,15 +116,21 @@ class _Collected:
             self._keep(entries, distances[chosen], rows[chosen], addresses[chosen])
             return
         # which rows count is looked up for the nearest ones alone: few do not
-        left = np.flatnonzero(distances <= self._limit)  # false for NaN
-        num_wanted, num_live = 2 * terms.k + _SPARE_ROWS, 0
-        while len(left) and num_live < terms.k:
-            nearest, left = _split_nearest(distances, left, num_wanted)
+        num_wanted, num_live, above = 2 * terms.k + _SPARE_ROWS, 0, -np.inf
+        while num_live < terms.k:
+            limit = self._limit
+            cut = min(limit, _distance_of(distances, num_wanted))
+            is_near = distances <= cut  # false for NaN
+            if above > -np.inf:
+                is_near &= distances > above
+            nearest = np.flatnonzero(is_near)
             counts, addresses = entries.find(part, rows[nearest])
             chosen = np.flatnonzero(counts)
             num_live += len(chosen)
             self._keep(entries, distances[nearest[chosen]], rows[nearest[chosen]], addresses[chosen])
-            num_wanted *= 4
+            if cut >= limit:
+                break
+            above, num_wanted = cut, 4 * num_wanted
         self.num_rows += num_live
 
     def rows(self) -> Scored:
@@ -151,13 +157,12 @@ class _Collected:
             self._nearest.add(Scored(distances, ids, addresses))
 
 
-def _split_nearest(distances: Distances, left: IntArray, num_wanted: int) -> tuple[IntArray, IntArray]:
-    """The nearest of some rows, with all that are as near as the last of them; and the others."""
-    if len(left) <= num_wanted:
-        return left, left[:0]
-    its = distances[left]
-    is_near = its <= np.partition(its, num_wanted - 1)[num_wanted - 1]
-    return left[is_near], left[~is_near]
+def _distance_of(distances: Distances, rank: int) -> float:
+    """The distance of the row of a rank, from 1; infinite where there are not as many rows with a distance."""
+    if len(distances) <= rank:
+        return np.inf
+    distance = float(np.partition(distances, rank - 1)[rank - 1])
+    return np.inf if np.isnan(distance) else distance
 
 
 def search_index(state: DatasetState, probing: Probing, entries: LiveEntries) -> Plan[list[Scored]]:
