@@ -200,7 +200,7 @@ def test_callers_may_leave(folder: Path) -> None:
         first, second = (asyncio.ensure_future(table.get("id", [key], ["id"])) for key in (5, 77))
         await asyncio.sleep(0)
         first.cancel()
-        results = await asyncio.gather(first, second, return_exceptions=True)
+        results: list[Any] = list(await asyncio.gather(first, second, return_exceptions=True))
         alone = asyncio.ensure_future(table.get("id", [6], ["id"]))
         await asyncio.sleep(0)
         alone.cancel()
