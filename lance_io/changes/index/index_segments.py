@@ -5,7 +5,8 @@
     commit_existing_index_segments  the version that has them
 
 A merge builds its segment again from the column, over the fragments of all, at the open version: it needs none of the
-values that the merged segments hold, and so none of their rows can be out of date.
+values that the merged segments hold, and so none of their rows can be out of date. Codes of vectors are copied, where
+the segments have the same model and are known to be up to date: those of the open version, and those built at it.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from lance_io.changes.index.create_index import NO_OPTIONS
 from lance_io.changes.index.index_request import find_column, index_request, limit_bytes
 from lance_io.changes.index.known_segments import column_files, request_of
 from lance_io.changes.index.vectors.vector_request import is_vector_kind, vector_request
+from lance_io.changes.index.vectors.vector_settings import VectorRequest
 from lance_io.changes.operations.convert import public_index, stored_index
 from lance_io.errors import NotFound, UsageError
+from lance_io.plans.lazy_module import lazy_plans
 from lance_io.reads.open_version import check_out
 from lance_io.reads.version.index_entries import load_indices
 from lance_io.table.transaction.index_coverage import with_current_coverage
@@ -31,11 +34,15 @@ if TYPE_CHECKING:
 
     from lance_io.changes.index.build_progress import BuildProgress
     from lance_io.changes.index.build_segment import AnyRequest
+    from lance_io.changes.index.vectors import copied_rows as copies
     from lance_io.changes.operations.lance_operation import Index
     from lance_io.format.schema import Field
     from lance_io.plans.plan import Plan
+    from lance_io.reads.index.vector_indices import VectorIndex
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.index_section import IndexMetadata
+else:
+    copies = lazy_plans("lance_io.changes.index.vectors.copied_rows")
 
 
 def create_uncommitted(
@@ -82,7 +89,10 @@ def merge_segments(state: DatasetState, segments: Sequence[Index]) -> Plan[Index
             f"fragment {gone[0]} of a segment is not in version {state.manifest.version}: build its segment again",
             path=state.location.uri,
         )
-    built = yield from build_segment(state, request, sorted(covered), None, limit_bytes(None))
+    sources: Sequence[VectorIndex] = ()
+    if isinstance(request, VectorRequest):
+        sources = yield from copies.new_sources(state, entries)
+    built = yield from build_segment(state, request, sorted(covered), None, limit_bytes(None), sources=sources)
     return public_index(built.entry)
 
 

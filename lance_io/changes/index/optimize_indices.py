@@ -5,7 +5,8 @@
     retrain              all segments become one
 
 Merged segments are built again from the column, over the fragments that they cover, so that dead rows and old values
-go. Those of vectors keep the centroids and codes of the first of them, but for `retrain`, which learns them again.
+go. Those of vectors keep the centroids and codes of the first of them, but for `retrain`, which learns them again. Rows
+that have these codes are copied from their segments, without those that are dead or out of date.
 Segments that find their rows only through the record of a deferred compaction are built again in any case. All new
 segments of all indices are one commit.
 """
@@ -30,6 +31,7 @@ from lance_io.changes.index.known_segments import (
 )
 from lance_io.changes.index.vectors.vector_settings import VectorRequest
 from lance_io.errors import UnsupportedError
+from lance_io.plans.lazy_module import lazy_plans
 from lance_io.plans.plan import RollBackOnError
 from lance_io.reads.version.index_entries import by_name, load_indices
 from lance_io.records import dataclass
@@ -42,9 +44,13 @@ if TYPE_CHECKING:
 
     from lance_io.changes.index.build_progress import BuildProgress
     from lance_io.changes.index.build_segment import NewSegment
+    from lance_io.changes.index.vectors import copied_rows as copies
     from lance_io.plans.plan import Plan
+    from lance_io.reads.index.vector_indices import VectorIndex
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.index_section import IndexMetadata
+else:
+    copies = lazy_plans("lance_io.changes.index.vectors.copied_rows")
 
 _REPEATS: Final = 2
 _REPEATS_UNTIL: Final = timedelta(days=7)
@@ -97,15 +103,20 @@ def _optimize(
     built: list[NewSegment] = []
     removed: list[IndexMetadata] = []
 
-    def build() -> Plan[None]:
+    def build_all() -> Plan[None]:
         for name, entries in _by_name(state, current.values(), names):
             extent = yield from _extent(state, entries, num_merged)
             for each in segment_changes(entries, *extent, moved):
                 request = yield from request_of(state, each.replaced or entries)
-                if num_merged is None and isinstance(request, VectorRequest):
-                    request = request.untrained()
+                sources: Sequence[VectorIndex] = ()
+                if isinstance(request, VectorRequest):
+                    if num_merged is None:
+                        request = request.untrained()
+                    else:
+                        sources = yield from copies.committed_sources(state, {entry.uuid for entry in each.replaced})
                 fragment_ids = [fragment_id for fragment_id in state.fragment_ids if fragment_id in each.fragment_ids]
-                built.append((yield from build_segment(state, request, fragment_ids, None, limit, progress)))
+                build = build_segment(state, request, fragment_ids, None, limit, progress, sources)
+                built.append((yield from build))
                 removed.extend(by_uuid[entry.uuid] for entry in each.replaced)
             _logger.debug("index %s: %d segments to build", name, len(built))
 
@@ -113,7 +124,7 @@ def _optimize(
         for segment in built:
             yield from segment.files.remove(cause)
 
-    yield RollBackOnError(build(), roll_back)
+    yield RollBackOnError(build_all(), roll_back)
     if not built:
         return state
     return (yield from commit_segments(state, built, removed))

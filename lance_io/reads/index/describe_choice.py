@@ -57,10 +57,10 @@ def _question(column: str, question: questions.Question) -> str:
         case questions.Prefix(prefix):
             return f"{column} LIKE '{prefix.decode('utf-8', 'replace')}%'"
         case questions.Contains(needle):
-            return f"contains({column}, {needle!r})"
+            return f'contains({column}, Utf8("{needle}"))'
         case questions.Labels(items, needs_all):
             name = "array_has_all" if needs_all else "array_has_any"
-            return f"{name}({column}, [{','.join(map(str, items))}])"
+            return f"{name}({column}, List([{', '.join(map(str, items))}]))"
 
 
 def _shown(value: pa.Scalar) -> str:

@@ -16,7 +16,16 @@ from lance_io.index.rows.moves import moved_rows
 from lance_io.index.rows.row_set import Answer, RowSet, conjunction, disjunction
 from lance_io.index.scalar.kinds import READERS, num_zones, value_type
 from lance_io.plans.cpu_requests import Compute
-from lance_io.reads.index.choose_indices import AllOf, AnyOf, Condition, IsTrue, Opposite, choose, conditions
+from lance_io.reads.index.choose_indices import (
+    AllOf,
+    AnyOf,
+    Choice,
+    Condition,
+    IsTrue,
+    Opposite,
+    choose,
+    conditions,
+)
 from lance_io.reads.index.index_counts import record_comparisons
 from lance_io.reads.index.segments import TooManyRows, open_segments, search_segments
 from lance_io.reads.index.table_indices import load_table_indices
@@ -33,7 +42,7 @@ if TYPE_CHECKING:
     from lance_io.index.questions import Question, Segment
     from lance_io.index.rows.moves import Move
     from lance_io.plans.plan import Plan
-    from lance_io.reads.index.choose_indices import Choice, Node
+    from lance_io.reads.index.choose_indices import Node
     from lance_io.reads.index.table_indices import IndexPart, TableIndex
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.row_ids import RowIdIndex
@@ -79,6 +88,22 @@ def indexed_rows(state: DatasetState, expression: Expr, rows_max: int | None = N
         else:
             return answer if rows_max is None or len(answer.rows.starts) <= rows_max else None
     return None
+
+
+def rows_of_question(state: DatasetState, index: TableIndex, question: Question) -> Plan[RowSet | None]:
+    """The rows of one question, including deleted ones; None if the index has lost rows, or answers it inexactly.
+
+    Raises as `indexed_rows`.
+    """
+    parts = [(index, part) for part in index.parts]
+    segments = dict(zip(_uuids(parts), (yield from open_segments(state, parts)), strict=True))
+    if not (yield from whole_indices(state, [index], segments)):
+        return None
+    if not _Opened(segments).answers(index, question, None):
+        return None
+    known = yield from load_table_indices(state)
+    answer = yield from _answer(state, Choice(Condition(index, question), ()), segments, known.moves, None)
+    return answer.rows
 
 
 def likely_covered(state: DatasetState, expression: Expr) -> Plan[frozenset[int] | None]:
