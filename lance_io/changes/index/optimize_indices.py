@@ -97,28 +97,23 @@ def _optimize(
     progress: BuildProgress | None,
 ) -> Plan[DatasetState]:
     stored = yield from load_indices(state)
-    moved = _moved(stored)
-    current = {entry.uuid: entry for entry in with_current_coverage(stored)}
     by_uuid = {entry.uuid: entry for entry in stored}
     built: list[NewSegment] = []
     removed: list[IndexMetadata] = []
 
     def build_all() -> Plan[None]:
-        for name, entries in _by_name(state, current.values(), names):
-            extent = yield from _extent(state, entries, num_merged)
-            for each in segment_changes(entries, *extent, moved):
-                request = yield from request_of(state, each.replaced or entries)
-                sources: Sequence[VectorIndex] = ()
-                if isinstance(request, VectorRequest):
-                    if num_merged is None:
-                        request = request.untrained()
-                    else:
-                        sources = yield from copies.committed_sources(state, {entry.uuid for entry in each.replaced})
-                fragment_ids = [fragment_id for fragment_id in state.fragment_ids if fragment_id in each.fragment_ids]
-                build = build_segment(state, request, fragment_ids, None, limit, progress, sources)
-                built.append((yield from build))
-                removed.extend(by_uuid[entry.uuid] for entry in each.replaced)
-            _logger.debug("index %s: %d segments to build", name, len(built))
+        for entries, each in (yield from changes_due(state, stored, num_merged, names)):
+            request = yield from request_of(state, each.replaced or entries)
+            sources: Sequence[VectorIndex] = ()
+            if isinstance(request, VectorRequest):
+                if num_merged is None:
+                    request = request.untrained()
+                else:
+                    sources = yield from copies.committed_sources(state, {entry.uuid for entry in each.replaced})
+            fragment_ids = [fragment_id for fragment_id in state.fragment_ids if fragment_id in each.fragment_ids]
+            built.append((yield from build_segment(state, request, fragment_ids, None, limit, progress, sources)))
+            removed.extend(by_uuid[entry.uuid] for entry in each.replaced)
+        _logger.debug("%d segments built", len(built))
 
     def roll_back(cause: BaseException) -> Plan[None]:
         for segment in built:
@@ -128,6 +123,24 @@ def _optimize(
     if not built:
         return state
     return (yield from commit_segments(state, built, removed))
+
+
+def changes_due(
+    state: DatasetState, stored: Sequence[IndexMetadata], num_merged: int | None, names: frozenset[str] | None
+) -> Plan[list[tuple[list[IndexMetadata], SegmentChange]]]:
+    """The segments to build, each with all segments of its index, in whose entries is what they cover now.
+
+    stored      the index section of the version
+    num_merged  segments to merge with the uncovered fragments; None for all
+    names       of the indices; None for all
+    """
+    moved = _moved(stored)
+    current = {entry.uuid: entry for entry in with_current_coverage(stored)}
+    due = []
+    for entries in _of_names(state, current.values(), names):
+        extent = yield from _extent(state, entries, num_merged)
+        due += [(entries, each) for each in segment_changes(entries, *extent, moved)]
+    return due
 
 
 def _extent(
@@ -158,14 +171,14 @@ def _moved(stored: Sequence[IndexMetadata]) -> frozenset[str]:
     return segments_needing_record(record, stored)
 
 
-def _by_name(
+def _of_names(
     state: DatasetState, entries: Collection[IndexMetadata], names: frozenset[str] | None
-) -> Iterator[tuple[str, list[IndexMetadata]]]:
+) -> Iterator[list[IndexMetadata]]:
     """The segments of each wanted index. Raises `UnsupportedError` for a named index of another kind."""
     wanted = [entry for entry in entries if not entry.is_system and (names is None or entry.name in names)]
     for name, segments in by_name(wanted).items():
         if all(is_built_here(state, entry) for entry in segments):
-            yield name, segments
+            yield segments
         elif names is not None:
             raise UnsupportedError(
                 f"index {name!r} is of a kind that this release does not build; bring it up to date with pylance",

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from lance_io.index.build.index_file import NewIndexFile
     from lance_io.plans.plan import Plan
     from lance_io.store.url import Location
+    from lance_io.table.manifest.index_section import IndexMetadata
 
 _VERSION: Final = version_of_name("2.2")
 _LARGE_BYTES: Final = MIB  # of work that makes a batch: never on the loop
@@ -57,6 +58,13 @@ class SegmentFiles:
         self._folder = location.below(INDICES, uuid)
         self._open: FileWriting | None = None
         self.written: list[table_pb2.IndexFile] = []
+
+    @classmethod
+    def of_entry(cls, location: Location, entry: IndexMetadata) -> SegmentFiles:
+        """The files of a segment that another process has written, all of them complete."""
+        files = cls(location, entry.uuid)
+        files.written += entry.message.files if entry.message is not None else ()
+        return files
 
     @property
     def keys(self) -> list[str]:
