@@ -196,7 +196,7 @@ def test_other_columns_and_many_keys_are_other_look_ups(folder: Path, runs: list
 def test_callers_may_leave(folder: Path) -> None:
     """One that is cancelled leaves the others alone; without any nothing is looked up."""
 
-    async def body(table: lance_io.AsyncDataset) -> tuple[list[Any], int]:
+    async def body(table: lance_io.AsyncDataset) -> tuple[Any, int]:
         first, second = (asyncio.ensure_future(table.get("id", [key], ["id"])) for key in (5, 77))
         await asyncio.sleep(0)
         first.cancel()
