@@ -18,6 +18,7 @@ from lance_io.index.details import Kind
 from lance_io.index.questions import TableFile
 from lance_io.index.rows.row_set import Answer, RowSet
 from lance_io.index.scalar.kinds import READERS
+from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.plan import Together
 from lance_io.reads.index.index_counts import record_comparisons, record_opened, record_parts
 from lance_io.reads.index.index_files import buffer_number, file_ref, folder_key, independent
@@ -130,6 +131,7 @@ def search_segments(
     sizes: Counter[TableIndex] = Counter()
     steps: list[tuple[FileRef, FileSteps[Any]]] = []
     positions: list[int] = []
+    held: list[tuple[int, Search, list[Any]]] = []
     for at, ((index, part), search) in enumerate(searches):
         try:
             blocks = next(search)
@@ -141,7 +143,7 @@ def search_segments(
             is_pages = part.details.kind is Kind.BTREE
             record_comparisons(sum(end - first for first, end in blocks.ranges) if is_pages else len(blocks.ranges))
             if None not in cached:
-                answers[at] = _finish(search, cached)
+                held.append((at, search, cached))
                 continue
         except StopIteration as done:
             answers[at] = done.value
@@ -153,11 +155,26 @@ def search_segments(
         positions.append(at)
     if rows_max is not None and sizes.total() > rows_max:
         raise TooManyRows(max(sizes, key=lambda index: sizes[index]))
+    for at, search, cached in held:
+        answers[at] = yield from _finish_held(state, searches[at][0], search, cached)
     if steps:
         read: list[Any] = yield ReadFiles(state.context, independent(steps))
         for at, answer in zip(positions, read, strict=True):
             answers[at] = answer
     return answers
+
+
+def _finish_held(state: DatasetState, part: Part, search: Search, blocks: list[Any]) -> Plan[Answer]:
+    """The answer by blocks in memory, which may be many: then not on a loop."""
+    try:
+        answer: Answer = yield Compute(
+            partial(_finish, search, blocks), lambda: sum(array.nbytes for block in blocks for array in block)
+        )
+    except FormatError as error:
+        index, segment = part
+        file = READERS[segment.details.kind].uses[0].name
+        raise in_index(error, index.name, file_ref(state, segment, file).key) from error
+    return answer
 
 
 def _finish(search: Search, blocks: list[Any]) -> Answer:

@@ -23,7 +23,7 @@ from lance_io.filters.compiled import Predicate
 from lance_io.filters.expressions.coercion import with_both_zeros
 from lance_io.filters.expressions.expression_tree import Cast, Column, In
 from lance_io.index.details import FILES
-from lance_io.levels.arrays import numbers
+from lance_io.levels.arrays import numbers, shown_value
 from lance_io.limits import KIB
 from lance_io.plans.plan import Import
 from lance_io.plans.streams import Each
@@ -250,7 +250,7 @@ def _check_keys(state: DatasetState, keys: pa.ChunkedArray, wanted: pa.Array, in
     known = pc.is_in(_comparable(keys.combine_chunks()), value_set=_comparable(wanted))
     if pc.all(known, min_count=0).as_py():
         return
-    other = keys.filter(pc.invert(known))[0].as_py()
+    other = shown_value(keys.filter(pc.invert(known))[0])
     part = index.parts[0]
     key = state.object_keys.index_key(part.uuid, part.base_id, FILES[part.details.kind][-1])
     raise in_index(FormatError(f"a row has the key {other!r}, which was not looked up"), index.name, key)
@@ -325,7 +325,7 @@ def _rows_of_each(
 
 
 def _missing_key(wanted: pa.Array, position: Any, column: str) -> MissingKey:
-    return MissingKey(f"no row has the key {wanted[int(position)].as_py()!r} in column {column!r}")
+    return MissingKey(f"no row has the key {shown_value(wanted[int(position)])!r} in column {column!r}")
 
 
 def _comparable(values: pa.Array) -> pa.Array:

@@ -32,11 +32,12 @@ class RowReader:
     """Reads chosen rows of some fields.
 
     projection  pruned top-level fields of the table's schema
+    context     of the scan that chose the rows; None for that of the version
     """
 
-    def __init__(self, state: DatasetState, projection: Projection) -> None:
+    def __init__(self, state: DatasetState, projection: Projection, context: ReadContext | None = None) -> None:
         self._sources = state.sources  # not the state: it caches readers, so that would be a cycle
-        self._reader = TableReader(state.context, projection)
+        self._reader = TableReader(context or state.context, projection)
 
     def read(self, groups: Sequence[tuple[int, IntArray]], layout: BatchLayout | None = None) -> Plan[Taken]:
         """One array per field, the groups one after the other.

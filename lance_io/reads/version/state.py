@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lance_io.file.open.kept_ends import KeptEnds
     from lance_io.format.schema import Field, Schema
     from lance_io.io.scheduler import OpenSchedulers
     from lance_io.reads.version.column_lists import OutputColumn, Projection
@@ -154,9 +155,15 @@ class DatasetState:
         """The read context for objects in one store, by their keys there."""
         return self.context if store is self.context.store else replace(self.context, store=store)
 
-    def scan_context(self, io_buffer_bytes: int | None) -> ReadContext:
-        """The read context for one scan, with a budget of its own."""
-        return self.context if io_buffer_bytes is None else replace(self.context, io_buffer_bytes=io_buffer_bytes)
+    def scan_context(self, io_buffer_bytes: int | None, ends: KeptEnds | None = None) -> ReadContext:
+        """The read context for one scan, with a budget of its own.
+
+        ends  keeps the ends of files for later reads of this scan
+        """
+        if io_buffer_bytes is None and ends is None:
+            return self.context
+        budget_bytes = self.context.io_buffer_bytes if io_buffer_bytes is None else io_buffer_bytes
+        return replace(self.context, io_buffer_bytes=budget_bytes, ends=ends)
 
     def release(self) -> None:
         """Drop prepared column lists."""
