@@ -18,6 +18,7 @@ between processes.
     remove_job_files anywhere, later: removes files of lost tasks
     plan_row_job     planner: the job of a change of rows, of the version that its tasks read
     RowChange        pickled: the rows that one task deleted, and its files
+    PrimaryKeys      task: the declared primary keys of its new rows
     MovedFiles       pickled: the files of a task's moved rows
     commit_rows      planner: commits one version with the changes of all tasks
     ChangedRows      the counts of rows of that version
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.distributed.changed_rows import ChangedRows, MovedFiles, RowChange, commit_rows, plan_row_job
     from lance_io.dataset.distributed.job_commit import commit_write
     from lance_io.dataset.distributed.job_files import abort_write, remove_job_files
+    from lance_io.dataset.distributed.primary_keys import PrimaryKeys
     from lance_io.dataset.distributed.scan_request import ScanPart
     from lance_io.dataset.distributed.table_place import TablePlace
     from lance_io.dataset.distributed.table_scan import TableScan
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
 _HOMES = {  # loaded on first use: a reading task loads no modules for planning or writing
     "ChangedRows": "lance_io.dataset.distributed.changed_rows",
     "MovedFiles": "lance_io.dataset.distributed.changed_rows",
+    "PrimaryKeys": "lance_io.dataset.distributed.primary_keys",
     "RowChange": "lance_io.dataset.distributed.changed_rows",
     "ScanPart": "lance_io.dataset.distributed.scan_request",
     "TablePlace": "lance_io.dataset.distributed.table_place",
@@ -91,6 +94,7 @@ _HOMES = {  # loaded on first use: a reading task loads no modules for planning 
 __all__ = [
     "ChangedRows",
     "MovedFiles",
+    "PrimaryKeys",
     "RowChange",
     "ScanPart",
     "TablePlace",
