@@ -10,7 +10,7 @@
     order   whether tasks give the first rows of an order
     plan    the tasks of a scan, its bytes and rows
     read    the batches of a task
-    write_rows, and the requests of `writing.change_requests`   writes
+    write_rows, call_task, and the requests of `writing.change_requests`   writes
 
 The others carry the version that `load` has pinned.
 """
@@ -50,11 +50,12 @@ if TYPE_CHECKING:
     from lance_io.spark.worker import part_batches
     from lance_io.spark.worker.jvm_connections import Connection
     from lance_io.spark.worker.pushed_answers import SortKey
-    from lance_io.spark.worker.writing import altered_tables, change_requests, task_rows
+    from lance_io.spark.worker.writing import altered_tables, change_requests, procedures, task_rows
 else:
     altered_tables = lazy_module("lance_io.spark.worker.writing.altered_tables")
     part_batches = lazy_module("lance_io.spark.worker.part_batches")
     change_requests = lazy_module("lance_io.spark.worker.writing.change_requests")  # a JVM that reads needs no writers
+    procedures = lazy_module("lance_io.spark.worker.writing.procedures")
     task_rows = lazy_module("lance_io.spark.worker.writing.task_rows")
 
 Request = dict[str, Any]
@@ -73,6 +74,9 @@ def run(connection: Connection, request: Request) -> None:
         return
     if name == "write_rows":
         task_rows.receive_rows(connection, request)
+        return
+    if name == "call_task":
+        procedures.run_task(connection, request)
         return
     operation = _ANSWERS.get(str(name)) or change_requests.ANSWERS.get(str(name))
     if operation is None:

@@ -6,9 +6,9 @@
     plan_change                          DELETE, UPDATE, MERGE of a version
     delete, truncate                     rows that a predicate selects, all rows
     commit, abort                        of a planned write
-    call, call_task, call_end            procedures
+    call, call_end, call_abort           procedures
 
-`write_rows` is in `task_rows`.
+`write_rows` is in `task_rows`, `call_task` in `procedures`.
 """
 
 from __future__ import annotations
@@ -224,6 +224,6 @@ ANSWERS: Final[dict[str, Callable[[Request], Request]]] = {
     "commit": commit,
     "abort": abort,
     "call": procedures.plan,
-    "call_task": procedures.run_task,
     "call_end": procedures.finish,
+    "call_abort": procedures.abort,
 }
