@@ -108,7 +108,7 @@ def test_as_many_rows_pass_as_the_name_of_a_cell_says() -> None:
         rows = passing.keyed_rows(0, 7, np.random.default_rng(1), width=width)
         assert rows["rest"].nbytes == 7 * passing.VALUE_BYTES[width]
         all_keys = passing.keys_of(0, num_rows, passing.cluster_rows(width))
-        assert all(len(np.unique(keys)) == num_rows for keys in all_keys.values())
+        assert all(np.diff(np.sort(keys)).min() > 0 for keys in all_keys.values())
         for cell in passing.CELLS:
             if cell.width != width or cell.num_files > 1:
                 continue

@@ -76,7 +76,14 @@ def written(
     """The bytes of a file, and how many pages were being encoded after each batch."""
     store = MemoryStore()
     writing = FileWriting(
-        store, "t/a.lance", schema_from_arrow(SCHEMA), version, page_bytes=PAGE_BYTES, checks_rows=True, first_row=None
+        store,
+        "t/a.lance",
+        schema_from_arrow(SCHEMA),
+        version,
+        page_bytes=PAGE_BYTES,
+        checks_rows=True,
+        first_row=None,
+        overlaps=True,
     )
     under_way = []
     for batch in batches:
@@ -102,7 +109,13 @@ def test_pages_are_encoded_while_rows_come(version: FileVersion, late: LatePool)
 def test_a_file_ends_at_the_same_row_while_pages_are_encoded(late: LatePool) -> None:
     for num_bytes, is_reached in ((1 << 40, False), (1000, True)):
         writing = FileWriting(
-            MemoryStore(), "t/a.lance", schema_from_arrow(SCHEMA), V2_2, page_bytes=PAGE_BYTES, first_row=None
+            MemoryStore(),
+            "t/a.lance",
+            schema_from_arrow(SCHEMA),
+            V2_2,
+            page_bytes=PAGE_BYTES,
+            first_row=None,
+            overlaps=True,
         )
         for number in range(4):
             drive_sync(writing.write(rows(number, 20_000), held=True))
@@ -115,7 +128,7 @@ def test_a_file_ends_at_the_same_row_while_pages_are_encoded(late: LatePool) -> 
 
 def test_an_error_of_encoding_ends_the_file(late: LatePool, monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
-    writing = FileWriting(store, "t/a.lance", schema_from_arrow(SCHEMA), V2_2, page_bytes=PAGE_BYTES)
+    writing = FileWriting(store, "t/a.lance", schema_from_arrow(SCHEMA), V2_2, page_bytes=PAGE_BYTES, overlaps=True)
 
     def fail(*_: Any) -> Any:
         raise MemoryError("no room")

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 BATCH_BYTES: Final = 4 * MIB  # of rows in a batch
 BATCH_ROWS_MAX: Final = 1 << 16
 PAGE_BYTES_MIN: Final = 256 * KIB
+OVERLAP_BYTES_MIN: Final = 256 * MIB  # of a memory limit with which pages are encoded while the next rows are read
 _LINEAGE: Final = (ROW_ID, CREATED_AT, UPDATED_AT)
 
 
@@ -99,6 +100,7 @@ def new_files(
         page_bytes=budget_of(state, options).page_bytes,
         group_rows=options.max_rows_per_group,
         blob_references=True,
+        overlaps=options.memory_limit_bytes >= OVERLAP_BYTES_MIN,
     )
     return NewFiles(
         state.location,

@@ -3,8 +3,8 @@
     record batch ──ingest──> stored arrays ──gather small ones──> leaf chunks ──queues──> closed pages
     closed page ──encode (CPU pool)──> encoded page ──layout──> buffers to write
 
-`FileWriter` is a set of plans. It encodes at most one page per core ahead, while earlier pages are written, and, of
-rows whose memory stays, while the next rows come.
+`FileWriter` is a set of plans. It encodes at most one page per core ahead, while earlier pages are written, and, where
+there is memory for it, while the next rows come.
 
 Its memory is bounded, regardless of the size of the file: the open page of every column, the pages being encoded, and
 the initialisation data for the end of the file (`file_layout.py`); plus a few hundred bytes of metadata per page.
@@ -96,6 +96,8 @@ class FileWriter:
     first_row        number of the first row in the whole write, for errors; None for rows that are in a table already,
                      whose texts are not checked
     page_sizes       size estimates from other files with such rows
+    overlaps         whether pages of rows whose memory stays are encoded while the next rows come, which takes memory
+                     for a page and its rows for each core
 
     Raises `SchemaError` and `UnsupportedError` for schemas that files of this version cannot hold, and for invalid
     encoding options. After an error in `add` or `finish` the file cannot be completed.
@@ -116,8 +118,10 @@ class FileWriter:
         checks_rows: bool = False,
         first_row: int | None = 0,
         page_sizes: PageSizes | None = None,
+        overlaps: bool = False,
     ) -> None:
         self.path = path
+        self._overlaps = overlaps
         self.schema = schema
         self.version = version
         self.num_rows = 0
@@ -248,7 +252,7 @@ class FileWriter:
             sums = yield Compute(partial(self._queues.sum_rows, arrays), lambda: 1 << 20)
             self._sums_in = [before + more for before, more in zip(self._sums_in, sums, strict=True)]
         yield from self._begin_pages(self._queues.add(arrays, held=held))
-        if not held:
+        if not (held and self._overlaps):
             yield from self._write_encoding()
 
     # -- pages ------------------------------------------------------------------------------------------------------
