@@ -101,6 +101,12 @@ def test_what_pylance_refuses_is_refused(uri: str, make: Any, error: type[Except
         lance_io.dataset(uri).to_table(full_text_query=make(lance_io.query))
 
 
+def test_a_query_is_of_some_kind() -> None:
+    for query in (lance.query.FullTextQuery, lance_io.query.FullTextQuery):
+        with pytest.raises(TypeError, match="Can't instantiate abstract class FullTextQuery"):
+            query()
+
+
 def test_a_query_of_a_megabyte(uri: str) -> None:
     """The peer adds the score of the word for each of the 250,000 times, in single precision."""
     theirs = scores(lance.dataset(uri), lance.query.MatchQuery("cat " * 250_000, "t"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import operator as operators
 from enum import Enum, StrEnum
 from math import isfinite
@@ -76,12 +75,19 @@ class Occur(Enum):
     MUST_NOT = "MUST_NOT"
 
 
-class FullTextQuery(abc.ABC):
-    """A full-text query, for `full_text_query=` of scans."""
+class FullTextQuery:
+    """A full-text query, for `full_text_query=` of scans; its subclasses can be made.
 
-    @abc.abstractmethod
+    Raises:
+        TypeError: It is made itself.
+    """
+
+    def __init__(self) -> None:
+        raise TypeError("Can't instantiate abstract class FullTextQuery: make a MatchQuery, or another subclass")
+
     def query_type(self) -> FullTextQueryType:
         """Kind of the query."""
+        raise NotImplementedError
 
     def __and__(self, other: FullTextQuery) -> BooleanQuery:
         return BooleanQuery([(Occur.MUST, self), (Occur.MUST, other)])

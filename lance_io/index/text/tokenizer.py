@@ -88,6 +88,19 @@ def tokenized(analyzer: _kernels.Analyzer, texts: pa.Array, bytes_max: int = TOK
     return Tokens(np.frombuffer(memoryview(rows), np.int32), array, np.frombuffer(memoryview(positions), np.int32))
 
 
+def text_tokens(analyzer: _kernels.Analyzer, text: str) -> list[tuple[bytes, int]]:
+    """The tokens of one text, and their positions. Raises `UsageError` as `tokenized`."""
+    data = text.encode()
+    ends = np.array([0, len(data)], np.int64)
+    try:
+        buffers = analyzer.tokenize(1, (data, ends, True), None, TOKEN_BYTES_MAX)
+    except ValueError as error:
+        raise UsageError(f"tokenizer: {error}") from error
+    marks, whole = np.frombuffer(memoryview(buffers[1]), np.int32).tolist(), bytes(memoryview(buffers[2]))
+    positions = np.frombuffer(memoryview(buffers[3]), np.int32).tolist()
+    return [(whole[marks[at] : marks[at + 1]], position) for at, position in enumerate(positions)]
+
+
 def text_buffers(texts: pa.Array) -> tuple[Any, Any, bool, npt.NDArray[np.bool_] | None]:
     """The bytes of texts or of stored JSON documents, and their offsets.
 

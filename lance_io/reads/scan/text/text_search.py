@@ -41,17 +41,17 @@ def search_text(
 
     projection  output columns, if they differ from those of the options
     """
-    projection = projection or text_projection(state, options)
+    projection, names = projection or text_projection(state, options), added_columns(state, options)
     ordering = Ordering(state, options, projection) if options.order_by else None
     if ordering is not None:
         projection = ordering.projection
-    matches, predicate = yield from _search(state, options, watch, projection)
+    matches, predicate = yield from _search(state, options, watch, names, projection)
     is_cut = predicate is None and ordering is None
     if is_cut:
         matches = matches[_window(options)]
     if predicate is not None and state.schema.has_blobs:  # the result may lack their descriptions
-        matches, predicate = (yield from _filtered(state, options, predicate, matches)), None
-    columns = SearchColumns.of(state, projection, predicate, added_columns(state, options))
+        matches, predicate = (yield from _filtered(state, names, predicate, matches)), None
+    columns = SearchColumns.of(state, projection, predicate, names)
     parts = yield from _parts(state, columns.taken, matches)
     batches = [columns.batch(part, arrays) for part, arrays in parts]
     table = pa.Table.from_batches(batches, schema=columns.projection.arrow_schema)
@@ -67,10 +67,12 @@ def count_text_matches(state: DatasetState, options: ScanOptions, watch: ScanWat
     """Number of matches. Raises `UsageError` for a search with a limit or an offset."""
     if options.limit is not None or options.offset is not None:
         raise UsageError("Cannot use limit/offset with aggregate. Apply limit to the result instead.")
-    matches, predicate = yield from _search(state, options, watch)
+    text_projection(state, options)
+    names = added_columns(state, options)
+    matches, predicate = yield from _search(state, options, watch, names)
     if predicate is None:
         return len(matches)
-    return len((yield from _filtered(state, options, predicate, matches)))
+    return len((yield from _filtered(state, names, predicate, matches)))
 
 
 def _window(options: ScanOptions) -> slice:
@@ -79,36 +81,38 @@ def _window(options: ScanOptions) -> slice:
 
 
 def _search(
-    state: DatasetState, options: ScanOptions, watch: ScanWatch | None, projection: Projection | None = None
+    state: DatasetState,
+    options: ScanOptions,
+    watch: ScanWatch | None,
+    names: tuple[str, ...],
+    projection: Projection | None = None,
 ) -> Plan[tuple[TextMatches, Predicate | None]]:
     """The matches, and the filter still to be applied."""
-    text_projection(state, options)
     predicate = None
     if options.filter is not None:
         yield Import(COMPILER)
         if not options.hints.get("prefilter"):
-            predicate = bind_with_score(state, options.filter, added_columns(state, options))
+            predicate = bind_with_score(state, options.filter, names)
     planning = plan_text_search(state, options)
-    opening = (
-        None
-        if projection is None
-        else _opened_beside(
-            state, options, SearchColumns.of(state, projection, predicate, added_columns(state, options)).taken
-        )
-    )
+    opening = None if projection is None else _opened_beside(state, options, projection, predicate, names)
     plan: Any = (yield from planning) if opening is None else (yield Together[Any]([planning, opening]))[0]
     return (yield from run_text_search(state, plan, watch)), predicate
 
 
-def _opened_beside(state: DatasetState, options: ScanOptions, taken: Projection) -> Plan[None] | None:
-    """Loads metadata of few data files while an index is opened, where that saves rounds; once for each column list.
-
-    taken  the columns that are read of the matches
-    """
-    fragment_indexes = state.scanned_fragment_indexes(options.fragments)
-    if not state.has_index or state.is_local or len(fragment_indexes) > OPENED_FRAGMENTS_MAX:
+def _opened_beside(
+    state: DatasetState,
+    options: ScanOptions,
+    projection: Projection,
+    predicate: Predicate | None,
+    names: tuple[str, ...],
+) -> Plan[None] | None:
+    """Loads metadata of few data files while an index is opened, where that saves rounds; once for each column list."""
+    if not state.has_index or state.is_local:
         return None
-    paths = frozenset(taken.data_paths)
+    fragment_indexes = state.scanned_fragment_indexes(options.fragments)
+    if len(fragment_indexes) > OPENED_FRAGMENTS_MAX:
+        return None
+    paths = frozenset(SearchColumns.of(state, projection, predicate, names).taken.data_paths)
     key = "opened beside", paths
     if not paths or state.prepared.get(key) is not None:
         return None
@@ -118,10 +122,10 @@ def _opened_beside(state: DatasetState, options: ScanOptions, taken: Projection)
 
 
 def _filtered(
-    state: DatasetState, options: ScanOptions, predicate: Predicate, matches: TextMatches
+    state: DatasetState, names: tuple[str, ...], predicate: Predicate, matches: TextMatches
 ) -> Plan[TextMatches]:
     """The matches that pass a filter; reads only the filter's columns."""
-    columns = SearchColumns.of(state, Projection((), None), predicate, added_columns(state, options))
+    columns = SearchColumns.of(state, Projection((), None), predicate, names)
     kept, before = [np.empty(0, np.int64)], 0
     for part, arrays in (yield from _parts(state, columns.taken, matches)):
         kept.append(np.asarray(true_positions(columns.mask(part, arrays))) + before)
