@@ -105,6 +105,7 @@ def test_runs_on_disk_hold_little_memory(dtype: pa.DataType) -> None:
     total, last, largest = 0, None, 0
     for values, rows in sorter.sorted():
         largest = max(largest, pa.total_allocated_bytes() - before)
+        assert len(values) <= 1 << 16  # what builders make of a row is bounded, too
         assert values.to_pylist() == sorted(values.to_pylist())
         assert last is None or values[0].as_py() > last
         assert (numbers[rows.astype(np.int64)] == [int(value) for value in values.to_pylist()]).all()

@@ -72,7 +72,8 @@ class RowSorter:
         while len(self._runs) > _RUNS_MAX:
             first, self._runs = self._runs[:_RUNS_MAX], self._runs[_RUNS_MAX:]
             self._spill(self._merge(first))
-        yield from self._merge(self._runs)
+        for values, rows in self._merge(self._runs):
+            yield from _slices(values, rows)  # builders make more of a row than it takes here
 
     def close(self) -> None:
         """Free memory and local disk."""
