@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from lance_io.changes.join.spilled_batches import SpilledBatches
 from lance_io.index.build import row_sorter
 from lance_io.index.build.bloom_blocks import filter_bytes, filter_of, value_hashes
 from lance_io.index.build.bloom_files import BloomFilterBuilder
+from lance_io.index.build.json_values import JsonBuilder
 from lance_io.index.build.map_bytes import RowMap, containers_of, encode_maps
 from lance_io.index.build.row_sorter import RowSorter
 from lance_io.index.build.sort_keys import Comparable
@@ -218,6 +220,26 @@ def test_zones_keep_no_values(kind: str, zone_rows: int) -> None:
     assert rows.num_rows == -(-640 // zone_rows)
     if kind == "zones":
         assert min(rows["min"].to_pylist())[:3] == "000" and max(rows["max"].to_pylist())[:3] == "039"
+
+
+def test_documents_without_a_value_take_little_memory() -> None:
+    """Until the first value, a build knows no type to sort them by."""
+    seen: list[np.ndarray[Any, Any]] = []
+
+    class Kept:
+        def add(self, values: pa.Array, rows: np.ndarray[Any, Any]) -> None:
+            assert values.type == pa.int64() and len(values) == len(rows)
+            seen.append(rows)
+
+    builder = JsonBuilder("a", lambda _: Kept())  # type: ignore[arg-type, return-value]
+    tracemalloc.start()
+    for start in range(0, 1 << 20, 1 << 16):
+        builder.add(pa.nulls(1 << 16, pa.string()), np.arange(start, start + (1 << 16), dtype=np.uint64))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 1 << 20  # of 8 MiB
+    builder.add(pa.array(["7", None]), np.arange(1 << 20, (1 << 20) + 2, dtype=np.uint64))
+    assert np.concatenate(seen).tolist() == [*range((1 << 20) + 2)]
 
 
 def test_long_values_are_compared_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
