@@ -17,6 +17,7 @@ catalogue   all of them
 measure     how: contenders take turns in one run, and ratios are taken within a round
 probe       one measurement in a fresh interpreter
 profiling   where the time of one case goes
+lock_share  the share of a scan's processor time under the interpreter's lock, in the worker of Spark's JAR
 report      the table that is printed, the JSON that is kept
 picture     the drawing of a report
 buckets     the same questions asked of a bucket: requests and bytes

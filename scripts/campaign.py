@@ -383,6 +383,39 @@ CAMPAIGNS: Final = (
         ),
     ),
     Campaign(
+        "spark",
+        "Reads through Spark's JAR. Random predicates on NaN, both zeros, nulls, texts of all kinds, days before "
+        "1582 and decimals of 38 digits give the rows that Spark gives without pushing them, in zones of sessions, "
+        "with ANSI and without. Reads of each kind on a cluster whose worker or executor is killed in the middle of "
+        "a task, or whose task is overtaken by a second one, give each row once, and leave no process. Queries of 1 "
+        "GB on MinIO read only the columns and rows that they use. And the memory of a worker whose readers are "
+        "slow, with 1, 4 and 16 of them.",
+        (
+            Part(
+                ("tests/spark/test_jar_reading.py", "-k", "random_predicates"),
+                "LANCE_IO_SPARK_PREDICATES",
+                2000,
+                "{size} predicates in each of {tests} tests",
+                1,
+            ),
+            Part(
+                ("tests/spark/test_speculation.py",),
+                "LANCE_IO_SPARK_CHAOS",
+                20,
+                "{size} rounds of each kind of read and loss, in {tests} tests",
+                1,
+            ),
+            Part(
+                ("tests/spark/test_jar_cluster.py", "-k", "queries_read or show_reads"),
+                "LANCE_IO_TEST_SPARK_FACTS",
+                1_860_000,
+                "{tests} queries on a table of {size} rows",
+                1,
+            ),
+            Part(("tests/spark/test_worker_memory.py",), "LANCE_IO_SPARK_SLOTS", "full", "{tests} sizes of workers", 1),
+        ),
+    ),
+    Campaign(
         "memory",
         "Changes of tables of rows of 100 B, of vectors of 4 KiB and of blobs of 1 MiB: an update of 1 % of the rows, "
         "a merge of 10 % from a reader, a compaction; and of texts of 1 MiB, which compress a hundredfold or a "

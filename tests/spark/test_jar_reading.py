@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
+import time
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -15,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyspark import TaskContext
 from pyspark.errors import AnalysisException, IllegalArgumentException
 
 import lance_io.spark
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(600)
 
-NUM_PREDICATES = 40
+NUM_PREDICATES = int(os.environ.get("LANCE_IO_SPARK_PREDICATES", "40"))  # of each test that draws
 AT_ONCE = 20  # predicates of one query, each with a scan of its own
 
 
@@ -214,6 +218,34 @@ def test_versions_by_number_tag_branch_and_time(spark: SparkSession, uri: str) -
         spark.sql("select * from lance.t version as of 'x'")
 
 
+def test_a_dataframe_whose_version_is_gone_says_so(spark: SparkSession, folder: Path) -> None:
+    """An overwrite leaves it its rows; a drop does not, nor a new table of the name, nor a cleanup."""
+    path = str(folder / "held.lance")
+
+    def hold() -> DataFrame:
+        lance.write_dataset(pa.table({"a": [1, 2, 3]}), path, mode="overwrite", max_rows_per_file=2)
+        df = spark.read.format("lance_io").load(path)
+        assert df.agg({"a": "sum"}).collect() == [(6,)]
+        return df
+
+    overwritten = hold()
+    lance.write_dataset(pa.table({"a": ["x"]}), path, mode="overwrite")
+    assert overwritten.agg({"a": "sum"}).collect() == [(6,)]
+    assert spark.table("lance.held").collect() == [("x",)]
+    lance.dataset(path).cleanup_old_versions(timedelta(microseconds=1))
+    with pytest.raises(
+        TASK_ERRORS, match=r"version 1 of .*held\.lance was removed by a cleanup; the oldest one left is 2"
+    ):
+        overwritten.agg({"a": "sum"}).collect()
+    for again in (False, True):
+        dropped = hold()
+        lance.LanceDataset.drop(path)
+        if again:
+            lance.write_dataset(pa.table({"a": [10, 20, 30]}), path)
+        with pytest.raises(TASK_ERRORS, match=r"NotFound: (?!.*cleanup)[\s\S]*held\.lance version \d+: fragment"):
+            dropped.agg({"a": "sum"}).collect()
+
+
 def test_tables_by_path(spark: SparkSession, uri: str, tmp_path: Path) -> None:
     elsewhere = str(tmp_path / "elsewhere.lance")
     lance.write_dataset(pa.table({"a": [1, 2]}), elsewhere)
@@ -288,11 +320,39 @@ def test_a_killed_worker_is_replaced(spark: SparkSession, uri: str) -> None:
     assert worker_pids(spark) != [pid]
 
 
-def test_a_worker_that_dies_in_every_read_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    path = str(tmp_path / "t.lance")
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Two thousand rows of 8 kB, which sockets do not hold."""
+    path = str(tmp_path_factory.mktemp("wide") / "t.lance")
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(2_000 * 2048, "f4")), 2048)
-    lance.write_dataset(pa.table({"a": np.arange(2_000), "v": vectors}), path)  # more than sockets hold
-    df = spark.read.format("lance_io").options(batch_bytes="64k", num_partitions="1").load(path)
+    lance.write_dataset(pa.table({"a": np.arange(2_000), "v": vectors}), path)
+    return path
+
+
+def test_all_tasks_of_a_killed_worker_run_again(spark: SparkSession, wide: str, tmp_path: Path) -> None:
+    """Two tasks are in the middle of their rows when it dies; each row is there once."""
+    df = spark.read.format("lance_io").options(batch_bytes="64k", num_partitions="2").load(wide)
+    jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+
+    def read(number: int, rows: Iterator[Any]) -> Iterator[tuple[int, int]]:
+        attempt = TaskContext.get().attemptNumber()
+        yield attempt, next(rows)[0]
+        (tmp_path / f"{attempt}.{number}").touch()
+        while attempt == 0 and len(list(tmp_path.glob("0.*"))) < 2:
+            time.sleep(0.01)
+        if attempt == 0 and number == 0:
+            for pid in workers_of(jvm):
+                os.kill(pid, signal.SIGKILL)
+        yield from ((attempt, row[0]) for row in rows)
+
+    pairs = df.rdd.mapPartitionsWithIndex(read).collect()
+    assert sorted(id for _, id in pairs) == list(range(2_000))
+    assert {attempt for attempt, _ in pairs} == {1}
+    assert {path.name for path in tmp_path.iterdir()} == {"0.0", "0.1", "1.0", "1.1"}
+
+
+def test_a_worker_that_dies_in_every_read_is_named(spark: SparkSession, wide: str) -> None:
+    df = spark.read.format("lance_io").options(batch_bytes="64k", num_partitions="1").load(wide)
     jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
 
     def kill(rows: Iterator[Any]) -> Iterator[int]:
@@ -313,17 +373,35 @@ def test_another_python_in_the_same_jvm_is_an_error(spark: SparkSession, uri: st
 
 
 NO_PYTHON = """
-for python in ("/no/such/python", "/bin/sh", "/bin/false"):
+import socket
+spark.sparkContext._jvm.java.lang.System.setProperty("lance_io.startSeconds", "5")
+def message(python):
     try:
         spark.read.format("lance_io").option("python", python).load(sys.argv[2])
     except Exception as error:
-        print(python, "option python of the catalog" in str(error), python in str(error))
+        return str(error)
+for python in ("/no/such/python", "/bin/sh", "/bin/false"):
+    text = message(python)
+    named = f"on {socket.gethostname()} with Python {python} (" in text
+    print(python, named and "option python of the catalog" in text)
+print(message(sys.argv[3] + "/other"))
+for _ in range(3):
+    print("not ready after 5 seconds" in message(sys.argv[3] + "/late"))
 """
 
 
 def test_no_python_or_one_without_the_package(uri: str, tmp_path: Path) -> None:
-    shown = run_driver(NO_PYTHON, tmp_path, uri, spark__jars=str(lance_io.spark.sessions.JAR))
-    assert re.findall(r"^(/\S+) True True$", shown, re.MULTILINE) == ["/no/such/python", "/bin/sh", "/bin/false"]
+    """One of another version, too; and one that gets not ready: those that wait for it do not try it again."""
+    answer = json.dumps({"protocol": 1, "package": "9.8.7", "socket": "/none"})
+    for name, then in {"other": f"echo '{answer}'", "late": f"echo >>{tmp_path}/starts; exec sleep 600"}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{then}\n")
+        (tmp_path / name).chmod(0o700)
+    shown = run_driver(NO_PYTHON, tmp_path, uri, str(tmp_path), spark__jars=str(lance_io.spark.sessions.JAR))
+    assert re.findall(r"^(/\S+) True$", shown, re.MULTILINE) == ["/no/such/python", "/bin/sh", "/bin/false"]
+    ours = re.escape(lance_io.__version__)
+    assert re.search(rf"the JAR is of lance_io {ours}, and {tmp_path}/other on \S+ has lance_io 9\.8\.7: ", shown)
+    assert shown.splitlines()[-3:] == ["True"] * 3
+    assert (tmp_path / "starts").read_text() == "\n"
 
 
 ENABLED = """
