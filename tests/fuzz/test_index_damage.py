@@ -18,6 +18,7 @@ from lance.file import LanceFileReader, LanceFileWriter
 
 import lance_io
 from lance_io.errors import FormatError, UnsupportedError
+from tests.fuzz import indexed_vectors
 from tests.fuzz.campaign import report_text, run_cases, run_parts
 from tests.fuzz.indexed import INDEX_NAME, KINDS, damage_index_file, index_files, is_seen, make_indexed_specimens
 
@@ -45,6 +46,19 @@ def test_random_damage_of_indices_is_rows_or_a_named_error(specimens: Path) -> N
     assert all(report["read"] for report in reports), "a scan without the index always answers"
     refused = sum(bool(report["errors"]) for report in reports)
     assert CASES // 5 < refused < CASES, "the damage is too harmless, or nothing but damage is seen"
+
+
+def test_random_damage_of_indices_of_vectors_is_rows_or_a_named_error(tmp_path: Path) -> None:
+    folder, count = tmp_path / "vectors", CASES // 2
+    indexed_vectors.make_vector_specimens(folder)
+    reports = (run_parts if CASES > 1000 else run_cases)(folder, SEED, 0, count)
+    text = report_text(reports, SEED)
+    print(text)
+    assert len(reports) == count
+    assert not any(report["findings"] for report in reports), text
+    assert all(report["read"] for report in reports), "a search without the index always answers"
+    refused = sum(bool(report["errors"]) for report in reports)
+    assert count // 5 < refused < count, "the damage is too harmless, or nothing but damage is seen"
 
 
 @pytest.mark.parametrize("rows", ["addresses", "ids"])

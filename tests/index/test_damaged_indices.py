@@ -20,6 +20,7 @@ from lance_io.errors import FormatError, LanceError, ResourceLimitError
 from lance_io.index.details import Space
 from lance_io.index.rows.tree_maps import decode_tree_map, decode_treemap64
 from lance_io.proto import table_pb2
+from lance_io.reads.index.extremes import column_extremes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -184,6 +185,10 @@ def test_zones_with_gaps_are_not_used(copy: Callable[[str], Path], kind: str, na
         rows = table.to_table(filter=text)
     assert rows == table.to_table(filter=text, use_scalar_index=False)
     assert rows.num_rows > 0
+    opened = lance_io.dataset(folder)
+    if kind == "ZONEMAP":
+        with pytest.warns(UserWarning, match="'the_index' has fewer rows"):
+            assert opened._run(column_extremes(opened._state, ("i",))) is None
 
 
 def test_swapped_files_are_named(copy: Callable[[str], Path]) -> None:

@@ -15,6 +15,8 @@ from lance.dataset import Index
 
 import lance_io
 from lance_io.errors import BindError, UsageError
+from lance_io.indices import IndexConfig
+from lance_io.reads.scan import index_scan
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,6 +116,19 @@ def test_the_index_is_used_only_where_it_may(folder: Path) -> None:
         assert table.to_table(**options) == table.to_table(**options, use_scalar_index=False)
     fast = table.to_table(["id"], "id < 400", fast_search=True)
     assert 0 < fast.num_rows < table.count_rows("id < 400")
+
+
+def test_an_index_that_would_read_too_much_is_not_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole pages count. A scan answers; a fast search has no other answer than that of the index."""
+    monkeypatch.setattr(index_scan, "INDEX_ROWS_MIN", 1000)
+    table = lance_io.dataset(folder)
+    table.create_scalar_index("id", IndexConfig("btree", {"zone_size": 256}), "id_index")
+    lance.write_dataset(table.to_table().slice(0, 10), folder, mode="append")
+    table = lance_io.dataset(folder)
+    for text, is_used in (("id = 77", True), ("id >= 0", False), ("id >= 0 AND c = 2", True), ("id != 5", True)):
+        assert is_indexed(table, text) == is_used, text
+        assert table.to_table(filter=text) == table.to_table(filter=text, use_scalar_index=False)
+    assert table.to_table(["id"], "id >= 0", fast_search=True).num_rows < table.count_rows("id >= 0")
 
 
 def test_prewarmed_indices_answer_from_memory(folder: Path) -> None:

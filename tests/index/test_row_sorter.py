@@ -14,10 +14,13 @@ from pyroaring import BitMap, BitMap64
 
 from lance_io.changes.join.spilled_batches import SpilledBatches
 from lance_io.index.build.bloom_blocks import filter_bytes, filter_of, value_hashes
+from lance_io.index.build.bloom_files import BloomFilterBuilder
 from lance_io.index.build.map_bytes import RowMap, containers_of, encode_maps
 from lance_io.index.build.row_sorter import RowSorter
 from lance_io.index.build.sort_keys import Comparable
 from lance_io.index.build.zone_cuts import ZoneCutter
+from lance_io.index.build.zone_files import ZoneMapBuilder
+from lance_io.levels.arrays import distinct
 from tests.seeds import seeded
 
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
@@ -155,18 +158,53 @@ def test_hashes_and_sizes_of_filters() -> None:
     assert {terms: filter_bytes(*terms) for terms in sizes} == sizes
 
 
+@seeded
+@given(st.lists(st.integers(0, (1 << 64) - 1) | st.integers(0, 9)))
+def test_distinct_numbers(numbers: list[int]) -> None:
+    given_numbers = np.array(numbers, np.uint64)
+    assert distinct(given_numbers).tolist() == sorted(set(numbers))
+    assert given_numbers.tolist() == numbers
+
+
+def cut_zones(live: np.ndarray[Any, Any], step: int) -> list[tuple[int, int, int]]:
+    """Start, length and live rows of zones of ten rows, cut from batches of `step` rows."""
+    looked_at: list[int] = []
+    cutter, zones = ZoneCutter(10, lambda values: looked_at.append(len(values))), []
+    for start in range(0, len(live) + step, step):
+        part = live[start : start + step]
+        for zone in cutter.add(pa.array(part), part) if len(part) else cutter.finish():
+            zones.append((zone.start, zone.length, sum(looked_at)))
+            looked_at.clear()
+    return zones
+
+
 def test_zones_count_live_rows() -> None:
     """The example of the specification: deleted rows between the live ones count for the length."""
     gone = {*range(3), *range(10, 15), *range(29, 32), 49}
     live = np.array([offset for offset in range(50) if offset not in gone], np.uint64)
     for step in (1, 7, 50):
-        cutter, zones = ZoneCutter(10), []
-        for start in range(0, len(live), step):
-            part = live[start : start + step]
-            zones += cutter.add(pa.array(part), part)
-        zones += cutter.finish()
-        assert [(zone.start, zone.length) for zone in zones] == [(3, 15), (18, 10), (28, 13), (41, 8)]
-        assert [sum(map(len, zone.parts)) for zone in zones] == [10, 10, 10, 8]
+        assert cut_zones(live, step) == [(3, 15, 10), (18, 10, 10), (28, 13, 10), (41, 8, 8)]
+
+
+@pytest.mark.parametrize("zone_rows", [8, 1 << 20])
+@pytest.mark.parametrize("kind", ["zones", "filters"])
+def test_zones_keep_no_values(kind: str, zone_rows: int) -> None:
+    """Whether zones are many or large, a build holds a few of the values that it has seen."""
+    builder: Any = ZoneMapBuilder(pa.string(), zone_rows)
+    if kind == "filters":
+        builder = BloomFilterBuilder(zone_rows, 0.01, Held())
+    before = pa.total_allocated_bytes()
+    for number in range(40):
+        values = pa.array([f"{number:03}" + "x" * (1 << 16)] * 16)
+        builder.add(values, np.arange(16 * number, 16 * number + 16, dtype=np.uint64))
+        del values
+    held = pa.total_allocated_bytes() - before
+    assert held < 12 << 20  # of 40 MiB: zones of eight rows keep 160 values of 64 KiB
+    (file,) = builder.files()
+    rows = pa.Table.from_batches(file.batches)
+    assert rows.num_rows == -(-640 // zone_rows)
+    if kind == "zones":
+        assert min(rows["min"].to_pylist())[:3] == "000" and max(rows["max"].to_pylist())[:3] == "039"
 
 
 def test_long_values_are_compared_few_times(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,6 +123,7 @@ class World:
             for path in referenced(manifest):
                 store.head_sync(self.place.key(path))
             rows = numbers(self.open(manifest.version))
+            check_indices(self.open(manifest.version), rows)
         table = self.open()
         assert table.version == manifests[-1].version
         assert {tag["version"] for tag in table.tags.list().values()} <= {one.version for one in manifests}
@@ -140,6 +141,12 @@ def numbers(table: lance_io.LanceDataset) -> list[int]:
         if name in rows.schema.names:
             assert rows[name].to_pylist() == [of_row(number) for number in found]
     return sorted(found)
+
+
+def check_indices(table: lance_io.LanceDataset, rows: list[int]) -> None:
+    """An index that has files finds each row."""
+    if any(index.index_type == "BTree" for index in table.describe_indices()):
+        assert table.get("a", rows, ["a"])["a"].to_pylist() == sorted(rows)
 
 
 def referenced(manifest: Manifest) -> set[str]:
@@ -354,6 +361,19 @@ async def drop_index(session: Session) -> None:
         await table.drop_index("a_idx")
 
 
+async def build_index(session: Session) -> None:
+    """An index of all rows; trying again finds it, or builds it."""
+    table = await AsyncDataset.open(URI, session=session)
+    if "a_idx" not in [index.name for index in await table.describe_indices()]:
+        await table.create_scalar_index("a", "BTREE")
+
+
+async def extend_index(session: Session) -> None:
+    """A segment for the rows that the index does not cover."""
+    table = await AsyncDataset.open(URI, session=session)
+    await table.optimize.optimize_indices(num_indices_to_merge=0)
+
+
 async def commit_batch(session: Session) -> None:
     """Two appends, of rows 10 to 12 and of rows 13 to 15, as one version."""
     options: dict[str, Any] = {"mode": "append", "session": session, "return_transaction": True}
@@ -424,6 +444,8 @@ CASES = (
     Case("drop column", drop_column, (create, add_columns, append), FIRST + SECOND),
     Case("configure", configure, (create,), FIRST),
     Case("drop index", drop_index, (create, add_index), FIRST),
+    Case("build index", build_index, (create, append), FIRST + SECOND),
+    Case("extend index", extend_index, (create, build_index, append), FIRST + SECOND),
     Case("commit batch", commit_batch, (create,), FIRST + SECOND),
     Case("truncate", truncate, (create, append), ()),
     Case("cleanup", clean, (create, append, delete, overwrite), tuple(range(20, 26)), commits=False),

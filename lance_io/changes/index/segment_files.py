@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pt
 
+from lance_io import compute as pc
 from lance_io.errors import LanceError, OperationError, UsageError
 from lance_io.file.file_requests import ReadFile
 from lance_io.file.open.file_source import FileRef, ReadContext
@@ -169,19 +171,20 @@ class _Sample:
 
 def _equal(read: pa.RecordBatch, written: pa.RecordBatch) -> bool:
     """Whether rows are the same, NaN like any other value."""
-    return all(
-        left.type == right.type and _bytes(left) == _bytes(right)
-        for left, right in zip(read.columns, written.columns, strict=True)
-    )
+    return all(_is_same(left, right) for left, right in zip(read.columns, written.columns, strict=True))
 
 
-def _bytes(array: pa.Array) -> Any:
-    """Content that compares equal for the same values."""
-    return [value.as_py() if not _is_float(value) else repr(value.as_py()) for value in array]
-
-
-def _is_float(value: pa.Scalar) -> bool:
-    return isinstance(value, (pa.FloatScalar, pa.DoubleScalar, pa.HalfFloatScalar))
+def _is_same(left: pa.Array, right: pa.Array) -> bool:
+    if left.type != right.type or len(left) != len(right):
+        return False
+    if pt.is_dictionary(left.type):  # each file has a dictionary of its own
+        return _is_same(left.dictionary_decode(), right.dictionary_decode())
+    if pt.is_nested(left.type):
+        sizes = [pc.list_value_length(each) for each in (left, right)]
+        return bool(sizes[0].equals(sizes[1])) and _is_same(left.flatten(), right.flatten())
+    if pt.is_floating(left.type):
+        left, right = (each.view(f"int{left.type.bit_width}") for each in (left, right))
+    return bool(left.equals(right))
 
 
 def _compute(work: Any) -> Compute[Any]:

@@ -24,8 +24,8 @@ from lance_io.file.open.open_file import load_columns, open_cached
 from lance_io.file.take.page_rows import every_page, load_indexes, locate_error, read_column
 from lance_io.file.take.take_files import FileTake
 from lance_io.format.error_context import FILE_ERRORS
-from lance_io.levels.arrays import numbers
 from lance_io.levels.join import join_arrays
+from lance_io.levels.portable import copy_array
 from lance_io.limits import KIB, MIB
 from lance_io.spans import Ranges
 
@@ -234,6 +234,4 @@ class SideFile:
 
 
 def _own(array: pa.Array, start: int, end: int) -> pa.Array:
-    if end - start == len(array):
-        return array
-    return array.slice(start, end - start).take(numbers(np.arange(end - start, dtype=np.int64)))
+    return array if end - start == len(array) else copy_array(array.slice(start, end - start))

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lance_io.errors import FormatError
+from lance_io.levels.arrays import distinct
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class RowSet:
     def of_rows(cls, space: Space, rows: U64Array) -> RowSet:
         """These rows, u64 in any order. Raises `FormatError` for a number that no row has."""
         if len(rows) > 1 and not (rows[1:] > rows[:-1]).all():
-            rows = np.unique(rows)
+            rows = distinct(rows)
         if not len(rows):
             return cls.none(space)
         if int(rows[-1]) == ROW_END:

@@ -122,6 +122,11 @@ class SortedKeys:
         """Type of the values."""
         return self._values.type
 
+    @property
+    def values(self) -> pa.Array:
+        """The values."""
+        return self._values
+
     def value(self, position: int) -> pa.Scalar:
         """A value."""
         return self._values[position]

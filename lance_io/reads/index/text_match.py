@@ -16,6 +16,7 @@ from lance_io.errors import FormatError, UsageError
 from lance_io.index.text.scoring import CorpusStatistics
 from lance_io.index.text.text_matches import TextMatches, best_of
 from lance_io.index.text.text_partition import METADATA_FILE, POSTINGS, partition_file
+from lance_io.levels.arrays import distinct
 from lance_io.plans.cpu_requests import Compute
 from lance_io.reads.index.index_files import file_ref
 from lance_io.reads.index.text_segments import WITHOUT, TokenKey, load_postings
@@ -276,7 +277,7 @@ def _rows(state: DatasetState, opened: OpenedText, where: tuple[int, int], entri
         counts, addresses = entries.without_filter().find(segment, partition.rows)
         mask = None if bool(counts.all()) else counts.astype(np.uint8)
         live = addresses[counts]
-        rows = _PartitionRows(mask, addresses, len(np.unique(live)) == len(live))
+        rows = _PartitionRows(mask, addresses, len(distinct(live)) == len(live))
         cache.put(key, rows, 256 + addresses.nbytes + (0 if mask is None else mask.nbytes))
     if entries.allowed is None:
         return rows

@@ -11,6 +11,7 @@ from lance_io.file.file_requests import ReadFile
 from lance_io.file.open.file_source import FileRef
 from lance_io.file.reader import FileAccess
 from lance_io.index.details import FILES, Kind
+from lance_io.levels.arrays import shown_value
 from lance_io.plans.plan import Together
 from lance_io.reads.metadata.index_descriptions import describe_indices
 from lance_io.reads.metadata.vector_statistics import is_vector_segment, vector_segment, with_drift
@@ -154,7 +155,7 @@ def _ends(file: IndexFileInfo) -> Plan[tuple[str | None, str | None]]:
 
 
 def _text(value: pa.Scalar) -> str:
-    shown = value.as_py()
+    shown = shown_value(value)
     if shown is None:
         return "NULL"
     if isinstance(shown, bool):

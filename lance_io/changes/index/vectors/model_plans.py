@@ -97,6 +97,8 @@ def train_pq(
     num_rows = sum((yield from load_live_counts(state, state.fragment_indexes_of(chosen))))
     dim = vector_column(state, column)[2].list_size
     num_parts = _num_parts(dim) if num_subvectors is None else num_subvectors
+    if num_parts < 1 or dim % num_parts:
+        raise UsageError(f"dimension ({dim}) must be divisible by num_subvectors ({num_parts}) without remainder")
     _check_rows(num_rows, 1 << num_bits, sample_rate, f"PQ codebook with num_bits of {num_bits} and")
     given: dict[str, Any] = {
         "metric": ivf.distance_type,

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from lance_io.index.text.scoring import CorpusStatistics, weights
 from lance_io.index.text.text_matches import TextMatches
 from lance_io.index.text.tokenizer import tokenized
+from lance_io.levels.arrays import distinct
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class FlatTexts:
             if len(reached):
                 follows &= reached[np.maximum(at, 0)] >= earliest
             reached, last = here[follows], token.position
-        return np.unique(reached >> _POSITION_BITS)
+        return distinct(reached >> _POSITION_BITS)
 
     def matches(self, others: CorpusStatistics, num_matches: Mapping[bytes, int]) -> TextMatches:
         """The rows that match, with their scores.

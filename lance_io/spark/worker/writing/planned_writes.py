@@ -221,15 +221,13 @@ def _properties(
 
 
 def _each_once(write: PlannedWrite, results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """One result of each task, in the order of the tasks; the files of a second one are removed."""
+    """One result of each task, in the order of the tasks; the files of another one are removed."""
     first: dict[int, Mapping[str, Any]] = {}
     others: list[Mapping[str, Any]] = []
     for result in results:
         partition = int(result["partition"])
-        if partition in first:
+        if result != first.setdefault(partition, result):  # the same one again has the same files, which stay
             others.append(result)
-        else:
-            first[partition] = result
     if others:
         abort_write(write, others)
     return [first[partition] for partition in sorted(first)]
