@@ -1110,13 +1110,20 @@ class TermLists:
 class TermMerger:
     """Merges runs of sorted tokens (`TermLists.take`) to the rows of a partition (spec: indices, 7.2 and 7.3).
 
-    lengths      number of tokens of each document (i32), run after run
-    run_lengths  number of documents of each run
-    block_size   128 or 256
+    lengths          number of tokens of each document (i32), run after run
+    run_lengths      number of documents of each run
+    block_size       128 or 256
+    is_first_format  whether short blocks have numbers of 32 bits, and positions stand by document
     """
 
     def __new__(
-        cls, lengths: Buffer, run_lengths: list[int], *, block_size: int, with_positions: bool
+        cls,
+        lengths: Buffer,
+        run_lengths: list[int],
+        *,
+        block_size: int,
+        with_positions: bool,
+        is_first_format: bool,
     ) -> TermMerger: ...
     def feed(self, run: int, columns: Sequence[Buffer] | None, /) -> None:
         """The next tokens of a run, as `TermLists.take` returns them; None at its end."""
@@ -1127,7 +1134,8 @@ class TermMerger:
 
         Buffers: of the blocks list offsets (i32), offsets (i64) and bytes; largest scores (f32); numbers of documents
         (i32); of the impacts as of the blocks; offsets (i64) and bytes of positions; list offsets (i32) and starts
-        (u32) of their blocks.
+        (u32) of their blocks; in the first format of positions instead list offsets of tokens (i32) and documents
+        (i32), offsets (i64) and bytes of their pieces.
         """
 
     def token_map(self) -> tuple[OwnedBuffer, int, int]:
@@ -1201,6 +1209,9 @@ class TermPostings:
         position_documents: Buffer | None,
         /,
     ) -> TermPostings: ...
+    def documents(self) -> tuple[OwnedBuffer, OwnedBuffer]:
+        """The documents, i64 ascending, and how often each has the token, u32. Raises `DamagedError`."""
+
     @property
     def num_docs(self) -> int:
         """Documents that have the token."""

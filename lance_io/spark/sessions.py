@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lance_io.errors import UsageError
+from lance_io.errors import UnsupportedError, UsageError
 from lance_io.lazy_names import lazy_module
 from lance_io.spark.task_context import CREDENTIAL
 
@@ -23,6 +24,7 @@ JAR: Final = Path(__file__).with_name("lance_io.jar")
 CATALOG_CLASS: Final = "lance_io.spark.Catalog"
 OF_PROGRAM: Final = "spark.lance_io.python.ofProgram"  # which Python this program runs, for workers in local mode
 _JARS: Final = "spark.jars"
+_SPARK_MIN: Final = (4, 1)
 
 
 def configure(
@@ -43,9 +45,11 @@ def configure(
 
     Raises:
         UsageError: One of `catalog` and `path` is missing, or the package was built without its JAR.
+        UnsupportedError: Spark is older than 4.1.
     """
     if not _has_jar():
         raise UsageError(_NO_JAR)
+    _check_release(sys.modules["pyspark"].__version__)
     given = [jar for jar in str(builder._options.get(_JARS, "")).split(",") if jar]
     if str(JAR) not in given:
         builder = builder.config(_JARS, ",".join([*given, str(JAR)]))
@@ -69,10 +73,12 @@ def enable(spark: SparkSession, catalog: str | None = None, path: str | None = N
     Raises:
         UsageError: One of `catalog` and `path` is missing, the package was built without its JAR, or the server lets no
             client add JARs, or is given credentials.
+        UnsupportedError: Spark is older than 4.1.
     """
     settings = _settings(catalog, path, options)
     if not _has_jar():
         raise UsageError(_NO_JAR)
+    _check_release(spark.version)
     if _is_connect(spark):
         _add_artifact(spark)
     elif not any(row[0].endswith(f"/{JAR.name}") for row in spark.sql("LIST JARS").collect()):
@@ -89,6 +95,12 @@ _NO_JAR: Final = (
 
 def _has_jar() -> bool:
     return JAR.exists()
+
+
+def _check_release(spark: str) -> None:
+    """Raise `UnsupportedError` for a Spark whose interfaces lack a part of ours."""
+    if tuple(map(int, re.findall(r"\d+", spark)[:2])) < _SPARK_MIN:
+        raise UnsupportedError(f"lance_io needs Spark 4.1 or later; this is {spark}: install pyspark 4.1 or later")
 
 
 def _settings(catalog: str | None, path: str | None, options: Mapping[str, Any]) -> dict[str, str]:

@@ -21,6 +21,7 @@ from lance_io.commit.external import ExternalHandler
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.dataset.lance_dataset import AsyncDataset
 from lance_io.plans.plan import drive_async, drive_sync
+from lance_io.query import MatchQuery
 from lance_io.reads.version.session import Session
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
@@ -126,6 +127,9 @@ class World:
             check_indices(self.open(manifest.version), rows)
         table = self.open()
         assert table.version == manifests[-1].version
+        if "words" in table.schema.names and table.describe_indices():
+            matches = table.to_table(["a"], full_text_query=MatchQuery("row", "words"))
+            assert sorted(matches["a"].to_pylist()) == rows
         assert {tag["version"] for tag in table.tags.list().values()} <= {one.version for one in manifests}
         for name in table.branches.list():
             if store.list_sync(self.place.key("tree", name, "_versions", "0")):  # unless it is being removed
@@ -374,6 +378,32 @@ async def extend_index(session: Session) -> None:
     await table.optimize.optimize_indices(num_indices_to_merge=0)
 
 
+async def add_words(session: Session) -> None:
+    """A column of texts; trying again finds it, or makes it."""
+    table = await AsyncDataset.open(URI, session=session)
+    if "words" not in table.schema.names:
+        await table.add_columns({"words": "concat('row ', cast(a as string))"})
+
+
+async def build_texts(session: Session) -> None:
+    """A full-text index that can be read; trying again finds it, or makes it."""
+    table = await AsyncDataset.open(URI, session=session)
+    if not await table.describe_indices():
+        await table.create_scalar_index("words", "INVERTED", "words_idx", with_position=True)
+
+
+async def append_words(session: Session) -> None:
+    """Rows 10 to 15, with texts."""
+    added = pa.table({"a": SECOND, "words": [f"row {number}" for number in SECOND]})
+    await AsyncDataset.write(added, URI, mode="append", session=session)
+
+
+async def optimize_texts(session: Session) -> None:
+    """One segment of all rows; trying again finds it, or makes it."""
+    table = await AsyncDataset.open(URI, session=session)
+    await table.optimize.optimize_indices(num_indices_to_merge=1)
+
+
 async def commit_batch(session: Session) -> None:
     """Two appends, of rows 10 to 12 and of rows 13 to 15, as one version."""
     options: dict[str, Any] = {"mode": "append", "session": session, "return_transaction": True}
@@ -446,6 +476,8 @@ CASES = (
     Case("drop index", drop_index, (create, add_index), FIRST),
     Case("build index", build_index, (create, append), FIRST + SECOND),
     Case("extend index", extend_index, (create, build_index, append), FIRST + SECOND),
+    Case("build texts", build_texts, (create, add_words), FIRST),
+    Case("optimize texts", optimize_texts, (create, add_words, build_texts, append_words), FIRST + SECOND),
     Case("commit batch", commit_batch, (create,), FIRST + SECOND),
     Case("truncate", truncate, (create, append), ()),
     Case("cleanup", clean, (create, append, delete, overwrite), tuple(range(20, 26)), commits=False),

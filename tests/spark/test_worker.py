@@ -10,6 +10,9 @@ import socket
 import stat
 import struct
 import tempfile
+import threading
+import time
+from contextlib import ExitStack, closing
 from datetime import UTC, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +23,9 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io.spark.worker import listening
+from lance_io.io.budget import process_pool
+from lance_io.io.stats import process_stats
+from lance_io.spark.worker import jvm_connections, listening, worker_operations
 from tests.spark.worker_client import HELLO, Worker, WorkerError, read_answer, read_batches
 
 if TYPE_CHECKING:
@@ -65,6 +70,24 @@ def test_it_ends_with_the_jvm_and_leaves_nothing() -> None:
     with Worker.start() as started:
         folder = Path(started.answer["socket"]).parent
         assert folder.is_dir()
+    assert started.process.returncode == 0
+    assert not folder.exists()
+
+
+def test_it_ends_with_the_jvm_in_the_middle_of_reads(tmp_path: Path) -> None:
+    """Of two whose reader is slow, so that its threads wait for sockets."""
+    path = make_wide(tmp_path)
+    started = Worker.start()
+    folder = Path(started.answer["socket"]).parent
+    planned = started.plan(started.load(path, batch_bytes="1m"))
+    with ExitStack() as stack:
+        for _ in range(2):
+            connected = stack.enter_context(started.request("read", job=planned["job"], part=planned["parts"][0]))
+            answers = stack.enter_context(connected.makefile("rb"))
+            read_answer(answers)
+            assert next(read_batches(answers)).num_rows > 0
+        with started:
+            assert started.process.poll() is None
     assert started.process.returncode == 0
     assert not folder.exists()
 
@@ -146,21 +169,20 @@ def test_errors_have_kinds(worker: Worker, uri: str, tmp_path: Path) -> None:
 
 def test_a_version_that_is_not_there_names_those_that_are(worker: Worker, tmp_path: Path) -> None:
     path = str(tmp_path / "versions.lance")
-    for number in range(3):
+    for number in range(4):
         lance.write_dataset(pa.table({"a": [number]}), path, mode="overwrite")
-    first, last = (
-        time["timestamp"] for time in (lance.dataset(path).versions()[0], lance.dataset(path).versions()[-1])
-    )
-    lance.dataset(path).tags.create("kept", 2)
-    for fields in ({"ref": "9"}, {"ref": "unknown"}, {"micros": 0}):
+    lance.dataset(path).tags.create("kept", 3)
+    lance.dataset(path).cleanup_old_versions(timedelta(microseconds=1), error_if_tagged_old_versions=False)
+    first, last = (time["timestamp"] for time in lance.dataset(path).versions())
+    for fields in ({"ref": "9"}, {"ref": "2"}, {"ref": "unknown"}, {"micros": 0}):
         with pytest.raises(WorkerError) as caught:
             worker.ask("load", options={"path": path}, **fields)
         assert caught.value.kind == "usage"
         text = str(caught.value)
-        assert f"the oldest version kept is 1 of {first.strftime('%Y-')}" in text
-        assert f"the newest 3 of {last.strftime('%Y-')}" in text
-    assert worker.ask("load", options={"path": path}, ref="kept")["version"] == 2
-    assert worker.ask("load", options={"path": path}, ref="1")["version"] == 1
+        assert f"the oldest version kept is 3 of {first.strftime('%Y-')}" in text
+        assert f"the newest 4 of {last.strftime('%Y-')}" in text
+    assert worker.ask("load", options={"path": path}, ref="kept")["version"] == 3
+    assert worker.ask("load", options={"path": path}, ref="4")["version"] == 4
 
 
 def test_tables_of_a_folder(worker: Worker, tmp_path: Path) -> None:
@@ -268,9 +290,7 @@ def test_a_closed_connection_ends_the_scan(worker: Worker, tmp_path: Path) -> No
 
 def test_a_slow_reader_holds_the_scan_back(tmp_path: Path) -> None:
     """The socket is the back-pressure: what was not taken is not read."""
-    path = str(tmp_path / "wide.lance")
-    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(256 * 60_000, "f4")), 256)
-    lance.write_dataset(pa.table({"v": vectors}), path)  # 61 MB
+    path = make_wide(tmp_path)
     with Worker.start() as started:
         loaded = started.load(path, batch_bytes="1m", io_buffer_bytes="1m")
         planned = started.plan(loaded)
@@ -284,6 +304,43 @@ def test_a_slow_reader_holds_the_scan_back(tmp_path: Path) -> None:
             before = read_bytes(started)
             assert sum(batch.num_rows for batch in batches) < 60_000
             assert read_bytes(started) - before > 20_000_000  # most came only when it was asked for
+
+
+def make_wide(folder: Path) -> str:
+    """A table of 61 MB in one fragment, which no socket holds."""
+    path = str(folder / "wide.lance")
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(256 * 60_000, "f4")), 256)
+    lance.write_dataset(pa.table({"v": vectors}), path)
+    return path
+
+
+def test_a_reader_that_leaves_gets_all_returned(tmp_path: Path) -> None:
+    """The thread of the request ends, and its scan holds nothing more and has not read the rest of the table."""
+    options = {"path": make_wide(tmp_path), "batch_bytes": "1m", "io_buffer_bytes": "4m"}
+    loaded = worker_operations.load({"options": options})
+    request = {"options": options, "pinned": loaded["pinned"], "schema": loaded["schema"], "counts": False}
+    planned = worker_operations.plan({**request, "filter": None, "limit": -1, "offset": 0, "order": [], "runtime": []})
+    free_bytes, read_before = process_pool().avail_bytes, process_stats().bytes_read
+    reader, served = socket.socketpair()
+
+    def serve() -> None:
+        with closing(jvm_connections.Connection(served)) as connection:
+            jvm_connections.answer_request(connection, "t", worker_operations.run)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    text = json.dumps({"op": "read", "token": "t", "job": planned["job"], "part": planned["parts"][0]}).encode()
+    with reader, reader.makefile("rb") as answers:
+        reader.sendall(struct.pack(">I", len(text)) + text)
+        read_answer(answers)
+        assert next(read_batches(answers)).num_rows > 0
+        assert process_pool().avail_bytes < free_bytes
+    thread.join(60)
+    assert not thread.is_alive()
+    while process_pool().avail_bytes < free_bytes:  # pieces that threads are decoding
+        time.sleep(0.01)
+    assert process_pool().avail_bytes == free_bytes
+    assert 0 < process_stats().bytes_read - read_before < 40_000_000
 
 
 def read_bytes(worker: Worker) -> int:

@@ -10,22 +10,24 @@ final class PythonChoice {
 
   private PythonChoice() {}
 
-  /** The option of a catalog or read, else what Spark's own Python workers run, else python3. */
+  /** The Python of a read, given the option of its catalog or load. */
   static String of(String option) {
-    if (isGiven(option)) {
-      return option;
-    }
-    String configured = SparkEnv.get().conf().get("spark.pyspark.python", "");
-    if (isGiven(configured)) {
-      return configured;
-    }
-    String environment = System.getenv("PYSPARK_PYTHON");
-    if (isGiven(environment)) {
-      return environment;
-    }
-    String program = SparkSession.active().conf().get(OF_PROGRAM, "");
     boolean isLocal = SparkEnv.get().conf().get("spark.master", "").startsWith("local"); // also local-cluster
-    return isLocal && isGiven(program) ? program : "python3";
+    return first(
+        option,
+        SparkEnv.get().conf().get("spark.pyspark.python", ""),
+        System.getenv("PYSPARK_PYTHON"),
+        isLocal ? SparkSession.active().conf().get(OF_PROGRAM, "") : "");
+  }
+
+  /** The first that is given, in the order of their names: the option, else what Spark's own workers run, else python3. */
+  static String first(String option, String configured, String environment, String program) {
+    for (String python : new String[] {option, configured, environment, program}) {
+      if (isGiven(python)) {
+        return python;
+      }
+    }
+    return "python3";
   }
 
   private static boolean isGiven(String text) {

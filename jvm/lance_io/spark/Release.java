@@ -36,19 +36,24 @@ final class Release {
     if (spark.equals(checked)) {
       return;
     }
-    String[] parts = spark.split("\\.");
-    if (parts.length < 2 || Integer.parseInt(parts[0]) < 4 || spark.startsWith("4.0")) {
-      throw new UnsupportedOperationException("lance_io needs Spark 4.1 or later; this is " + spark);
-    }
-    if (!TESTED.contains(parts[0] + "." + parts[1])) {
-      String missing = missing();
-      if (missing != null) {
-        throw new UnsupportedOperationException(
-            "the JAR of lance_io " + version() + " does not work with Spark " + spark + ", which has no " + missing
-                + "; without the JAR, format(\"lance_io\") is served by the source in Python");
-      }
+    String refusal = refusal(spark);
+    if (refusal != null) {
+      throw new UnsupportedOperationException(refusal);
     }
     checked = spark;
+  }
+
+  /** Why this JAR does not serve a release of Spark, of which this JVM has the classes; null if it does. */
+  static String refusal(String spark) {
+    String[] parts = spark.split("\\.");
+    if (parts.length < 2 || Integer.parseInt(parts[0]) < 4 || spark.startsWith("4.0")) {
+      return "lance_io needs Spark 4.1 or later; this is " + spark;
+    }
+    String missing = TESTED.contains(parts[0] + "." + parts[1]) ? null : missing();
+    return missing == null
+        ? null
+        : "the JAR of lance_io " + version() + " does not work with Spark " + spark + ", which has no " + missing
+            + "; without the JAR, format(\"lance_io\") is served by the source in Python";
   }
 
   /** The first internal class or method that this Spark lacks; null if it has all. */

@@ -35,7 +35,9 @@ import org.apache.spark.SparkFiles;
  */
 final class WorkerProcess {
   private static final int PROTOCOL = 1;
-  private static final int START_SECONDS = 30;
+  private static final int START_SECONDS = Integer.getInteger("lance_io.startSeconds", 30);
+  private static final long LATE_NANOS = TimeUnit.SECONDS.toNanos(60);
+  private static final String LATE = "late"; // a Python that was not ready in time, when that was, and the message
   private static final int KEPT_CHARACTERS = 2000; // of what it writes to its standard error, for messages
 
   private final Map<String, Object> state;
@@ -114,6 +116,7 @@ final class WorkerProcess {
 
   /** Starts a process and stores it in the state. */
   static WorkerProcess start(String python, Map<String, Object> state) throws IOException {
+    checkNotLate(python, state);
     StringBuffer errors = new StringBuffer();
     Process process;
     try {
@@ -125,7 +128,7 @@ final class WorkerProcess {
     try {
       copyErrors(process.getErrorStream(), errors);
       say(process.getOutputStream(), token);
-      SocketAddress address = address(hear(process, python, errors), python);
+      SocketAddress address = address(hear(process, python, errors, state), python);
       state.putAll(
           Map.of("process", process, "python", python, "address", address, "token", token, "errors", errors));
     } catch (IOException | RuntimeException e) {
@@ -133,6 +136,15 @@ final class WorkerProcess {
       throw e;
     }
     return new WorkerProcess(state);
+  }
+
+  /** Refuses a Python that has just failed to get ready: the other tasks, and all retries, would wait as long, in line. */
+  private static void checkNotLate(String python, Map<String, Object> state) throws IOException {
+    if (state.get(LATE) instanceof List<?> late
+        && late.get(0).equals(python)
+        && System.nanoTime() - (Long) late.get(1) < LATE_NANOS) {
+      throw new IOException((String) late.get(2));
+    }
   }
 
   private static ProcessBuilder command(String python) {
@@ -183,7 +195,8 @@ final class WorkerProcess {
   }
 
   /** The answer of the process, once it is ready. */
-  private static JsonNode hear(Process process, String python, StringBuffer errors) throws IOException {
+  private static JsonNode hear(Process process, String python, StringBuffer errors, Map<String, Object> state)
+      throws IOException {
     CompletableFuture<String> line = new CompletableFuture<>();
     daemon("lance_io-hello", () -> {
       try {
@@ -202,7 +215,9 @@ final class WorkerProcess {
         throw new IOException(notStarted(python, process.isAlive() ? "it said nothing" : ended(process, errors)));
       }
     } catch (TimeoutException e) {
-      throw new IOException(notStarted(python, "it was not ready after " + START_SECONDS + " seconds"), e);
+      String message = notStarted(python, "it was not ready after " + START_SECONDS + " seconds");
+      state.put(LATE, List.of(python, System.nanoTime(), message));
+      throw new IOException(message, e);
     } catch (ExecutionException e) {
       throw new IOException(notStarted(python, e.getCause().getMessage()), e);
     } catch (InterruptedException e) {

@@ -138,7 +138,14 @@ def _builder_of(request: IndexRequest, dtype: pa.DataType, limit_bytes: int) -> 
             return NgramBuilder(store, limit_bytes)
         case kinds.INVERTED:
             text = request.text
-            return TextBuilder(text.parameters, text.format_version, SpilledBatches, limit_bytes, text.num_workers)
+            return TextBuilder(
+                text.parameters,
+                text.format_version,
+                SpilledBatches,
+                limit_bytes,
+                text.num_workers,
+                of_elements=text.of_elements,
+            )
         case kinds.ZONEMAP:
             return ZoneMapBuilder(dtype, parameters["rows_per_zone"])
         case _:

@@ -76,7 +76,9 @@ def request_of(state: DatasetState, entries: Sequence[IndexMetadata]) -> Plan[An
         path, field = path_of(state, entry.fields[0])
         check_type(INVERTED, path, field)
         file = yield from open_index_file(state, entry, "metadata.lance")
-        text = text_request_of(file, f"index {entry.name!r}, segment {entry.uuid}")
+        assert entry.message is not None, "it is a text index"
+        where = f"index {entry.name!r}, {entry.uuid}/metadata.lance"
+        text = text_request_of(file, where, entry.message.index_details.value)
         return IndexRequest(INVERTED, path, field, entry.name, {"text": text})
     details = details_of(entry)
     if details is None or not is_built_here(state, entry):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 TOKEN_BYTES_MAX: Final = 1 << 30
 """Of the tokens of one batch."""
+ANALYZERS_KEPT: Final = 8
 _WIDE: Final = (pa.large_string(), pa.large_binary())
 _DEFAULT_LENGTH: Final[Any] = ...
 
@@ -41,8 +43,9 @@ class Tokens:
         return self.texts[self.rows[row] : self.rows[row + 1]].to_pylist()  # type: ignore[no-any-return]
 
 
+@lru_cache(ANALYZERS_KEPT)
 def analyzer_of(parameters: TextParameters) -> _kernels.Analyzer:
-    """The tokenizer of an index. It holds the lists of its language only; making it takes less than a millisecond."""
+    """The tokenizer of an index; the last ones are kept. It holds the lists of its language, and words of a user."""
     words = parameters.custom_stop_words
     try:
         return _kernels.Analyzer(

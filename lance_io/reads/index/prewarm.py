@@ -12,7 +12,7 @@ from lance_io.plans.plan import Together
 from lance_io.reads.index.segments import load_blocks, open_segments
 from lance_io.reads.index.table_indices import load_table_indices
 from lance_io.reads.index.text_indices import load_text_indices
-from lance_io.reads.index.text_segments import open_text_segments
+from lance_io.reads.index.text_segments import load_all_postings, open_text_segments
 from lance_io.reads.version.index_entries import details_of, load_indices
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ def prewarm(state: DatasetState, name: str, segments: Iterable[Any] | None = Non
     if index is None:
         texts = {other.name: other for other in (yield from load_text_indices(state))}
         if name in texts:
-            yield from open_text_segments(state, replace(texts[name], parts=tuple(_chosen(texts[name], segments))))
+            chosen = replace(texts[name], parts=tuple(_chosen(texts[name], segments)))
+            yield from load_all_postings(state, chosen, (yield from open_text_segments(state, chosen)))
             return
     if index is None and (yield from _covers_nothing(state, name, segments)):
         return

@@ -6,6 +6,7 @@ import warnings
 from typing import TYPE_CHECKING, Final
 
 from lance_io.index.details import Space
+from lance_io.index.text.text_parameters import is_of_elements
 from lance_io.reads.index.table_indices import IndexPart, of_one_column, usable_entries
 from lance_io.reads.version.index_entries import by_name, load_indices
 from lance_io.records import dataclass
@@ -34,6 +35,7 @@ class TextIndex:
     field  its field
     parts  its segments that cover fragments
     moves  by which addresses in their files become current ones, oldest first
+    of_elements  whether its documents are elements of lists, not rows
     """
 
     name: str
@@ -41,6 +43,7 @@ class TextIndex:
     field: Field
     parts: tuple[IndexPart[bytes], ...]
     moves: tuple[Move, ...]
+    of_elements: bool = False
 
     @property
     def covered(self) -> frozenset[int]:
@@ -67,7 +70,7 @@ def _indices(state: DatasetState, entries: Sequence[IndexMetadata], moves: tuple
             continue
         parts = _parts(state, name, segments, space)
         if parts:
-            yield TextIndex(name, *column, parts, moves)
+            yield TextIndex(name, *column, parts, moves, any(is_of_elements(part.details) for part in parts))
 
 
 def _parts(

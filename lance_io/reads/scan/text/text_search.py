@@ -15,13 +15,15 @@ from lance_io.plans.plan import Import, Together
 from lance_io.reads.rows.rebatch import empty_columns
 from lance_io.reads.rows.row_arithmetic import OFFSET_BITS, OFFSET_MASK, group_rows
 from lance_io.reads.scan.ordering import Ordering
-from lance_io.reads.scan.search_columns import SCORE, SearchColumns
-from lance_io.reads.scan.text.score_columns import NAMES, bind_with_score, text_projection
+from lance_io.reads.scan.search_columns import DOC_INDEX, SCORE, SearchColumns
+from lance_io.reads.scan.text.score_columns import added_columns, bind_with_score, text_projection
 from lance_io.reads.scan.text.text_plan import plan_text_search, run_text_search
 from lance_io.reads.takes.take_rows import prepare, take_grouped
 from lance_io.reads.version.column_lists import COMPILER, Projection
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from lance_io.filters import Predicate
     from lance_io.index.text.text_matches import TextMatches
     from lance_io.plans.plan import Plan
@@ -48,8 +50,8 @@ def search_text(
     if is_cut:
         matches = matches[_window(options)]
     if predicate is not None and state.schema.has_blobs:  # the result may lack their descriptions
-        matches, predicate = (yield from _filtered(state, predicate, matches)), None
-    columns = SearchColumns.of(state, projection, predicate, NAMES)
+        matches, predicate = (yield from _filtered(state, options, predicate, matches)), None
+    columns = SearchColumns.of(state, projection, predicate, added_columns(state, options))
     parts = yield from _parts(state, columns.taken, matches)
     batches = [columns.batch(part, arrays) for part, arrays in parts]
     table = pa.Table.from_batches(batches, schema=columns.projection.arrow_schema)
@@ -68,7 +70,7 @@ def count_text_matches(state: DatasetState, options: ScanOptions, watch: ScanWat
     matches, predicate = yield from _search(state, options, watch)
     if predicate is None:
         return len(matches)
-    return len((yield from _filtered(state, predicate, matches)))
+    return len((yield from _filtered(state, options, predicate, matches)))
 
 
 def _window(options: ScanOptions) -> slice:
@@ -85,12 +87,14 @@ def _search(
     if options.filter is not None:
         yield Import(COMPILER)
         if not options.hints.get("prefilter"):
-            predicate = bind_with_score(state, options.filter)
+            predicate = bind_with_score(state, options.filter, added_columns(state, options))
     planning = plan_text_search(state, options)
     opening = (
         None
         if projection is None
-        else _opened_beside(state, options, SearchColumns.of(state, projection, predicate, NAMES).taken)
+        else _opened_beside(
+            state, options, SearchColumns.of(state, projection, predicate, added_columns(state, options)).taken
+        )
     )
     plan: Any = (yield from planning) if opening is None else (yield Together[Any]([planning, opening]))[0]
     return (yield from run_text_search(state, plan, watch)), predicate
@@ -113,9 +117,11 @@ def _opened_beside(state: DatasetState, options: ScanOptions, taken: Projection)
     return reader.warm([state.sources[fragment_index] for fragment_index in fragment_indexes])
 
 
-def _filtered(state: DatasetState, predicate: Predicate, matches: TextMatches) -> Plan[TextMatches]:
+def _filtered(
+    state: DatasetState, options: ScanOptions, predicate: Predicate, matches: TextMatches
+) -> Plan[TextMatches]:
     """The matches that pass a filter; reads only the filter's columns."""
-    columns = SearchColumns.of(state, Projection((), None), predicate, NAMES)
+    columns = SearchColumns.of(state, Projection((), None), predicate, added_columns(state, options))
     kept, before = [np.empty(0, np.int64)], 0
     for part, arrays in (yield from _parts(state, columns.taken, matches)):
         kept.append(np.asarray(true_positions(columns.mask(part, arrays))) + before)
@@ -137,8 +143,19 @@ def _parts(
         parts = [empty_columns(len(addresses), pa.schema([]))]
     pairs, start = [], 0
     for part in parts:
-        scores = np.ascontiguousarray(matches.scores[start : start + part.num_rows])
+        its = matches[start : start + part.num_rows]
         start += part.num_rows
-        array = pa.Array.from_buffers(pa.float32(), len(scores), [None, pa.py_buffer(scores)])
-        pairs.append((part, {SCORE: array}))
+        scores = np.ascontiguousarray(its.scores)
+        added = {SCORE: pa.Array.from_buffers(pa.float32(), len(scores), [None, pa.py_buffer(scores)])}
+        if its.elements is not None:
+            added[DOC_INDEX] = _lists(its.elements)
+        pairs.append((part, added))
     return pairs
+
+
+def _lists(places: npt.NDArray[np.uint32]) -> pa.Array:
+    """A list of each row of a matrix."""
+    num_rows, depth = places.shape
+    offsets = pa.array(np.arange(num_rows + 1, dtype=np.int32) * depth)
+    items = pa.array(np.ascontiguousarray(places).reshape(-1), pa.uint32())
+    return pa.ListArray.from_arrays(offsets, items, pa.list_(pa.field("item", pa.uint32(), nullable=False)))
