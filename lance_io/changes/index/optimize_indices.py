@@ -135,8 +135,9 @@ def changes_due(
     num_merged  segments to merge with the uncovered fragments; None for all
     names       of the indices; None for all
     """
-    moved, due = _moved(stored), []
+    moved = _moved(stored)
     current = {entry.uuid: entry for entry in with_current_coverage(stored)}
+    due: list[tuple[list[IndexMetadata], SegmentChange]] = []
     for entries in _of_names(state, current.values(), names):
         extent = yield from _extent(state, entries, num_merged)
         due += [(entries, each) for each in segment_changes(entries, *extent, moved)]
