@@ -276,6 +276,11 @@ def test_models_are_those_of_pylance(tmp_path: Path) -> None:
         return (await dataset.get_ivf_model("v_idx")).centroids, await dataset.centroids(index_name="v_idx")
 
     assert all(each.equals(model.centroids) for each in asyncio.run(awaited()))
+    peer = lance.dataset(uri)
+    for kind in ("IVF_RQ", "IVF_HNSW_SQ"):  # kinds that are not built here
+        peer = peer.create_index("v", kind, metric="l2", num_partitions=3, replace=True)
+        assert lance_io.dataset(uri).centroids(index_name="v_idx").equals(peer.centroids(index_name="v_idx"))
+    own = lance_io.dataset(uri)
     for missing in ({"column": "id"}, {"index_name": "nothing"}):
         with pytest.raises(KeyError):
             own.centroids(**missing)

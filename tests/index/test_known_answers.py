@@ -13,7 +13,7 @@ import pytest
 import lance_io
 from lance_io.errors import FormatError, UsageError
 from lance_io.reads.keys import joined_look_ups
-from lance_io.reads.scan import scan_plan
+from lance_io.reads.scan import execute, scan_plan
 from lance_io.reads.version.state import ANSWERS_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The scans that are planned."""
     planned: list[Any] = []
     plan = scan_plan.plan_scan
+    assert execute.plan_scan is plan, "scans that are never kept are not counted"
 
     def counted(state: Any, options: Any, *args: Any, **more: Any) -> Any:
         planned.append(options.filter)
@@ -118,6 +119,10 @@ def test_the_time_is_not_kept(tmp_path: Path, plans: list[str]) -> None:
     for _ in range(2):
         assert table.count_rows("ts < now()") == 1
     assert plans == ["ts < now()"] * 2
+    state = table._state
+    shown = [str(scan_plan.bind_filter(state, "ts < now()")) for _ in range(2)]
+    assert shown[0] != shown[1]
+    assert scan_plan.bind_filter(state, "ts IS NULL") is scan_plan.bind_filter(state, "ts IS NULL")
 
 
 def test_answers_are_bounded(folder: Path) -> None:
@@ -196,11 +201,11 @@ def test_other_columns_and_many_keys_are_other_look_ups(folder: Path, runs: list
 def test_callers_may_leave(folder: Path) -> None:
     """One that is cancelled leaves the others alone; without any nothing is looked up."""
 
-    async def body(table: lance_io.AsyncDataset) -> tuple[list[Any], int]:
+    async def body(table: lance_io.AsyncDataset) -> tuple[Any, int]:
         first, second = (asyncio.ensure_future(table.get("id", [key], ["id"])) for key in (5, 77))
         await asyncio.sleep(0)
         first.cancel()
-        results = await asyncio.gather(first, second, return_exceptions=True)
+        results: list[Any] = list(await asyncio.gather(first, second, return_exceptions=True))
         alone = asyncio.ensure_future(table.get("id", [6], ["id"]))
         await asyncio.sleep(0)
         alone.cancel()

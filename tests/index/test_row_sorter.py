@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64
 
 from lance_io.changes.join.spilled_batches import SpilledBatches
+from lance_io.index.build import row_sorter
 from lance_io.index.build.bloom_blocks import filter_bytes, filter_of, value_hashes
 from lance_io.index.build.bloom_files import BloomFilterBuilder
 from lance_io.index.build.map_bytes import RowMap, containers_of, encode_maps
@@ -102,6 +103,7 @@ def test_runs_on_disk_hold_little_memory(dtype: pa.DataType) -> None:
     total, last, largest = 0, None, 0
     for values, rows in sorter.sorted():
         largest = max(largest, pa.total_allocated_bytes() - before)
+        assert len(values) <= 1 << 16  # what builders make of a row is bounded, too
         assert values.to_pylist() == sorted(values.to_pylist())
         assert last is None or values[0].as_py() > last
         assert (numbers[rows.astype(np.int64)] == [int(value) for value in values.to_pylist()]).all()
@@ -156,6 +158,17 @@ def test_hashes_and_sizes_of_filters() -> None:
     assert filter_of(value_hashes(pa.array([42])), 32) == bytes.fromhex(words)
     sizes = {(8192, 0.00057): 32768, (8192, 0.01): 16384, (8192, 0.1): 8192, (1000, 0.01): 2048, (100, 0.1): 128}
     assert {terms: filter_bytes(*terms) for terms in sizes} == sizes
+
+
+def test_runs_are_bounded_for_any_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow joins at most 2 GiB of texts, however much memory there is."""
+    monkeypatch.setattr(row_sorter, "LIMIT_BYTES_MAX", 1 << 20)
+    store = Held()
+    sorter = RowSorter(pa.string(), store, 1 << 40)
+    for number in range(30):
+        sorter.add(pa.array([f"{number * 7 % 30:02}" + "x" * 9_998]), np.array([number], np.uint64))
+    assert len(store) > 0
+    assert [text[:2] for values, _ in sorter.sorted() for text in values.to_pylist()] == [f"{n:02}" for n in range(30)]
 
 
 @seeded

@@ -18,7 +18,7 @@ from lance_io.reads.scan.vectors import shared_turns
 from lance_io.reads.scan.vectors.shared_turns import QUERIES_MAX, SharedTurns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
     from pathlib import Path
 
 NUM_ROWS, DIM = 600, 8
@@ -29,11 +29,11 @@ class Line:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(shared_turns, "cpu_count", lambda: 1)
-        self.turns = SharedTurns(None)  # type: ignore[arg-type]
+        self.turns = SharedTurns(None)
         self.asked: list[list[int]] = []
         self.fails = False
 
-    def _run(self, queries: Any) -> Iterator[Any]:
+    def _run(self, queries: Any) -> Generator[str, None, list[str]]:
         self.asked.append(queries[:, 0].tolist())
         yield "reading"
         if self.fails:
@@ -137,7 +137,7 @@ def test_a_child_process_does_not_wait_for_its_parent(monkeypatch: pytest.Monkey
     line = Line(monkeypatch)
     line.search(0)
     line.search(1)
-    monkeypatch.setattr(shared_turns.os, "getpid", lambda: -1)
+    monkeypatch.setattr("os.getpid", lambda: -1)
     assert line.search(2)[1] == "reading"
 
 
@@ -219,5 +219,5 @@ def test_searches_that_stand_alone(tmp_path: Path) -> None:
     assert together is not shared_turns.shared_turns(
         state,
         scan_options(nearest={"column": "v", "q": [1.0, 2.0], "k": 2}),
-        lance_io,  # type: ignore[arg-type]
+        lance_io,
     )

@@ -142,6 +142,20 @@ def test_words_in_quotes_are_a_phrase(uri: str) -> None:
                 table.to_table(full_text_query=query)
 
 
+def test_an_index_of_no_rows_says_how_texts_are_split(tmp_path: Path) -> None:
+    folder = str(tmp_path / "t.lance")
+    rows = pa.table({"t": ["Cats!", "the dog", "cat CAT"]})
+    for library, trained in ((lance, True), (lance_io, True), (lance_io, False)):
+        lance.write_dataset(rows[:0] if trained else rows, folder, mode="overwrite")
+        library.dataset(folder).create_scalar_index("t", "INVERTED", train=trained)
+        if trained:
+            lance.write_dataset(rows, folder, mode="append")
+        theirs = scores(lance.dataset(folder), "cat the")
+        assert scores(lance_io.dataset(folder), "cat the") == pytest.approx(theirs, rel=1e-5)
+        assert len(theirs) == 2
+        lance_io.dataset(folder).prewarm_index("t_idx")
+
+
 def test_options_of_scans(uri: str) -> None:
     peer, ours = lance.dataset(uri), lance_io.dataset(uri)
     query: Any = {"query": "cat", "columns": ["t", "st.t"]}

@@ -1,8 +1,17 @@
-"""The JAR on real executors and MinIO: SQL, what a query reads, and queries that end early."""
+"""The JAR on real executors and MinIO: SQL, what a query reads, and queries that end early.
+
+`LANCE_IO_TEST_SPARK_FACTS` is the number of rows of the table; 1,860,000 are 1 GB.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
+import sys
 import threading
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import lance
@@ -22,14 +31,17 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(900)
 
-NUM_ROWS = 40_000
+NUM_ROWS = int(os.environ.get("LANCE_IO_TEST_SPARK_FACTS", "40000"))
 DIMENSION = 128
 TEXT_MODULUS = 977
 
 
 @pytest.fixture(scope="module")
 def catalog(cluster: SparkSession, s3: S3Server, proxy: CountingProxy) -> str:
-    """A catalog `lance` with the table `facts`: an id, a score, a text and a vector in four fragments, 22 MB."""
+    """A catalog `lance` with the table `facts`: an id, a score, a text and a vector in four fragments, 22 MB.
+
+    `indexed` is a clone of it with a B-tree of the ids.
+    """
     ids = np.arange(NUM_ROWS)
     random = np.random.default_rng(3)
     vectors = random.random(NUM_ROWS * DIMENSION, dtype=np.float32)
@@ -42,9 +54,13 @@ def catalog(cluster: SparkSession, s3: S3Server, proxy: CountingProxy) -> str:
         }
     )
     root = f"s3://{s3.bucket}/test-spark-jar"
-    lance.write_dataset(
+    data = lance.write_dataset(
         table, f"{root}/facts.lance", storage_options=s3.options(), mode="overwrite", max_rows_per_file=NUM_ROWS // 4
     )
+    clone = f"{root}/indexed.lance"
+    with suppress(OSError, ValueError):  # of a test run before on this server
+        lance.LanceDataset.drop(clone, storage_options=s3.options())
+    data.shallow_clone(clone, data.version, storage_options=s3.options()).create_scalar_index("id", "BTREE")
     options = s3.options(aws_endpoint=proxy.endpoint)
     lance_io.spark.enable(cluster, catalog="lance", path=root, storage=options, num_partitions=4)
     return root
@@ -53,7 +69,7 @@ def catalog(cluster: SparkSession, s3: S3Server, proxy: CountingProxy) -> str:
 def test_sql_on_executors(cluster: SparkSession, catalog: str) -> None:
     rows = cluster.sql("select text, count(*) n from lance.facts where id < 3000 group by text order by n desc, text")
     assert [tuple(row) for row in rows.limit(2).collect()] == [("text 0", 4), ("text 1", 4)]
-    assert [row.tableName for row in cluster.sql("show tables in lance").collect()] == ["facts"]
+    assert [row.tableName for row in cluster.sql("show tables in lance").collect()] == ["facts", "indexed"]
 
 
 def test_credentials_of_the_catalog_do_not_show(
@@ -79,6 +95,8 @@ OTHER_BYTES = 64 << 10  # page indexes, and the first rows of a page
         ("select count(*) from lance.facts where id % 2 = 0 and id < 100", 1.05 * ID_BYTES + OTHER_BYTES),
         ("select * from lance.facts limit 5", 1 << 20),
         ("select * from lance.facts where id = 12345", ID_BYTES + (2 << 20)),
+        ("select * from lance.indexed where id = 12345", 1 << 20),
+        ("select count(*), min(id), max(id) from lance.indexed", 0),
         ("select sum(f.id) from lance.facts f join range(100) r on f.id = r.id", 1.05 * ID_BYTES + OTHER_BYTES),
     ],
 )
@@ -138,3 +156,51 @@ def test_a_cancelled_query_ends(cluster: SparkSession, catalog: str, interrupts:
     finally:
         cluster.conf.set("spark.sql.execution.interruptOnCancel", before)
     assert cluster.sql("select count(*) from lance.facts where id >= 0").collect() == [(NUM_ROWS,)]
+
+
+SITE = """
+import os, sys
+if "lance_io.spark.worker" in sys.orig_argv and os.path.exists({flag!r}):
+    print("No module named lance_io", file=sys.stderr)
+    os._exit(1)
+"""
+
+
+def test_an_executor_without_the_package_says_so(cluster: SparkSession, catalog: str, tmp_path: Path) -> None:
+    """As soon as a task asks, and not before others have: its executors have lost it, and get it back."""
+    flag = tmp_path / "lost"
+    (tmp_path / "sitecustomize.py").write_text(SITE.format(flag=str(flag)))
+    cluster.sparkContext.addPyFile(str(tmp_path / "sitecustomize.py"))  # executors put it on the path of workers
+    query = "select sum(id) from lance.facts"
+    expected = cluster.sql(query).collect()
+    flag.touch()
+    killed = kill_workers_of_executors()
+    assert killed
+    with pytest.raises(TASK_ERRORS) as caught:
+        cluster.sql(query).collect()
+    text = str(caught.value)
+    assert f"the lance_io worker did not start on {socket.gethostname()} with Python {sys.executable} (" in text
+    assert "exit code 1; it wrote: No module named lance_io" in text
+    assert "The option python of the catalog or read, or spark.pyspark.python, names a Python that has lance_io" in text
+    flag.unlink()
+    assert cluster.sql(query).collect() == expected
+
+
+def kill_workers_of_executors() -> int:
+    """Kill the workers of this program's executors; gives their number."""
+    killed = 0
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # processes end
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            is_worker = b"lance_io.spark.worker" in (entry / "cmdline").read_bytes()
+            if is_worker and b"CoarseGrainedExecutorBackend" in Path(f"/proc/{parent}/cmdline").read_bytes():
+                if descends_from_this(parent):
+                    os.kill(int(entry.name), signal.SIGKILL)
+                    killed += 1
+    return killed
+
+
+def descends_from_this(pid: int) -> bool:
+    while pid > 1 and pid != os.getpid():
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return pid == os.getpid()

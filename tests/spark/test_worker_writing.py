@@ -57,7 +57,8 @@ def send_rows(worker: Worker, write: str, partition: int, rows: pa.Table, *, end
 
 
 def plan(worker: Worker, options: dict[str, str], **fields: Any) -> str:
-    request = {"kind": "append", "predicates": [], "write_options": {}, **fields}
+    pinned = worker.ask("load", options=options)["pinned"]
+    request = {"kind": "append", "predicates": [], "write_options": {}, "pinned": pinned, **fields}
     return str(worker.ask("plan_write", options=options, schema=STRUCT.json(), **request)["write"])
 
 

@@ -95,7 +95,7 @@ def _format_version(given: Mapping[str, Any], parameters: TextParameters) -> int
     version = _VERSIONS.get(asked) if isinstance(asked, (int, str)) else None
     if version is None:
         raise UsageError(f"format_version must be 1, 2 or 3, got {asked!r}")
-    if version < default:
+    if version < default == 3:
         reason = "block_size=256" if parameters.block_size == 256 else "analyzer='code'"
         raise UsageError(f"FTS format_version={version} is incompatible with {reason}; use format_version=3")
     return version

@@ -18,6 +18,7 @@ between processes.
     remove_job_files anywhere, later: removes files of lost tasks
     plan_row_job     planner: the job of a change of rows, of the version that its tasks read
     RowChange        pickled: the rows that one task deleted, and its files
+    PrimaryKeys      task: the declared primary keys of its new rows
     MovedFiles       pickled: the files of a task's moved rows
     commit_rows      planner: commits one version with the changes of all tasks
     ChangedRows      the counts of rows of that version
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.distributed.index_job import plan_index, plan_optimized_indices
     from lance_io.dataset.distributed.job_commit import commit_write
     from lance_io.dataset.distributed.job_files import abort_write, remove_job_files
+    from lance_io.dataset.distributed.primary_keys import PrimaryKeys
     from lance_io.dataset.distributed.scan_request import ScanPart
     from lance_io.dataset.distributed.table_jobs import JobPart, TableJob, TaskResult
     from lance_io.dataset.distributed.table_place import TablePlace
@@ -74,6 +76,7 @@ _HOMES = {  # loaded on first use: a reading task loads no modules for planning 
     "ChangedRows": "lance_io.dataset.distributed.changed_rows",
     "JobPart": "lance_io.dataset.distributed.table_jobs",
     "MovedFiles": "lance_io.dataset.distributed.changed_rows",
+    "PrimaryKeys": "lance_io.dataset.distributed.primary_keys",
     "RowChange": "lance_io.dataset.distributed.changed_rows",
     "ScanPart": "lance_io.dataset.distributed.scan_request",
     "TableJob": "lance_io.dataset.distributed.table_jobs",
@@ -102,6 +105,7 @@ __all__ = [
     "ChangedRows",
     "JobPart",
     "MovedFiles",
+    "PrimaryKeys",
     "RowChange",
     "ScanPart",
     "TableJob",

@@ -215,7 +215,7 @@ def _with_file(fragment: Fragment, file: DataFile) -> Fragment:
 
 
 def plan_columns(
-    place: TablePlace,  # plain: public parameter
+    table_place: TablePlace,
     transforms: Any,
     *,
     read_columns: Sequence[str] | None = None,
@@ -227,7 +227,7 @@ def plan_columns(
     """Plan new columns.
 
     Args:
-        place: The table.
+        table_place: The table.
         transforms: A dict of SQL expressions by name, or a function of record batches that can be pickled.
         read_columns: Columns for a function, also `_rowid` and `_rowaddr`; None for all.
         output_schema: Schema of the result of a function; None to infer it from that for one row.
@@ -244,7 +244,7 @@ def plan_columns(
     """
     if isinstance(transforms, dict) and not transforms:
         raise UsageError("columns: expected at least one expression, found none")
-    state = TableVersion.open(place).state
+    state = TableVersion.open(table_place).state
     given = transforms if isinstance(transforms, dict) else BatchUDF(transforms, output_schema)
     columns = None if read_columns is None else [*read_columns]
     making = make_columns(state, given, columns, _bounds(state, batch_size, memory_limit))

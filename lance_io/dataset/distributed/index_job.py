@@ -182,7 +182,7 @@ def _outcome(
 
 
 def plan_index(
-    place: TablePlace,  # plain: public parameter
+    table_place: TablePlace,
     column: str,
     index_type: str,
     name: str | None = None,
@@ -195,7 +195,7 @@ def plan_index(
     """Plan an index. Learns the model of an index of vectors.
 
     Args:
-        place: The table.
+        table_place: The table.
         column: Name or dotted path.
         index_type: A kind of `create_scalar_index` or `create_index`, or "JSON".
         name: Name of the index; None for `<column>_idx`.
@@ -213,7 +213,7 @@ def plan_index(
         UsageError: An option does not fit.
         OperationError: The name exists with another column, or `replace` is False.
     """
-    state = TableVersion.open(place).state
+    state = TableVersion.open(table_place).state
     return run(state, _plan_new(state, NewIndex(column, index_type, name, options or {}), replace, num_segments, cores))
 
 
@@ -229,7 +229,7 @@ def _plan_new(
 
 
 def plan_optimized_indices(
-    place: TablePlace,  # plain: public parameter
+    table_place: TablePlace,
     *,
     index_names: Sequence[str] | None = None,
     num_indices_to_merge: int | None = None,
@@ -241,7 +241,7 @@ def plan_optimized_indices(
     """Plan to bring indices up to date.
 
     Args:
-        place: The table.
+        table_place: The table.
         index_names: As for `DatasetOptimizer.optimize_indices`, like the next three.
         num_indices_to_merge: Segments to merge with the uncovered fragments.
         retrain: Whether all segments of an index are built again.
@@ -256,7 +256,7 @@ def plan_optimized_indices(
         UnsupportedError: `index_names` names an index of a kind that is not built here.
         OverflowError: `num_indices_to_merge` is negative.
     """
-    state = TableVersion.open(place).state
+    state = TableVersion.open(table_place).state
     num_merged = 1 if num_indices_to_merge is None else operator.index(num_indices_to_merge)
     if num_merged < 0:
         raise OverflowError("can't convert negative int to unsigned")

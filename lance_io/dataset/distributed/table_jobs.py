@@ -1,9 +1,9 @@
 """Operations on a whole table as jobs of many tasks: planned once, run anywhere, committed once.
 
-    job, parts = plan_index(place, ...)      planner: decides everything; the job and its parts are pickled
-    job.run(place, part)                     each task, its part; the result is pickled
-    job.commit(place, results)               planner: one version, from one result of each part
-    job.abort(place)                         planner, instead of it: removes the files of all tasks
+    job, parts = plan_index(table_place, ...)  planner: decides everything; the job and its parts are pickled
+    job.run(table_place, part)                 each task, its part; the result is pickled
+    job.commit(table_place, results)           planner: one version, from one result of each part
+    job.abort(table_place)                     planner, instead of it: removes the files of all tasks
 
 The name of each file that a task writes ends in the digits of the job, as the files of writes do. So the planner finds
 the files of attempts whose results it never saw: of a task that ran twice, and of a process that was killed. An attempt
@@ -91,14 +91,14 @@ class TableJob:
 
     def run(
         self,
-        place: TablePlace,  # plain: public parameter
+        table_place: TablePlace,
         part: JobPart,
         offer_stop: OfferStop | None = None,
     ) -> TaskResult:
         """Run one task. The table does not change.
 
         Args:
-            place: The table.
+            table_place: The table.
             part: One of the parts that were planned.
             offer_stop: Called with a function that stops the task, from any thread; it then removes its files.
 
@@ -108,14 +108,14 @@ class TableJob:
         Raises:
             OSError: The table cannot be read or written.
         """
-        state = self._state(place)
+        state = self._state(table_place)
         return TaskResult(part.number, run_stoppable(state, self._task(state, part), offer_stop))
 
-    def commit(self, place: TablePlace, results: Sequence[TaskResult]) -> Outcome:  # plain: public parameter
+    def commit(self, table_place: TablePlace, results: Sequence[TaskResult]) -> Outcome:
         """Commit one version with the results of all parts, and remove the files of all other attempts.
 
         Args:
-            place: The table.
+            table_place: The table.
             results: A result of each part. Of two results of one part the first counts.
 
         Returns:
@@ -125,29 +125,29 @@ class TableJob:
             CommitConflictError: Another writer changed the table in a way that excludes this; the files are removed.
             OperationError: A part has no result.
         """
-        state = self._state(place)
+        state = self._state(table_place)
         return run(state, self._commit(state, self._one_of_each(results)))
 
-    def discard(self, place: TablePlace, result: TaskResult) -> None:  # plain: public parameter
+    def discard(self, table_place: TablePlace, result: TaskResult) -> None:
         """Remove the files of a result that never reaches the planner.
 
         Args:
-            place: The table.
+            table_place: The table.
             result: The result.
         """
-        state = self._state(place)
+        state = self._state(table_place)
         run(state, self._discard(state, result.value))
 
-    def abort(self, place: TablePlace) -> int:  # plain: public parameter
+    def abort(self, table_place: TablePlace) -> int:
         """Remove the files of all tasks of a job that was not committed.
 
         Args:
-            place: The table.
+            table_place: The table.
 
         Returns:
             The number of removed files.
         """
-        location = place.location
+        location = table_place.location
         return run_on(location.store, self._remove_files(location, ()))
 
     @property
@@ -169,8 +169,8 @@ class TableJob:
         """Remove files of the job that are not `kept`; returns their number."""
         raise NotImplementedError
 
-    def _state(self, place: TablePlace) -> DatasetState:
-        return TableVersion.open(place, self.read_version).state
+    def _state(self, table_place: TablePlace) -> DatasetState:
+        return TableVersion.open(table_place, self.read_version).state
 
     def _one_of_each(self, results: Sequence[TaskResult]) -> list[Any]:
         """What the tasks returned, in the order of the parts."""

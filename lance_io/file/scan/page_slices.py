@@ -27,6 +27,7 @@ from lance_io.encodings.decoded_size import (
     dictionary_bound,
     has_packed_dictionary,
     read_measured,
+    scan_fetched,
 )
 from lance_io.encodings.rounds import fetch, together
 from lance_io.encodings.v2_1 import miniblock
@@ -194,7 +195,7 @@ class Piece:
         at_hand = Tail(measured.start, measured.data)
         if allowance.grants(max(measured.parts.num_bytes, self.num_bytes), self.expected_bytes):
             if self.is_whole and measured.whole is not None:
-                return _scan_fetched(page, measured.whole)
+                return scan_fetched(page, measured.whole)
             return (yield from serve_from_tail(at_hand, _read_span(page, measured.index, start, end)))
         return DeferredParts(self._parts(measured, at_hand), len(measured.data))
 
@@ -316,17 +317,6 @@ class Piece:
         """Add column, page and file to an error, and the rows to an error about sizes."""
         add_row_location(error, self.row_start, self.row_end - 1)
         return add_location(error, f"{self.column.where}, page {self.number}", self.file.key)
-
-
-def _scan_fetched(page: PageLayout, fetched: Fetched) -> pa.Array:
-    """All rows of a page, from the fetched bytes of its scan."""
-    steps = page.scan()
-    next(steps)
-    try:
-        steps.send(fetched)
-    except StopIteration as done:
-        return done.value
-    raise AssertionError("a scan has one round")
 
 
 class WholeFiles(ABC):

@@ -106,15 +106,13 @@ class BTree:
         """See `Segment`."""
         is_null_test = isinstance(question, IsNull)
         spans = [] if is_null_test else _spans(question)
-        wanted = {page for span in spans for page in self._pages_of(span)}
-        if isinstance(question, OneOf):
-            wanted = self._pages_with(question.values)
+        keys = keys_of(question.values) if isinstance(question, OneOf) else None
+        wanted = {page for span in spans for page in self._pages_of(span)} if keys is None else self._pages_with(keys)
         if is_null_test or needs_null:
             wanted.update(np.flatnonzero(self.null_counts).tolist())
         pages: list[Page] = yield self._blocks(sorted(wanted))
         true: list[np.ndarray[Any, Any]] = []
         null: list[np.ndarray[Any, Any]] = []
-        keys = keys_of(question.values) if isinstance(question, OneOf) else None
         for page in pages:
             if page.num_nulls:
                 null.append(page.rows[: page.num_nulls])
@@ -169,11 +167,9 @@ class BTree:
         end = self.first_page + len(self.least) - span.num_above(self.least)
         return range(first, max(first, end))
 
-    def _pages_with(self, values: pa.Array) -> set[int]:
-        keys = keys_of(values)
-        first, _ = self.greatest.equal_to(keys)
-        _, end = self.least.equal_to(keys)
-        firsts, ends = self.first_value_page + first, self.first_page + end
+    def _pages_with(self, keys: np.ndarray[Any, Any] | list[Any]) -> set[int]:
+        """The pages that may have values with these keys."""
+        firsts, ends = self.first_value_page + self.greatest.lefts(keys), self.first_page + self.least.rights(keys)
         return {page for low, high in _pairs(firsts, ends) for page in range(low, high)}
 
     def _keys_of_page(self, page: int, values: pa.Array) -> SortedKeys:
@@ -201,6 +197,8 @@ def _pairs(first: IntArray, end: IntArray) -> list[tuple[int, int]]:
 
 
 def _joined(parts: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    if len(parts) == 1:
+        return parts[0]
     return np.concatenate(parts) if parts else np.empty(0, np.uint64)
 
 

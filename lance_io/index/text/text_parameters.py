@@ -222,12 +222,16 @@ def _known(parameters: TextParameters, where: str) -> TextParameters:
 
 def parameters_of_details(value: bytes) -> TextParameters:
     """Parameters from a details message, which has no words of a user's own. Raises as `parameters_of_json`."""
+    return _known(_of_details(value), "details of a full text index")
+
+
+def _of_details(value: bytes) -> TextParameters:
     message = parse_message(table_pb2.InvertedIndexDetails, value, "details of a full text index")
     try:
         language = json.loads(message.language or '"English"')
     except (ValueError, RecursionError) as error:
         raise FormatError(f"details of a full text index: language: {error}") from error
-    parameters = TextParameters(
+    return TextParameters(
         base_tokenizer=message.base_tokenizer or "simple",
         language=str(language),
         with_position=message.with_position,
@@ -242,7 +246,13 @@ def parameters_of_details(value: bytes) -> TextParameters:
         block_size=message.block_size or BLOCK_SIZES[0],
         **{name: getattr(message.code_config, name) for name in _CODE_FLAGS},
     )
-    return _known(parameters, "details of a full text index")
+
+
+def text_details(value: bytes) -> dict[str, Any]:
+    """The settings of a details message by name; whether the tokenizer is that of JSON is not among them."""
+    parameters = _of_details(value)
+    named = {field.name: getattr(parameters, field.name) for field in fields(parameters)}
+    return {**named, "lance_tokenizer": None, "document_granularity": LIST_ELEMENT if is_of_elements(value) else ROW}
 
 
 def is_of_elements(value: bytes) -> bool:

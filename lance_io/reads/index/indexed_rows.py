@@ -226,6 +226,8 @@ def _combined(node: Node, answers: Mapping[int, Answer], universe: RowSet) -> An
 def _joined(answers: Sequence[Answer]) -> Answer:
     """The answers of the segments of one index, which cover different fragments."""
     first, *others = answers
+    if not others:
+        return first
     true = first.true.union(*[answer.true for answer in others])
     null = first.null.union(*[answer.null for answer in others])
     return Answer(true, null, all(answer.is_exact for answer in answers))

@@ -49,9 +49,10 @@ WITHOUT: Final = "use_index=False compares all vectors"  # in errors
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A segment that this release cannot search, and why."""
+    """A segment that this release cannot search, why, and the key of the file that says so."""
 
     reason: str
+    path: str
 
 
 class Piece(NamedTuple):
@@ -109,7 +110,7 @@ def _open(
         )
         segment = open_ivf(head, rows, codebook[0] if codebook else None, part.details, dim, item)
     except UnsupportedError as error:
-        return Unread(error.message), 256
+        return Unread(error.message, error.path or refs[0].key), 256
     except INDEX_ERRORS as error:
         raise in_index(error, index.name, refs[0].key, WITHOUT) from error
     return segment, segment.nbytes

@@ -167,14 +167,18 @@ def search_segments(
 def _finish_held(state: DatasetState, part: Part, search: Search, blocks: list[Any]) -> Plan[Answer]:
     """The answer by blocks in memory, which may be many: then not on a loop."""
     try:
-        answer: Answer = yield Compute(
-            partial(_finish, search, blocks), lambda: sum(array.nbytes for block in blocks for array in block)
-        )
+        answer: Answer = yield Compute(partial(_finish, search, blocks), lambda: sum(map(_block_bytes, blocks)))
     except FormatError as error:
         index, segment = part
         file = READERS[segment.details.kind].uses[0].name
         raise in_index(error, index.name, file_ref(state, segment, file).key) from error
     return answer
+
+
+def _block_bytes(block: Any) -> int:
+    """Memory of a block: its columns, or the value that a search has made of them."""
+    num_bytes: int = sum([array.nbytes for array in block]) if isinstance(block, list) else block.nbytes
+    return num_bytes
 
 
 def _finish(search: Search, blocks: list[Any]) -> Answer:
@@ -205,9 +209,8 @@ def _search_steps(
         keys = _block_keys(state, ref, blocks)
         for at, columns in zip(missing, read, strict=True):
             block: Any = columns if blocks.prepare is None else blocks.prepare(blocks.ranges[at][0], columns)
-            num_bytes = sum(array.nbytes for array in columns) if blocks.prepare is None else block.nbytes
             cached[at] = block
-            state.session.index_cache.put(keys[at], block, _BLOCK_BYTES + num_bytes)
+            state.session.index_cache.put(keys[at], block, _BLOCK_BYTES + _block_bytes(block))
         return _finish(search, cached)
     except INDEX_ERRORS as error:
         raise in_index(error, index.name, ref.key) from error

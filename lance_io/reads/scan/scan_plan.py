@@ -22,7 +22,7 @@ from lance_io.reads.rows.row_arithmetic import LiveRows, live_starts
 from lance_io.reads.rows.row_columns import RowColumns
 from lance_io.reads.scan.late_plan import late_columns, stages
 from lance_io.reads.scan.pipeline import ScanPlan, SecondStage, Span
-from lance_io.reads.version.column_lists import COMPILER, columns_key, project
+from lance_io.reads.version.column_lists import COMPILER, MOMENT, columns_key, project
 from lance_io.reads.version.system_columns import SYSTEM_COLUMNS
 from lance_io.redaction import hide_secrets
 
@@ -258,7 +258,7 @@ def plan_rows(state: DatasetState, columns: ScanPlan, live: dict[int, LiveRows])
 
 
 def bind_filter(state: DatasetState, filter: Any) -> Predicate:
-    """Bind the filter to the schema; compiled texts are cached."""
+    """Bind the filter to the schema; compiled texts are cached, but for those that show the current time."""
     if hasattr(filter, "expression"):  # bound before
         return filter  # type: ignore[no-any-return]
     if hasattr(filter, "mask"):
@@ -271,7 +271,7 @@ def bind_filter(state: DatasetState, filter: Any) -> Predicate:
         from lance_io.filters import compile_filter  # loads the parser: only for filters
 
         predicate = compile_filter(filter, state.stored_schema)
-        if isinstance(filter, str):
+        if isinstance(filter, str) and not MOMENT.search(filter):
             state.prepared.put(key, predicate)
     return predicate
 

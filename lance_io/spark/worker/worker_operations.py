@@ -1,6 +1,7 @@
 """The requests of the JVM by name.
 
     load    the schema of a read, and its version, pinned
+    evolve  the same with columns that a statement adds, which it alone sees until it commits
     list    the tables of a folder
     filter  which of Spark's predicates are computed exactly, and the filter that stands for them
     about   a metadata table of a version, whole: its schema, and a task that gives its rows
@@ -49,8 +50,9 @@ if TYPE_CHECKING:
     from lance_io.spark.worker import part_batches
     from lance_io.spark.worker.jvm_connections import Connection
     from lance_io.spark.worker.pushed_answers import SortKey
-    from lance_io.spark.worker.writing import change_requests, procedures, task_rows
+    from lance_io.spark.worker.writing import altered_tables, change_requests, procedures, task_rows
 else:
+    altered_tables = lazy_module("lance_io.spark.worker.writing.altered_tables")
     part_batches = lazy_module("lance_io.spark.worker.part_batches")
     change_requests = lazy_module("lance_io.spark.worker.writing.change_requests")  # a JVM that reads needs no writers
     procedures = lazy_module("lance_io.spark.worker.writing.procedures")
@@ -102,7 +104,17 @@ def load(request: Request) -> Request:
     """The schema and version of a read."""
     options = parse_schema_options(request["options"])
     warn_of_shown(options, request.get("redaction") or ())
-    version = open_named(options, request.get("ref"), request.get("micros"))
+    return _loaded(open_named(options, request.get("ref"), request.get("micros")), options)
+
+
+def evolve(request: Request) -> Request:
+    """The newest version with the columns that a statement adds, for its own use: no version has them yet."""
+    options = parse_schema_options(request["options"])
+    version = altered_tables.with_added_columns(open_named(options, None, None), request["changes"])
+    return {**_loaded(version, options), "adds_columns": True}
+
+
+def _loaded(version: TableVersion, options: ReadOptions) -> Request:
     pinned = version.to_bytes()
     schema = read_schema(version, options)
     return {
@@ -252,6 +264,7 @@ def _with_system_columns(options: ReadOptions, version: TableVersion, declared: 
 
 _ANSWERS: Final[dict[str, Callable[[Request], Request]]] = {
     "load": load,
+    "evolve": evolve,
     "list": list_tables,
     "about": describe,
     "query": check_query,

@@ -6,12 +6,9 @@ use crate::error::invalid;
 use crate::gil;
 use crate::room::{filled, zeros, Roomy};
 use pyo3::prelude::*;
-use std::array;
 
 /// Values of a byte.
 const VALUES: usize = 256;
-/// Words whose distances are summed at once.
-const GROUP: usize = 16;
 /// Rows whose sums stay in the processor's nearest cache.
 const BLOCK: usize = 1024;
 /// Queries whose tables are in memory at once.
@@ -42,31 +39,22 @@ impl<T: Real> Book<T> {
         Ok(Book { numbers, parts, words, width, is_dot })
     }
 
-    fn bits(&self) -> usize {
-        if self.words == VALUES {
-            8
-        } else {
-            4
-        }
-    }
-
     /// The distance of each word of a part.
     fn fill_words(&self, part: usize, target: &[T], out: &mut [T]) {
         let book = &self.numbers[part * self.width * self.words..][..self.width * self.words];
         let target = &target[part * self.width..][..self.width];
         let first = if self.is_dot { T::narrow(1.0 / self.parts as f64) } else { T::ZERO };
-        let (groups, _) = out.as_chunks_mut::<GROUP>(); // the number of words is a multiple
-        for (group, out) in groups.iter_mut().enumerate() {
-            let mut sums = [first; GROUP];
-            for (numbers, &wanted) in book.chunks_exact(self.words).zip(target) {
-                let numbers = &numbers.as_chunks::<GROUP>().0[group];
-                sums = if self.is_dot {
-                    array::from_fn(|lane| sums[lane] - numbers[lane] * wanted)
-                } else {
-                    array::from_fn(|lane| sums[lane] + (numbers[lane] - wanted) * (numbers[lane] - wanted))
-                };
+        out.fill(first);
+        for (numbers, &wanted) in book.chunks_exact(self.words).zip(target) {
+            if self.is_dot {
+                for (sum, &number) in out.iter_mut().zip(numbers) {
+                    *sum = *sum - number * wanted;
+                }
+            } else {
+                for (sum, &number) in out.iter_mut().zip(numbers) {
+                    *sum = *sum + (number - wanted) * (number - wanted);
+                }
             }
-            *out = sums;
         }
     }
 

@@ -5,7 +5,6 @@ use crate::buffer::{Input, Output};
 use crate::error::invalid;
 use crate::gil;
 use pyo3::prelude::*;
-use std::array;
 
 /// Numbers whose squares sum to less than 2^32.
 const CHUNK: usize = 1 << 14;
@@ -31,7 +30,9 @@ fn products(codes: &[u8], query: &[f32]) -> f64 {
     let ((codes, last_codes), (query, last_query)) = (codes.as_chunks::<LANES>(), query.as_chunks::<LANES>());
     let mut sums = [0f32; LANES];
     for (codes, query) in codes.iter().zip(query) {
-        sums = array::from_fn(|lane| sums[lane] + codes[lane] as f32 * query[lane]);
+        for ((sum, &code), &wanted) in sums.iter_mut().zip(codes).zip(query) {
+            *sum += code as f32 * wanted;
+        }
     }
     let last = last_codes.iter().zip(last_query).map(|(&code, &wanted)| code as f64 * wanted as f64);
     sums.iter().map(|&sum| sum as f64).sum::<f64>() + last.sum::<f64>()

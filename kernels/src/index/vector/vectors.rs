@@ -1,15 +1,17 @@
-//! Exact distances of vectors as they are, summed in 64 bits. The order of a sum depends on the dimension alone.
+//! Distances of vectors as they are, summed in 64 bits. The order of a sum depends on the dimension alone.
 //! Queries that want the same rows compare them block by block, so that memory is read once.
 
 use super::real::{by_piece, distances, inputs, num_compared, pairs_of, reals, row_counts, Real};
 use crate::buffer::{Input, Output};
 use crate::error::invalid;
 use crate::gil;
-use crate::room::{vec_with_capacity, Grow};
+use crate::room::{vec_with_capacity, Gather, Grow, Roomy};
 use pyo3::prelude::*;
-use std::array;
 
 const LANES: usize = 8;
+const WIDE: usize = 16;
+/// Numbers whose squares are added up in their own width.
+const FLUSH: usize = 256;
 /// Rows that stay in the processor's cache while several queries compare them.
 const BLOCK_BYTES: usize = 1 << 15;
 
@@ -26,16 +28,38 @@ fn sum<T: Real>(row: &[T], query: &[f64], each: impl Fn(f64, f64) -> f64) -> f64
     let ((rows, last_row), (queries, last_query)) = (row.as_chunks::<LANES>(), query.as_chunks::<LANES>());
     let mut sums = [0f64; LANES];
     for (row, query) in rows.iter().zip(queries) {
-        sums = array::from_fn(|lane| sums[lane] + each(row[lane].wide(), query[lane]));
+        for ((sum, &number), &wanted) in sums.iter_mut().zip(row).zip(query) {
+            *sum += each(number.wide(), wanted);
+        }
     }
     let last = last_row.iter().zip(last_query).map(|(&number, &wanted)| each(number.wide(), wanted));
     sums.iter().sum::<f64>() + last.sum::<f64>()
 }
 
-fn fill<T: Real>(metric: Metric, rows: &[T], query: &[f64], size: f64, out: &mut [f32]) {
+/// The sum of the squared differences of a row and a query: products of the row's own width, added up in 64 bits every
+/// `FLUSH` numbers. The error is a few roundings, as all terms have one sign.
+#[inline(always)]
+fn squares<T: Real>(row: &[T], query: &[T]) -> f64 {
+    let parts = row.chunks(FLUSH).zip(query.chunks(FLUSH));
+    parts
+        .map(|(row, query)| {
+            let ((rows, last_row), (queries, last_query)) = (row.as_chunks::<WIDE>(), query.as_chunks::<WIDE>());
+            let mut sums = [T::ZERO; WIDE];
+            for (row, query) in rows.iter().zip(queries) {
+                for ((sum, &number), &wanted) in sums.iter_mut().zip(row).zip(query) {
+                    *sum = *sum + (number - wanted) * (number - wanted);
+                }
+            }
+            let last = last_row.iter().zip(last_query).map(|(&number, &wanted)| number - wanted);
+            sums.iter().map(|&sum| sum.wide()).sum::<f64>() + last.map(|apart| (apart * apart).wide()).sum::<f64>()
+        })
+        .sum()
+}
+
+fn fill<T: Real>(metric: Metric, rows: &[T], query: &[f64], narrow: &[T], size: f64, out: &mut [f32]) {
     for (distance, row) in out.iter_mut().zip(rows.chunks_exact(query.len())) {
         let value = match metric {
-            Metric::L2 => sum(row, query, |number, wanted| (number - wanted) * (number - wanted)),
+            Metric::L2 => squares(row, narrow),
             Metric::Dot => 1.0 - sum(row, query, |number, wanted| number * wanted),
             Metric::Cosine => {
                 let product = sum(row, query, |number, wanted| number * wanted);
@@ -62,6 +86,8 @@ fn scan<T: Real>(
         matrices.try_push(reals::<T>(piece.bytes())?)?;
     }
     let step = (BLOCK_BYTES / (dim * size_of::<T>())).max(1);
+    let narrow: Roomy<Vec<T>> = queries.iter().map(|&number| T::narrow(number)).try_vec();
+    let narrow = narrow?;
     gil::release(py, num_compared(&pairs, &counts) * dim / 4, || {
         for group in by_piece(&pairs) {
             let Some(first) = group.first() else { continue };
@@ -70,7 +96,7 @@ fn scan<T: Real>(
                     let query = &queries[pair.query * dim..][..dim];
                     let size = sum(query, query, |number, wanted| number * wanted).sqrt();
                     let out = &mut out[pair.start + number * step..][..rows.len() / dim];
-                    fill(metric, rows, query, size, out);
+                    fill(metric, rows, query, &narrow[pair.query * dim..][..dim], size, out);
                 }
             }
         }

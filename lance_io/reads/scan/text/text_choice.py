@@ -23,9 +23,7 @@ from lance_io.index.text.full_text_query import (
     parts_of,
 )
 from lance_io.index.text.text_parameters import TextParameters, parameters_of_details
-from lance_io.index.text.text_partition import METADATA_FILE
-from lance_io.index.text.word_search import word_search
-from lance_io.reads.index.index_files import file_ref
+from lance_io.index.text.word_search import JSON, word_search
 from lance_io.reads.index.text_indices import load_text_indices, warn_text_index_unused
 from lance_io.reads.index.text_match import OpenedText
 from lance_io.reads.index.text_segments import WITHOUT, UnreadText, open_text_segments
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
     from lance_io.format.schema import Field
     from lance_io.index.text.word_search import WordSearch
     from lance_io.plans.plan import Plan
-    from lance_io.reads.index.table_indices import IndexPart
     from lance_io.reads.index.text_indices import TextIndex
     from lance_io.reads.scan.text.full_text_request import TextRequest
     from lance_io.reads.version.state import DatasetState
@@ -226,12 +223,16 @@ def _shown(path: Sequence[str]) -> str:
     return ".".join(f"`{name}`" if "." in name else name for name in path)
 
 
-def _parameters_of(state: DatasetState, index: TextIndex, part: IndexPart[bytes]) -> TextParameters:
-    """The tokenizer of a segment by the index section. Raises `UnsupportedError` naming the index."""
+def _parameters_of(state: DatasetState, index: TextIndex) -> TextParameters:
+    """The tokenizer of an index by the index section. Raises `UnsupportedError` naming the index."""
     try:
-        return parameters_of_details(part.details)
+        return replace(parameters_of_details(index.details), lance_tokenizer=_lance_tokenizer(index.field))
     except INDEX_ERRORS as error:
-        raise in_index(error, index.name, file_ref(state, part, METADATA_FILE).key, WITHOUT) from error
+        raise in_index(error, index.name, state.location.uri, WITHOUT) from error
+
+
+def _lance_tokenizer(field: Field) -> str:
+    return JSON if any("json" in node.logical_type.lower() for node in field.walk()) else TEXT
 
 
 def _open_column(state: DatasetState, leaf: MatchQuery | PhraseQuery, indices: Sequence[TextIndex]) -> Plan[TextColumn]:
@@ -241,11 +242,14 @@ def _open_column(state: DatasetState, leaf: MatchQuery | PhraseQuery, indices: S
     for index in its:
         if index.of_elements is not of_elements(leaf):
             continue
+        if not index.parts:  # built over no rows, or its rows are gone
+            parameters = _parameters_of(state, index)
+            continue
         opened = yield from open_text_segments(state, index)
         segments = []
-        for part, segment in zip(index.parts, opened, strict=True):
+        for segment in opened:
             if isinstance(segment, UnreadText):
-                parameters = segment.parameters or _parameters_of(state, index, part)
+                parameters = segment.parameters or _parameters_of(state, index)
                 warn_text_index_unused(index.name, segment.reason)
             else:
                 segments.append(segment)
