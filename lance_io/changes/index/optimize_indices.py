@@ -111,7 +111,8 @@ def _optimize(
                 else:
                     sources = yield from copies.committed_sources(state, {entry.uuid for entry in each.replaced})
             fragment_ids = [fragment_id for fragment_id in state.fragment_ids if fragment_id in each.fragment_ids]
-            built.append((yield from build_segment(state, request, fragment_ids, None, limit, progress, sources)))
+            build = build_segment(state, request, fragment_ids, None, limit, progress, sources)
+            built.append((yield from build))
             removed.extend(by_uuid[entry.uuid] for entry in each.replaced)
         _logger.debug("%d segments built", len(built))
 
@@ -136,7 +137,7 @@ def changes_due(
     """
     moved = _moved(stored)
     current = {entry.uuid: entry for entry in with_current_coverage(stored)}
-    due = []
+    due: list[tuple[list[IndexMetadata], SegmentChange]] = []
     for entries in _of_names(state, current.values(), names):
         extent = yield from _extent(state, entries, num_merged)
         due += [(entries, each) for each in segment_changes(entries, *extent, moved)]

@@ -31,6 +31,7 @@ from lance_io.dataset.distributed.table_jobs import (
 )
 from lance_io.dataset.distributed.table_version import TableVersion
 from lance_io.errors import OperationError
+from lance_io.plans.lazy_module import lazy_plans
 from lance_io.plans.plan import RollBackOnError
 from lance_io.proto import table_pb2
 from lance_io.reads.run_plan import run
@@ -42,13 +43,17 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from lance_io.changes.index.build_segment import AnyRequest
+    from lance_io.changes.index.vectors import copied_rows as copies
     from lance_io.dataset.distributed.table_jobs import Outcome
     from lance_io.dataset.distributed.table_place import TablePlace
     from lance_io.index.build.vectors.vector_models import VectorModel
     from lance_io.plans.plan import Plan
+    from lance_io.reads.index.vector_indices import VectorIndex
     from lance_io.reads.version.state import DatasetState
     from lance_io.store.url import Location
     from lance_io.table.manifest.index_section import IndexMetadata
+else:
+    copies = lazy_plans("lance_io.changes.index.vectors.copied_rows")
 
 SEGMENT_ROWS_MIN: Final = 1_000_000  # by default: a look-up asks each segment
 _TEXT_KINDS: Final = ("INVERTED", "FTS")
@@ -90,11 +95,13 @@ class SegmentPart(JobPart):
         change: Number of the index's change, to which models belong.
         fragment_ids: Fragments that it covers.
         like: UUIDs of segments whose parameters it has; none for a new index.
+        copied: UUIDs of segments of vectors whose codes it copies, because it covers all of their fragments.
     """
 
     change: int
     fragment_ids: tuple[int, ...]
     like: tuple[str, ...] = ()
+    copied: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -120,8 +127,12 @@ class IndexJob(TableJob):
 
     def _task(self, state: DatasetState, part: SegmentPart) -> Plan[bytes]:
         request = yield from self._request(state, part)
+        sources: Sequence[VectorIndex] = ()
+        if part.copied:
+            sources = yield from copies.committed_sources(state, set(part.copied))
         uuid = self._new_uuid()
-        segment = yield from build_segment(state, request, part.fragment_ids, uuid, self.limit_bytes)
+        build = build_segment(state, request, part.fragment_ids, uuid, self.limit_bytes, sources=sources)
+        segment = yield from build
         assert segment.entry.message is not None, "it was built from one"
         return segment.entry.message.SerializeToString()
 
@@ -259,14 +270,16 @@ def _plan_optimized(
 ) -> Plan[tuple[IndexJob, list[SegmentPart]]]:
     state, removed = plan.state, list[str]()
     state.check_commits()
-    for entries, each in (yield from changes_due(state, (yield from load_indices(state)), num_merged, names)):
+    due = yield from changes_due(state, (yield from load_indices(state)), num_merged, names)
+    for entries, each in due:
         like = each.replaced or tuple(entries)
         request = yield from request_of(state, like)
         if num_merged is None and isinstance(request, VectorRequest):
             request = request.untrained()
         fragment_ids = [fragment_id for fragment_id in state.fragment_ids if fragment_id in each.fragment_ids]
-        yield from plan.add(request, fragment_ids, tuple(entry.uuid for entry in like))
-        removed += [entry.uuid for entry in each.replaced]
+        replaced = tuple(entry.uuid for entry in each.replaced)
+        yield from plan.add(request, fragment_ids, tuple(entry.uuid for entry in like), replaced)
+        removed += replaced
     return plan.job(removed, None)
 
 
@@ -282,9 +295,19 @@ class _Planning:
         self._models: dict[int, VectorModel] = {}
         self._num_changes = 0
 
-    def add(self, request: AnyRequest, fragment_ids: list[int], like: tuple[str, ...] = ()) -> Plan[None]:
-        """Add the segments of an index over some fragments. Learns its model, if it has none yet."""
+    def add(
+        self,
+        request: AnyRequest,
+        fragment_ids: list[int],
+        like: tuple[str, ...] = (),
+        replaced: tuple[str, ...] = (),
+    ) -> Plan[None]:
+        """Add the segments of an index over some fragments. Learns its model, if it has none yet.
+
+        like, replaced  UUIDs of segments whose parameters they have, and of those that they replace
+        """
         number, state = self._num_changes, self.state
+        copied = replaced if isinstance(request, VectorRequest) and request.model is not None else ()
         if isinstance(request, VectorRequest) and request.model is None and fragment_ids:
             model = yield from train_model(state, request, fragment_ids, self._limit_bytes, BuildProgress())
             if model is None:
@@ -292,8 +315,10 @@ class _Planning:
             else:
                 self._models[number] = model
         count = num_parts_of(state, fragment_ids, self._cores, SEGMENT_ROWS_MIN, self._num_segments)
-        for run_of_ids in cut_fragments(state, fragment_ids, count) or [()]:
-            self._parts.append(SegmentPart(len(self._parts), number, run_of_ids, like))
+        runs = cut_fragments(state, fragment_ids, count) or [()]
+        for run_of_ids in runs:
+            is_whole = len(runs) == 1  # else codes of other fragments would come along
+            self._parts.append(SegmentPart(len(self._parts), number, run_of_ids, like, copied if is_whole else ()))
         self._num_changes += 1
 
     def job(self, removed: Sequence[str], new: NewIndex | None) -> tuple[IndexJob, list[SegmentPart]]:
