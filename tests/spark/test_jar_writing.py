@@ -339,26 +339,6 @@ def test_the_cookbook_of_the_page(spark: SparkSession, tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["events.lance"]
 
 
-def test_schemas_evolve_with_a_statement(lake: Lake) -> None:
-    """Spark alters the table first: no column of the source is left out."""
-    lake.sql(
-        "create table lake.grown (id int, s struct<a: int>)", "insert into lake.grown values (1, named_struct('a', 1))"
-    )
-    lake.sql(
-        "merge with schema evolution into lake.grown t using (select 1 as id, named_struct('a', 2, 'b', 'x') as s, "
-        "'extra' as more union all select 2, named_struct('a', 3, 'b', 'y'), 'new') s on t.id = s.id "
-        "when matched then update set * when not matched then insert *"
-    )
-    assert lake.rows("grown") == [
-        {"id": 1, "s": {"a": 2, "b": "x"}, "more": "extra"},
-        {"id": 2, "s": {"a": 3, "b": "y"}, "more": "new"},
-    ]
-    lake.sql("insert with schema evolution into lake.grown by name select 3 as id, 0.5f as score")
-    assert lake.rows("grown")[2] == {"id": 3, "s": None, "more": None, "score": 0.5}
-    with pytest.raises(AnalysisException):
-        lake.sql("insert into lake.grown by name select 4 as id, 1 as unknown")
-
-
 # -- others at the same time -------------------------------------------------------------------------------------------
 
 

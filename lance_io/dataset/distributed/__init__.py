@@ -52,13 +52,19 @@ from typing import TYPE_CHECKING
 from lance_io.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from lance_io.dataset.distributed.changed_rows import ChangedRows, MovedFiles, RowChange, commit_rows, plan_row_job
+    from lance_io.dataset.distributed.changed_rows import (
+        ChangedRows,
+        MovedFiles,
+        PrimaryKeys,
+        RowChange,
+        commit_rows,
+        plan_row_job,
+    )
     from lance_io.dataset.distributed.column_job import plan_columns
     from lance_io.dataset.distributed.compaction_job import plan_compacted
     from lance_io.dataset.distributed.index_job import plan_index, plan_optimized_indices
     from lance_io.dataset.distributed.job_commit import commit_write
     from lance_io.dataset.distributed.job_files import abort_write, remove_job_files
-    from lance_io.dataset.distributed.primary_keys import PrimaryKeys
     from lance_io.dataset.distributed.scan_request import ScanPart
     from lance_io.dataset.distributed.table_jobs import JobPart, TableJob, TaskResult
     from lance_io.dataset.distributed.table_place import TablePlace
@@ -76,7 +82,7 @@ _HOMES = {  # loaded on first use: a reading task loads no modules for planning 
     "ChangedRows": "lance_io.dataset.distributed.changed_rows",
     "JobPart": "lance_io.dataset.distributed.table_jobs",
     "MovedFiles": "lance_io.dataset.distributed.changed_rows",
-    "PrimaryKeys": "lance_io.dataset.distributed.primary_keys",
+    "PrimaryKeys": "lance_io.dataset.distributed.changed_rows",
     "RowChange": "lance_io.dataset.distributed.changed_rows",
     "ScanPart": "lance_io.dataset.distributed.scan_request",
     "TableJob": "lance_io.dataset.distributed.table_jobs",

@@ -10,14 +10,16 @@ makes it. It is rebased on concurrent commits that touched no fragment in which 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
 
 import numpy as np
 
 from lance_io.changes.edits.delete_rows import deletion_of, matching_rows
 from lance_io.changes.edits.rewrite_rows import with_row_ids
+from lance_io.changes.merge.inserted_keys import InsertedKeys
+from lance_io.changes.merge.merge_clauses import primary_key
 from lance_io.changes.upkeep.remove_versions import after_commit
 from lance_io.codecs.roaring import decode_roaring
 from lance_io.commit.commit_request import CommitRequest
@@ -25,7 +27,6 @@ from lance_io.commit.loop import commit
 from lance_io.dataset.distributed.added_columns import merge_of
 from lance_io.dataset.distributed.job_commit import COMMIT_RETRIES
 from lance_io.dataset.distributed.job_history import JOB_PROPERTY
-from lance_io.dataset.distributed.primary_keys import joined_keys
 from lance_io.dataset.distributed.write_job import JOB_DIGITS, WriteJob, run_writes, write_target
 from lance_io.errors import OperationError, UsageError
 from lance_io.reads.metadata.describe import stored_fragment
@@ -36,11 +37,14 @@ from lance_io.table.transaction.transaction import COMMIT_MESSAGE_KEY, Transacti
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import pyarrow as pa
+
     from lance_io.changes.edits.delete_rows import Deletion
     from lance_io.changes.write.write_rows import WriteTarget
     from lance_io.codecs.roaring import U32Array
     from lance_io.dataset.distributed.table_version import TableVersion
     from lance_io.dataset.distributed.task_files import WrittenFiles
+    from lance_io.format.schema import Schema
     from lance_io.plans.plan import Plan
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.fragment import Fragment
@@ -295,3 +299,58 @@ def _deleted_rows(state: DatasetState, changes: Sequence[RowChange]) -> dict[int
         if len(offsets):
             rows[fragment_id] = offsets
     return rows
+
+
+# -- declared primary keys of inserted rows: a Bloom filter for the transaction (spec: commit, 2.2 and 4) --------------
+
+
+class PrimaryKeys:
+    """The keys of the rows of one task.
+
+    Args:
+        columns: The key's columns.
+        schema: The table's schema.
+    """
+
+    def __init__(self, columns: Sequence[str], schema: Schema) -> None:
+        self._columns = tuple(columns)
+        self._keys = InsertedKeys(columns, schema)
+
+    @classmethod
+    def of(cls, job: WriteJob) -> Self | None:
+        """The collector for the rows of a task.
+
+        Args:
+            job: The job.
+
+        Returns:
+            The collector; None if the table declares no primary key, or the rows lack columns of it.
+        """
+        columns = primary_key(job.schema)
+        return cls(columns, job.schema) if columns and set(columns) <= set(job.columns) else None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add the keys of rows.
+
+        Args:
+            batch: The rows, as they are stored.
+        """
+        self._keys.add({name: batch.column(name) for name in self._columns})
+
+    def to_bytes(self) -> bytes:
+        """The keys so far, for the planner."""
+        return self._keys.filter().bitmap
+
+
+def joined_keys(schema: Schema, columns: Sequence[str], of_tasks: Sequence[bytes | None]) -> KeyFilter | None:
+    """The keys of all tasks; None if the columns are not the table's primary key, or a task does not know its keys."""
+    declared = primary_key(schema)
+    if not declared or sorted(columns) != sorted(declared) or any(bitmap is None for bitmap in of_tasks):
+        return None
+    filter = InsertedKeys(declared, schema).filter()
+    joined = np.frombuffer(filter.bitmap, np.uint8).copy()
+    for bitmap in of_tasks:
+        if bitmap is None or len(bitmap) != len(joined):
+            raise UsageError("a task sent keys of another form")
+        joined |= np.frombuffer(bitmap, np.uint8)
+    return replace(filter, bitmap=joined.tobytes())

@@ -183,7 +183,7 @@ def _has_nanoseconds(dtype: pa.DataType) -> bool:
         return _has_nanoseconds(dtype.value_type)
     if pa.types.is_nested(dtype):
         return any(_has_nanoseconds(dtype.field(index).type) for index in range(dtype.num_fields))
-    return pa.types.is_timestamp(dtype) and dtype.unit == "ns"
+    return bool(pa.types.is_timestamp(dtype) and dtype.unit == "ns")
 
 
 def delete(request: Request) -> Request:
