@@ -231,7 +231,7 @@ def test_documents_without_a_value_take_little_memory() -> None:
             assert values.type == pa.int64() and len(values) == len(rows)
             seen.append(rows)
 
-    builder = JsonBuilder("a", lambda _: Kept())  # type: ignore[arg-type, return-value]
+    builder = JsonBuilder("a", lambda _: Kept())  # type: ignore[return-value]
     tracemalloc.start()
     for start in range(0, 1 << 20, 1 << 16):
         builder.add(pa.nulls(1 << 16, pa.string()), np.arange(start, start + (1 << 16), dtype=np.uint64))
