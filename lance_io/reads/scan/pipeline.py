@@ -146,7 +146,8 @@ class ScanPlan:
         if any([part.ready is not None for part in self.parts]):
             return None
         chosen = [rows.nbytes for part in self.parts for rows in part.chosen or ()]
-        return PLAN_BYTES * (1 + len(self.parts)) + SPAN_BYTES * len(self.spans) + sum(chosen)
+        deleted = [live.deleted.nbytes for live in self.live.values() if live.deleted is not None]
+        return PLAN_BYTES * (1 + len(self.parts)) + SPAN_BYTES * len(self.spans) + sum(chosen) + sum(deleted)
 
     def named_rows(self) -> Grouped | None:
         """The rows of a plan that is no more than rows that indices name, and columns; None for another plan."""
