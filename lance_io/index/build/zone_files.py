@@ -15,7 +15,7 @@ from lance_io.index.build.map_bytes import RowMap
 from lance_io.index.build.sort_keys import number_keys, sorted_order
 from lance_io.index.build.zone_cuts import ZoneCutter, place_columns
 from lance_io.index.details import FILES, Kind
-from lance_io.levels.arrays import true_positions
+from lance_io.levels.arrays import numbers, true_positions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lance_io.index.build.zone_cuts import Zone
 
 ZONE_ROWS: Final = 8192
-_ONLY: Final = pa.array([0])
+_ONLY: Final = numbers(np.zeros(1, np.int64))  # without pandas, which `pyarrow.array` imports
 
 
 class ZoneMapBuilder:
