@@ -4,6 +4,7 @@ tables      the tables that are measured, written once into a cache folder
 cases       what a case is, and what all share
 reads       takes, scans, opening, importing, memory
 filters     scans with a filter
+passing     the same by how many rows pass, how they lie, how wide they are, in how many files
 functions   every function of filters as a computed column; functionrows makes their table
 writes      time, size and memory of writing tables
 kinds       real kinds of text and numbers; textsizes texts of nineteen kinds, few and many, which textkinds makes

@@ -36,6 +36,8 @@ TUNED_WORKER, TUNED_CEILING = "tune_worker", "tuned ceiling"
 EQUAL_SHARE = "equal share"
 # Of old file versions: the bytes that we read, read by nobody but the system.
 BARE = "bare read"
+# Of filters: the faster of two plans of ours that do not look at the rows.
+FASTER = "faster plan"
 # Not contenders, but other measures of a case: pylance's processor time, and a limit for ours that is no ratio.
 PROCESSOR, LIMIT = "processor time", "limit"
 COMPARED = {TUNED_CEILING: TUNED_WORKER}
@@ -62,6 +64,7 @@ class Case:
     share_goal           as `goal`, beside what an equal share of all processes would be
     cpu_goal             as `goal`, of processor time
     limit_s              what we may need at most, whatever others need
+    plan_goal            as `goal`, beside the faster of two fixed plans
     """
 
     name: str
@@ -79,6 +82,7 @@ class Case:
     bare_goal: float | None = None
     cpu_goal: float | None = None
     limit_s: float | None = None
+    plan_goal: float | None = None
 
     def rounds(self, asked: int) -> int:
         """How many rounds to run when `asked` are asked for."""
@@ -96,6 +100,7 @@ def without_goals(case: Case) -> Case:
         bare_goal=None,
         cpu_goal=None,
         limit_s=None,
+        plan_goal=None,
     )
 
 

@@ -14,6 +14,7 @@ from benchmarks.indices import index_cases
 from benchmarks.kinds import kind_cases
 from benchmarks.oldversions import old_version_cases
 from benchmarks.openings import opening_cases
+from benchmarks.passing import passing_cases
 from benchmarks.reads import read_cases
 from benchmarks.searches import search_cases
 from benchmarks.shapes.shape_cases import shape_cases
@@ -21,6 +22,7 @@ from benchmarks.shares import share_cases
 from benchmarks.spark import spark_cases
 from benchmarks.textsearches import text_search_cases
 from benchmarks.textsizes import text_size_cases
+from benchmarks.vectorsearches import vector_search_cases
 from benchmarks.writes import write_cases
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ STORED_GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "changes": ("change", "bytes", "compact", "cleanup", "delete"),
     "functions": ("functions",),
     "kinds": ("kinds",),
+    "late": ("late",),
 }
 TABLED_GROUPS: Final = ("shapes", "changes")  # they have a table in the document, and no panel in the picture
 
@@ -44,9 +47,11 @@ def all_cases(tables: Tables) -> Iterator[Case]:
     yield from read_cases(tables)
     yield from opening_cases(tables)
     yield from filter_cases(tables)
+    yield from passing_cases(tables)
     yield from search_cases(tables)
     yield from index_cases(tables)
     yield from text_search_cases(tables)
+    yield from vector_search_cases(tables)
     yield from function_cases(tables)
     yield from write_cases(tables)
     yield from kind_cases(tables)

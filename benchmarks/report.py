@@ -22,6 +22,7 @@ from benchmarks.cases import (
     CEILING,
     COMPARED,
     EQUAL_SHARE,
+    FASTER,
     LIMIT,
     OURS,
     PARQUET,
@@ -69,6 +70,7 @@ class Finding:
             TUNED_CEILING: case.ceiling_goal,
             EQUAL_SHARE: case.share_goal,
             BARE: case.bare_goal,
+            FASTER: case.plan_goal,
             PROCESSOR: case.cpu_goal,
             LIMIT: None if case.limit_s is None else 1.0,
         }

@@ -11,6 +11,7 @@
     spark_large    500,000   8  the same, more than half a gigabyte
     keyed        5,000,000   4  shuffled int64 without repetitions, one of 100 numbers, two of 50 labels, double
     texts          500,000   4  texts of twenty words out of 50,000, frequent and rare ones
+    clustered      500,000   4  three times the same: fixed-size list of 128 floats near one of 2,000 centers
     functions      200,000   1  columns for the functions of filters, all values different (`functionrows`)
 
 And in old file versions: `five_2.0`, `many_2.0`, `vectors_2.0`, `five_0.1`, made as those without a number, and
@@ -44,6 +45,7 @@ GENERATION = 1  # counts changes of the content, so that an old cache is not mis
 LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", np.uint8)
 COLORS = pa.array(["red", "green", "blue", "yellow", "black"])
 VECTOR_WIDTH = 128
+NUM_CENTERS = 2000
 TEXT_WORDS = np.array([f"word{number:x}" for number in range(50_000)])  # the most frequent first
 KEY_STEP, KEYS_END = 2_654_435_761, 1 << 32  # row n has the key n * KEY_STEP modulo KEYS_END: none twice, in no order
 
@@ -97,6 +99,22 @@ def vectors(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
     del first_id
     values = rng.standard_normal(num_rows * VECTOR_WIDTH, dtype=np.float32)
     return pa.table({"vector": pa.FixedSizeListArray.from_arrays(values, VECTOR_WIDTH)})
+
+
+def near_vectors(seed: int, num_rows: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+    """Vectors in clusters, the same clusters for each seed."""
+    centers = np.random.default_rng(11).standard_normal((NUM_CENTERS, VECTOR_WIDTH), dtype=np.float32)
+    rng = np.random.default_rng(seed)
+    noise = rng.standard_normal((num_rows, VECTOR_WIDTH), dtype=np.float32)
+    return centers[rng.integers(0, NUM_CENTERS, num_rows)] + np.float32(0.6) * noise
+
+
+def clustered(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
+    """The same vectors in a column for each kind of index."""
+    del rng
+    values = near_vectors(first_id + 1, num_rows).reshape(-1)
+    vectors = pa.FixedSizeListArray.from_arrays(values, VECTOR_WIDTH)
+    return pa.table({"pq": vectors, "flat": vectors, "sq": vectors})
 
 
 def texts(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
@@ -215,6 +233,7 @@ RECIPES = {
         Recipe("vectors", 500_000, 1, vectors),
         Recipe("keyed", 5_000_000, 4, keyed),
         Recipe("texts", 500_000, 4, texts),
+        Recipe("clustered", 500_000, 4, clustered),
         Recipe("spark_narrow", 500_000, 4, spark_narrow),
         Recipe("spark_vectors", 50_000, 4, spark_vectors),
         Recipe("spark_large", 500_000, 8, spark_vectors),

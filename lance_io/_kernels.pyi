@@ -956,31 +956,53 @@ def scan_product_codes(
     is_dot: bool,
     targets: Buffer,
     pieces: Sequence[Buffer],
+    pairs: Buffer,
     out: Buffer,
     /,
 ) -> None:
-    """Distances of product codes, into `out` (f32, the rows of all pieces).
+    """Distances of product codes, into `out` (f32).
 
     codebook  [parts, words, width], floats of `float_bytes` (4 or 8); `shape` has these three; 256 words, or 16
     is_dot    distances are 1 - dot product, otherwise squared l2
-    targets   [pieces, parts * width], floats of the same size: the query, or its residual, for each piece
+    targets   [targets, parts * width], floats of the same size: queries, or their residuals
     pieces    codes byte by byte, each byte of all rows together; of 16 words two in a byte, the low half first
+    pairs     i64[n, 3]: a piece, a target, and the first row of their distances in `out`; those of a piece together
     """
 
 def scan_scalar_codes(
-    query: Buffer, is_dot: bool, scale: float, base: float, pieces: Sequence[Buffer], out: Buffer, /
+    queries: Buffer,
+    dim: int,
+    is_dot: bool,
+    scale: float,
+    bases: Buffer,
+    pieces: Sequence[Buffer],
+    pairs: Buffer,
+    out: Buffer,
+    /,
 ) -> None:
-    """`base + scale * sum` of each row, into `out` (f32, the rows of all pieces).
+    """`base + scale * sum` of each row, into `out` (f32).
 
-    query   u8[dim]: squared differences are summed; if `is_dot` f32[dim]: products
-    pieces  u8[rows, dim]
+    queries  u8[queries, dim]: squared differences are summed; if `is_dot` f32[queries, dim]: products
+    bases    f64[queries]
+    pieces   u8[rows, dim]
+    pairs    i64[n, 3]: a piece, a query, and the first row of their distances in `out`; those of a piece together
     """
 
-def scan_vectors(metric: str, float_bytes: int, query: Buffer, pieces: Sequence[Buffer], out: Buffer, /) -> None:
-    """Exact distances of vectors by "l2", "cosine" or "dot", into `out` (f32, the rows of all pieces).
+def scan_vectors(
+    metric: str,
+    float_bytes: int,
+    dim: int,
+    queries: Buffer,
+    pieces: Sequence[Buffer],
+    pairs: Buffer,
+    out: Buffer,
+    /,
+) -> None:
+    """Exact distances of vectors by "l2", "cosine" or "dot", into `out` (f32).
 
-    query   f64[dim]
-    pieces  [rows, dim], floats of `float_bytes` (4 or 8)
+    queries  f64[queries, dim]
+    pieces   [rows, dim], floats of `float_bytes` (4 or 8)
+    pairs    i64[n, 3]: a piece, a query, and the first row of their distances in `out`; those of a piece together
     """
 
 def sum_hashes(data: Buffer, width: int, first: int, num_values: int, /) -> int:
@@ -1088,13 +1110,20 @@ class TermLists:
 class TermMerger:
     """Merges runs of sorted tokens (`TermLists.take`) to the rows of a partition (spec: indices, 7.2 and 7.3).
 
-    lengths      number of tokens of each document (i32), run after run
-    run_lengths  number of documents of each run
-    block_size   128 or 256
+    lengths          number of tokens of each document (i32), run after run
+    run_lengths      number of documents of each run
+    block_size       128 or 256
+    is_first_format  whether short blocks have numbers of 32 bits, and positions stand by document
     """
 
     def __new__(
-        cls, lengths: Buffer, run_lengths: list[int], *, block_size: int, with_positions: bool
+        cls,
+        lengths: Buffer,
+        run_lengths: list[int],
+        *,
+        block_size: int,
+        with_positions: bool,
+        is_first_format: bool,
     ) -> TermMerger: ...
     def feed(self, run: int, columns: Sequence[Buffer] | None, /) -> None:
         """The next tokens of a run, as `TermLists.take` returns them; None at its end."""
@@ -1105,7 +1134,8 @@ class TermMerger:
 
         Buffers: of the blocks list offsets (i32), offsets (i64) and bytes; largest scores (f32); numbers of documents
         (i32); of the impacts as of the blocks; offsets (i64) and bytes of positions; list offsets (i32) and starts
-        (u32) of their blocks.
+        (u32) of their blocks; in the first format of positions instead list offsets of tokens (i32) and documents
+        (i32), offsets (i64) and bytes of their pieces.
         """
 
     def token_map(self) -> tuple[OwnedBuffer, int, int]:
@@ -1179,6 +1209,9 @@ class TermPostings:
         position_documents: Buffer | None,
         /,
     ) -> TermPostings: ...
+    def documents(self) -> tuple[OwnedBuffer, OwnedBuffer]:
+        """The documents, i64 ascending, and how often each has the token, u32. Raises `DamagedError`."""
+
     @property
     def num_docs(self) -> int:
         """Documents that have the token."""

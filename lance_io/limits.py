@@ -28,6 +28,7 @@ WHOLE_FILE_BYTES_CLOUD: Final = 256 * KIB
 
 # -- search cache ----------------------------------------------------------------------------------------------
 METADATA_CACHE_BYTES: Final = 256 * MIB
+INDEX_CACHE_BYTES: Final = 512 * MIB  # pylance: 6 GiB. A search of vectors that are not in memory copies them twice
 REPETITION_INDEX_KEPT_BYTES_MAX: Final = 1 * MIB  # larger ones are read by entry and not kept
 
 # -- disk cache ------------------------------------------------------------------------------------------------

@@ -367,6 +367,22 @@ CAMPAIGNS: Final = (
         ),
     ),
     Campaign(
+        "procedures",
+        "Procedures of Spark's catalog that run as jobs (an index, a compaction, new columns), on MinIO: while a task "
+        "writes, an executor or the worker beside it is killed, or another attempt of the task takes its place. The "
+        "table is that of one process, in one version (a compaction has two), and no file is left that no version "
+        "names.",
+        (
+            Part(
+                ("tests/spark/test_struck_calls.py",),
+                "LANCE_IO_SPARK_BLOWS",
+                20,
+                "{size} blows in each of {tests} tests, those of overtaken tasks for each procedure",
+                1,
+            ),
+        ),
+    ),
+    Campaign(
         "spark",
         "Reads through Spark's JAR. Random predicates on NaN, both zeros, nulls, texts of all kinds, days before "
         "1582 and decimals of 38 digits give the rows that Spark gives without pushing them; so do predicates that "

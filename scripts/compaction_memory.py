@@ -46,7 +46,9 @@ import pyarrow
 table = library.dataset(folder)
 before = status("VmRSS")
 done = table.optimize.compact_files(**options)
-print(json.dumps({"grown_bytes": status("VmHWM") - before, "before_bytes": before, "added": done.fragments_added}))
+grown_bytes, has_pandas = status("VmHWM") - before, "pandas" in sys.modules
+figures = {"grown_bytes": grown_bytes, "before_bytes": before, "added": done.fragments_added, "pandas": has_pandas}
+print(json.dumps(figures))
 """
 
 

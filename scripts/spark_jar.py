@@ -3,7 +3,8 @@
     python scripts/spark_jar.py                      against the pyspark of this Python, into its place in the package
     .venv-spark-min/bin/python scripts/spark_jar.py --check      whether another pyspark gives the same bytes
 
-The classes are compiled with `javac --release 17` against the JARs of pyspark and nothing else. The same sources give
+The classes are compiled with `javac --release 17` against the JARs of pyspark and nothing else. `jvm_later/` has those
+that name classes which only later releases of Spark have; the others load them by their names. The same sources give
 the same bytes: the entries of the archive are in order, and all of one time.
 """
 
@@ -23,8 +24,11 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 SOURCES: Final = ROOT / "jvm"
+LATER_SOURCES: Final = ROOT / "jvm_later"
+LATER_CLASS: Final = "org/apache/spark/sql/connector/write/InsertSummary.class"  # a Spark that has it has them all
 JAR: Final = ROOT / "lance_io" / "spark" / "lance_io.jar"
 PACKAGE: Final = "lance_io/spark"
+LATER: Final = "lance_io/spark/later/"
 SERVICE: Final = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 TIME: Final = (1980, 1, 1, 0, 0, 0)  # the first that an archive can hold
 
@@ -51,13 +55,30 @@ def package_version() -> str:
 
 
 def compile_classes(javac: str, pyspark: Path, folder: Path) -> None:
-    """Compile all sources into a folder. Raises `SystemExit` with the compiler's messages."""
-    sources = sorted(str(path) for path in SOURCES.rglob("*.java"))
+    """Compile all sources into a folder, those of later releases where this one has the classes.
+
+    Raises `SystemExit` with the compiler's messages.
+    """
+    _compile(javac, [f"{pyspark}/jars/*"], SOURCES, folder)
+    if has_later(pyspark):
+        _compile(javac, [f"{pyspark}/jars/*", str(folder)], LATER_SOURCES, folder)
+
+
+def _compile(javac: str, path: list[str], sources: Path, folder: Path) -> None:
     options = ["--release", "17", "-g:source,lines", "-Xlint:all,-classfile,-path,-processing", "-Werror", "-proc:none"]
-    command = [javac, *options, "-encoding", "UTF-8", "-cp", f"{pyspark}/jars/*", "-d", str(folder), *sources]
+    files = sorted(str(file) for file in sources.rglob("*.java"))
+    command = [javac, *options, "-encoding", "UTF-8", "-cp", os.pathsep.join(path), "-d", str(folder), *files]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{done.stdout}{done.stderr}")
+
+
+def has_later(pyspark: Path) -> bool:
+    """Whether a pyspark has the classes that the sources of later releases need."""
+    for jar in (pyspark / "jars").glob("spark-catalyst_*.jar"):
+        with zipfile.ZipFile(jar) as archive:
+            return LATER_CLASS in archive.namelist()
+    raise SystemExit(f"there is no spark-catalyst among the JARs of {pyspark}")
 
 
 def jar_entries(classes: Path, version: str) -> dict[str, bytes]:
@@ -97,7 +118,10 @@ def build(pyspark: Path, target: Path) -> None:
 
 
 def check(pyspark: Path) -> None:
-    """Raise `SystemExit` unless compiling against a pyspark gives the bytes of the JAR in the package."""
+    """Raise `SystemExit` unless compiling against a pyspark gives the bytes of the JAR in the package.
+
+    A release without the classes that later sources need compiles the others only.
+    """
     with tempfile.TemporaryDirectory() as folder:
         again = Path(folder) / JAR.name
         build(pyspark, again)
@@ -107,6 +131,10 @@ def check(pyspark: Path) -> None:
             contents = [{name: archive.read(name) for name in archive.namelist()} for archive in (theirs, ours)]
         names = contents[0].keys() | contents[1].keys()
         others = sorted(name for name in names if contents[0].get(name) != contents[1].get(name))
+        if not any(name.startswith(LATER) for name in contents[0]):
+            others = [name for name in others if not name.startswith(LATER)]
+        if not others:
+            return
         raise SystemExit(f"compiled against {pyspark}, these differ from {JAR}: {', '.join(others)}")
 
 

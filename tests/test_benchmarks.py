@@ -12,12 +12,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from rich.console import Console
 
 import lance_io
-from benchmarks import buckets, cases, measure, picture, shares, sparksource, tables, textkinds, transport
+from benchmarks import buckets, cases, measure, passing, picture, shares, sparksource, tables, textkinds, transport
 from benchmarks.catalogue import chosen_cases
 from benchmarks.profiling import profile_text
 from benchmarks.report import Finding, Report, fill_in, spark_table
@@ -91,6 +92,32 @@ def test_the_picture_has_the_slowest_functions_and_no_group_that_has_a_table() -
     assert [one.name for one in drawn["functions"]][:3] == ["functions/1", "functions/21", "functions/2"]
     assert "functions/0" not in {one.name for one in drawn["functions"]}
     assert [*picture.drawn(shapes)] == ["shapes", "compact"]
+
+
+def test_filters_by_what_passes_stand_beside_the_faster_of_two_plans(cache: Path) -> None:
+    names = ["late/2k/64/scattered/50", "late/8/1/sorted/one", "late/100/1/clustered/0"]
+    report, _ = run_tiny(cache, *names)
+    assert report is not None
+    assert sorted(finding.name for finding in report.findings) == sorted(names)
+    assert all(set(finding.against) == {"pylance", "faster plan"} for finding in report.findings)
+    assert len(passing.CELLS) == len({cell.name for cell in passing.CELLS}) == 168
+
+
+def test_as_many_rows_pass_as_the_name_of_a_cell_says() -> None:
+    for width, num_rows in passing.TABLE_ROWS.items():
+        rows = passing.keyed_rows(0, 7, np.random.default_rng(1), width=width)
+        assert rows["rest"].nbytes == 7 * passing.VALUE_BYTES[width]
+        all_keys = passing.keys_of(0, num_rows, passing.cluster_rows(width))
+        assert all(np.diff(np.sort(keys)).min() > 0 for keys in all_keys.values())
+        for cell in passing.CELLS:
+            if cell.width != width or cell.num_files > 1:
+                continue
+            column, op, number = cell.where(num_rows).split(" ")
+            keys = all_keys[column]
+            passes = keys < int(number) if op == "<" else keys == int(number)
+            wanted = 1 if cell.share == "one" else num_rows * float(cell.share) / 100
+            spread = num_rows / passing.CLUSTERS if cell.layout == "clustered" else num_rows / 100 + 2
+            assert abs(passes.sum() - wanted) <= (0 if cell.share in ("one", "0", "100") else spread), cell
 
 
 def test_old_file_versions_are_groups_of_their_own(cache: Path) -> None:

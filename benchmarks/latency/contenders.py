@@ -24,6 +24,7 @@ Options = dict[str, str]
 
 OURS, OUR_LOOP, PYLANCE, PYLANCE_AS_IS = "lance_io", "lance_io loop", "pylance", "pylance as it comes"
 OURS_CACHED = "lance_io, disk cache"
+OURS_EARLY, OURS_LATE = "lance_io, all at once", "lance_io, all late"
 LANCEDB, PARQUET = "lancedb", "parquet"
 UNLIMITED = {
     "LANCE_AIMD_INITIAL_RATE": "50000",
@@ -165,6 +166,22 @@ class OursCached(Ours):
     }
 
 
+class OursEarly(Ours):
+    """`lance_io` that is told to read all columns of a filtered scan at once."""
+
+    late = False
+
+    def scan(self, columns: list[str] | None, where: str | None = None) -> int:
+        batches = self.dataset.to_batches(columns=columns, filter=where, late_materialization=self.late)
+        return sum(batch.num_rows for batch in batches)
+
+
+class OursLate(OursEarly):
+    """The same, told to look each row that passes up by itself."""
+
+    late = True
+
+
 class OurLoop(Ours):
     """`lance_io` whose callers are on the engine's own loop: one thread for everything."""
 
@@ -289,6 +306,8 @@ class Parquet(Contender):
 CONTENDERS: dict[str, type[Contender]] = {
     OURS: Ours,
     OURS_CACHED: OursCached,
+    OURS_EARLY: OursEarly,
+    OURS_LATE: OursLate,
     OUR_LOOP: OurLoop,
     PYLANCE: Pylance,
     PYLANCE_AS_IS: PylanceAsIs,

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.latency.contenders import OUR_LOOP, OURS, OURS_CACHED, PYLANCE, PYLANCE_AS_IS
+from benchmarks.latency.contenders import (
+    OUR_LOOP,
+    OURS,
+    OURS_CACHED,
+    OURS_EARLY,
+    OURS_LATE,
+    PYLANCE,
+    PYLANCE_AS_IS,
+)
 from benchmarks.latency.replayers import BARE
 from benchmarks.latency.scenarios import IMPORTS, LOCAL, MAIN_LATENCY_MS
 
@@ -15,6 +23,7 @@ if TYPE_CHECKING:
     from benchmarks.latency.findings import Result, Results
 
 NEAR = 0.05
+SPARE_BYTES, PIECE_BYTES = 2 << 20, 8 << 20  # that a filtered scan may read in vain
 REACHED, NEARLY, MISSED = "reached", "within 5 %", "missed"
 
 
@@ -82,7 +91,9 @@ def _lines(result: Result, results: Results) -> Iterator[GoalLine]:
     name = result.name
     if OURS in result.failed:
         judge.add("answers without an error", 0, 1, at_most=False)
-    if result.condition == "plain" and not name.endswith("/own"):
+    if name.startswith("late/"):
+        _passing(judge, result)
+    elif result.condition == "plain" and not name.endswith("/own"):
         judge.faster(0.95 if result.latency_ms >= MAIN_LATENCY_MS else 1.0)
     if result.latency_ms == MAIN_LATENCY_MS:
         _counts(judge, result)
@@ -99,6 +110,27 @@ def _lines(result: Result, results: Results) -> Iterator[GoalLine]:
         judge.ratio("cpu_s", OUR_LOOP, BARE, 2.2)
         judge.ratio("cpu_s", OURS, BARE, 3.0)
     yield from judge.lines
+
+
+def _passing(judge: _Judge, result: Result) -> None:
+    """A filter: as fast as the faster of two plans and a round trip, and as lean as it; or, where both are about as
+    fast, as the leaner of both. See `benchmarks.passing`.
+    """
+    plans = [who for who in (OURS_EARLY, OURS_LATE) if result.median(who, "wall_s") is not None]
+    if len(plans) < 2:
+        return
+    walls = [result.median(who, "wall_s") or 0.0 for who in plans]
+    sizes = [result.median(who, "sent_bytes") or 0.0 for who in plans]
+    round_s = result.latency_ms / 1e3
+    text = "wall_s at most 1.1 times the faster plan's + a round trip"
+    judge.add(text, result.median(OURS, "wall_s"), 1.1 * min(walls) + round_s)
+    is_near = abs(walls[0] - walls[1]) <= round_s
+    leaner = min(sizes) if is_near else sizes[walls.index(min(walls))]
+    spare = SPARE_BYTES if is_near else PIECE_BYTES
+    text = f"sent_bytes at most 1.1 times the {'leaner' if is_near else 'faster'} plan's + {spare >> 20} MiB"
+    judge.add(text, result.median(OURS, "sent_bytes"), 1.1 * leaner + spare)
+    if result.name.split("/")[1] != "8":  # where one round cannot be beaten by two
+        judge.faster(1.0)
 
 
 def _counts(judge: _Judge, result: Result) -> None:

@@ -205,8 +205,9 @@ class Play:
 
     def _scan(self, who: str, number: int) -> Turn:
         world = self._stage.world(self._scenario.world)
-        columns = [world.column] if self._scenario.arguments["columns"] == "one" else None
-        where = self._scenario.arguments.get("where")
+        asked, where = self._scenario.arguments["columns"], self._scenario.arguments.get("where")
+        columns = {"one": [world.column], "all": None}[asked] if isinstance(asked, str) else asked
+        where = where(world.num_rows) if callable(where) else where
         return self._measured(number, lambda: self._workers[who].ask("scan", columns=columns, where=where))
 
     def _callers(self, who: str, number: int) -> Turn:

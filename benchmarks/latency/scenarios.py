@@ -20,11 +20,23 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from typing import Any
 
-from benchmarks.latency.contenders import LANCEDB, OUR_LOOP, OURS, OURS_CACHED, PARQUET, PYLANCE, PYLANCE_AS_IS
+from benchmarks.latency.contenders import (
+    LANCEDB,
+    OUR_LOOP,
+    OURS,
+    OURS_CACHED,
+    OURS_EARLY,
+    OURS_LATE,
+    PARQUET,
+    PYLANCE,
+    PYLANCE_AS_IS,
+)
 from benchmarks.latency.replayers import BARE, OBSTORE
+from benchmarks.passing import CELLS
 
 MAIN_LATENCY_MS = 30.0
 OTHER_LATENCIES_MS = (0.0, 5.0, 100.0)
+NEAR_LATENCIES_MS = (5.0,)
 ROUNDS = 5
 IMPORTS, LOCAL = "imports", "lance_io, local disk"
 READING = ("first", "open", "reopen", "cold", "cached", "take", "scan", "callers")
@@ -45,13 +57,15 @@ class Scenario:
 
     who         contenders, in the order of the first round; replayers follow ours
     also        contenders at 30 ms only
-    arguments   by kind: `pattern`, `count`; `columns` (one or all), `where`; `callers`, `takes`, `for_s`,
-                `during_scan`, `rows`
+    arguments   by kind: `pattern`, `count`; `columns` (one or all, or a list), `where` (a text, or what gives it for a
+                number of rows); `callers`, `takes`, `for_s`, `during_scan`, `rows`
     condition   what the proxy does besides its latency
     each_own    everybody reads the files that it has written, instead of pylance's
     rounds      0: as many as the run has
     everywhere  at the other latencies as well
     reduced     part of the short run
+    nearby      at 5 ms as well
+    apart       played only where it is named
     """
 
     name: str
@@ -65,6 +79,8 @@ class Scenario:
     rounds: int = 0
     everywhere: bool = False
     reduced: bool = False
+    nearby: bool = False
+    apart: bool = False
 
     @property
     def is_for_all_stores(self) -> bool:
@@ -203,6 +219,23 @@ def _filters() -> list[Scenario]:
     ]
 
 
+def _passing() -> list[Scenario]:
+    """Filters by what passes, beside our two plans that do not look at it."""
+    who = (OURS, OURS_EARLY, OURS_LATE, PYLANCE)
+    return [
+        Scenario(
+            cell.name,
+            "scan",
+            cell.table,
+            who,
+            arguments={"columns": [cell.layout, "rest"], "where": cell.where},
+            nearby=True,
+            apart=True,
+        )
+        for cell in CELLS
+    ]
+
+
 def _callers() -> list[Scenario]:
     who = (OURS, OUR_LOOP, PYLANCE, BARE)
     one = {"pattern": "scattered", "count": 1}
@@ -301,7 +334,7 @@ def _disturbed() -> list[Scenario]:
 
 def all_scenarios() -> list[Scenario]:
     """In the order in which they are played."""
-    return _processes() + _takes() + _scans() + _filters() + _callers() + _writes() + _disturbed()
+    return _processes() + _takes() + _scans() + _filters() + _passing() + _callers() + _writes() + _disturbed()
 
 
 def _matches(name: str, pattern: str) -> bool:
@@ -318,12 +351,13 @@ def planned(
     """
     plan: list[tuple[Scenario, float]] = []
     for scenario in all_scenarios():
-        if patterns and not any(_matches(scenario.name, pattern) for pattern in patterns):
+        if scenario.apart if not patterns else not any(_matches(scenario.name, pattern) for pattern in patterns):
             continue
         if (reduced and not scenario.reduced) or (store != "s3" and not scenario.is_for_all_stores):
             continue
         if reduced or store != "s3":
             scenario = replace(scenario, also=())
-        others = OTHER_LATENCIES_MS if scenario.everywhere and not reduced and store == "s3" else ()
+        others = OTHER_LATENCIES_MS if scenario.everywhere else NEAR_LATENCIES_MS if scenario.nearby else ()
+        others = others if not reduced and store == "s3" else ()
         plan += [(scenario, latency_ms) for latency_ms in latencies_ms or (MAIN_LATENCY_MS, *others)]
     return sorted(plan, key=lambda one: one[1] != MAIN_LATENCY_MS) if latencies_ms is None else plan

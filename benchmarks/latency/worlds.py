@@ -6,6 +6,7 @@
     many    1,000,000       64  the same
     vec       500,000        1  128 floats
     big    20,000,000       20  the seven: about 1 GiB
+    late_WIDTH_FILES            three keys and a value of so many bytes: `benchmarks.passing`
 
 Each is there three times: as pylance writes it, as `lance_io` writes it (anew in each run), and, where a scenario asks
 for it, as Parquet. `scale` multiplies the rows.
@@ -28,7 +29,8 @@ import pyarrow.parquet as pq
 import lance_io
 from benchmarks.latency.backends import BACKENDS
 from benchmarks.latency.proxyport import Proxy, running_proxy
-from benchmarks.tables import read_through, seven_columns, vectors
+from benchmarks.passing import CELLS
+from benchmarks.tables import RECIPES, read_through, seven_columns, vectors
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -72,6 +74,11 @@ WORLDS = {
         World("vec", 500_000, 1, vectors, "vector"),
         World("big", 20_000_000, 20, seven_columns, "text"),
     )
+}
+
+WORLDS |= {
+    recipe.name: World(recipe.name, recipe.num_rows, recipe.num_fragments, recipe.make_rows, "rest")
+    for recipe in (RECIPES[name] for name in dict.fromkeys(cell.table for cell in CELLS))
 }
 
 

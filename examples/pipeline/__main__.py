@@ -4,10 +4,11 @@
     python examples/pipeline --rows 200000              more rows
     python examples/pipeline --master 'local-cluster[2,1,768]'      executors in separate processes
 
-It starts a MinIO server, and a PySpark job writes the texts of Parquet files to a new table there. Then a service opens
-the table and answers sixteen callers, while further files arrive and a stream appends each of them exactly once; the
-last file adds a column. The exit code is 0 if the table has every row once and unchanged, and all answers were right;
-otherwise 1.
+It starts a MinIO server, and SQL makes a table there of the texts of Parquet files, with an index of their ids. Then a
+service opens the table and answers sixteen callers by id, while further files arrive and a stream appends each of them
+exactly once; the last file adds a column. SQL merges corrections and new texts, compacts the table, and brings the
+index up to date, of which the callers notice nothing. The exit code is 0 if the table has every row once and as it was
+sent, and all answers were right; otherwise 1.
 
     corpus      the texts                      callers     the clients of the service
     ingest      the Spark job                  verify      checks the rows of the table
@@ -46,28 +47,20 @@ FILES = 4  # of the batch write
 INCREMENTS = 3  # files that arrive while the service runs, before the one with a new column
 LOG_LINES = 30
 
-WRITE_CODE = """\
-texts = spark.read.parquet("texts/")
-texts = texts.selectExpr("*", "size(split(text, ' ')) AS words")
-(texts.write.format("lance_io").mode("append")
-    .option("vector.arrow.fixed-size-list.size", 128).save(uri))"""
 SERVE_CODE = """\
 table = await lance_io.AsyncDataset.open(uri)
-await table.take([position], columns=["id", "text", "words"])"""
+await table.get("id", [row_id], columns=["id", "text", "words"])"""
 STREAM_CODE = """\
 columns = "id LONG, text STRING, vector ARRAY<FLOAT>"
 texts = spark.readStream.schema(columns).parquet("arriving/")
 texts = texts.selectExpr("*", "size(split(text, ' ')) AS words")
 (texts.writeStream.format("lance_io").option("stream_id", "texts")
     .option("checkpointLocation", checkpoint).start(uri))"""
-MERGE_CODE = """\
+NEW_COLUMN_CODE = """\
 columns = "id LONG, text STRING, vector ARRAY<FLOAT>, language STRING"
 (texts.writeStream.format("lance_io").option("stream_id", "texts")
     .option("checkpointLocation", checkpoint)
     .option("mergeSchema", True).start(uri))"""
-READ_CODE = """\
-lance_io.spark.enable(spark, catalog="lance", path=folder)
-spark.sql("SELECT language, count(*) FROM lance.texts GROUP BY language")"""
 
 
 class Pipeline:
@@ -80,6 +73,7 @@ class Pipeline:
         self.folder = folder
         self.log = log
         self.sent: list[pa.Table] = []
+        self.corrections: pa.Table | None = None
 
     @property
     def num_sent(self) -> int:
@@ -94,6 +88,8 @@ class Pipeline:
             self.story.answer_of(service, f"/rows/{num_rows // 3}")
             with Callers(service.url, CALLERS) as callers:
                 self.append_increments(service, callers, num_rows // 10)
+                self.merge_corrections(service, callers, num_rows // 10)
+                self.maintain(service, callers)
                 problems = self.read_back()
         self.story.summary(callers, CALLERS)
         return problems + callers.problems()
@@ -110,12 +106,15 @@ class Pipeline:
         texts.mkdir()
         for number in range(FILES):
             self.make(num_rows * (number + 1) // FILES - num_rows * number // FILES, texts, str(number))
-        self.story.title(f"{num_rows:,} texts with {corpus.WIDTH} floats each, in {FILES} Parquet files", WRITE_CODE)
+        about = f"{num_rows:,} texts with {corpus.WIDTH} floats each, in {FILES} Parquet files"
+        self.story.title(about, _shown(ingest.CREATE, texts))
         started = time.perf_counter()
+        ingest.use_catalog(self.spark, self.uri.rpartition("/")[0])
         with self.story.waiting("Spark writes the table"):
-            ingest.write_batch(self.spark, texts, self.uri)
+            ingest.run(self.spark, ingest.CREATE, texts)
         self.story.answer(self.uri, time.perf_counter() - started)
-        self.story.increment("batch write", self.uri)
+        self.story.increment("new table", self.uri)
+        self.run_call("An index of the ids, which the service asks", ingest.INDEX)
 
     def append_increments(self, service: Service, callers: Callers, num_rows: int) -> None:
         """Add files that a stream appends; the last one has one more column."""
@@ -130,7 +129,7 @@ class Pipeline:
             self.story.increment(f"file {number}", self.uri, service, callers)
         query.stop()
 
-        self.story.title("One more file, with the language of its texts", MERGE_CODE)
+        self.story.title("One more file, with the language of its texts", NEW_COLUMN_CODE)
         self.make(num_rows, arriving, "last", with_language=True)
         columns = f"{ingest.COLUMNS}, language STRING"
         query = ingest.start_stream(self.spark, arriving, self.uri, checkpoint, columns=columns, mergeSchema="true")
@@ -140,20 +139,56 @@ class Pipeline:
         query.stop()
         self.story.answer_of(service, f"/rows/{self.num_sent - 1}")
 
+    def merge_corrections(self, service: Service, callers: Callers, num_rows: int) -> None:
+        """Merge new texts of rows that are there, and rows that are not."""
+        folder = self.folder / "corrections"
+        folder.mkdir()
+        known = pa.concat_tables(self.sent, promote_options="default")
+        corrections = corpus.corrected(known)
+        self.make(num_rows, folder, "new", with_language=True)
+        corpus.write_parquet(corrections.cast(self.sent[-1].schema), folder, "corrected.parquet")
+        about = f"{corrections.num_rows:,} corrections, and {num_rows:,} more texts"
+        self.story.title(about, _shown(ingest.MERGE, folder))
+        with self.story.waiting("Spark merges"):
+            ingest.run(self.spark, ingest.MERGE, folder)
+        self.corrections = corrections
+        self.story.increment("merge", self.uri, service, callers)
+        self.story.answer_of(service, f"/rows/{corrections['id'][0].as_py()}")
+
+    def maintain(self, service: Service, callers: Callers) -> None:
+        """Compact the table, and bring its index up to date."""
+        self.run_call("Fewer and larger files", ingest.COMPACT)
+        self.story.increment("compaction", self.uri, service, callers)
+        self.run_call("The index covers all rows again", ingest.OPTIMIZE)
+        self.story.increment("index", self.uri, service, callers)
+
+    def run_call(self, title: str, call: str) -> None:
+        """Call a procedure, and print its row."""
+        self.story.title(title, call)
+        started = time.perf_counter()
+        with self.story.waiting("Spark calls"):
+            row = ingest.run(self.spark, call)
+        self.story.answer(", ".join(f"{name} {value}" for name, value in row.items()), time.perf_counter() - started)
+
     def read_back(self) -> list[str]:
         """Compare the rows that Spark and lance_io read with the sent rows; returns the problems."""
-        self.story.title("Spark reads the table", READ_CODE)
+        self.story.title("Spark reads the table", ingest.COUNT)
         started = time.perf_counter()
         with self.story.waiting("Spark counts"):
-            counts = ingest.rows_by_language(self.spark, self.uri)
+            counts = ingest.rows_by_language(self.spark)
         shown = ", ".join(f"{rows:,} {language or 'unknown'}" for language, rows in counts.items())
         self.story.answer(shown, time.perf_counter() - started)
-        expected = expected_table(self.sent)
+        expected = expected_table(self.sent, self.corrections)
         problems = differences(lance_io.dataset(self.uri).to_table(), expected)
         sent = {entry["values"]: entry["counts"] for entry in expected["language"].value_counts().to_pylist()}
         if counts != sent:
             problems.append(f"Spark counted {counts}, but {sent} were sent")
         return problems
+
+
+def _shown(statement: str, folder: Path) -> str:
+    """A statement as the story prints it, with a short path."""
+    return statement.strip().format(folder=f"{folder.name}/")
 
 
 def run(options: argparse.Namespace, story: Story, folder: Path) -> int:

@@ -30,7 +30,6 @@ class Callers:
         self.failures: list[str] = []
         self._url = url
         self._number = number
-        self._ids: dict[int, int] = {}  # row id by position; it never changes, because rows are only appended
         self._is_over = threading.Event()
         self._pool = ThreadPoolExecutor(1, "callers")
         self._done: Future[None] | None = None
@@ -62,25 +61,27 @@ class Callers:
     async def _caller(self, http: aiohttp.ClientSession, draw: random.Random) -> None:
         known: dict[str, Any] = {"version": 0, "rows": 1}
         while not self._is_over.is_set():
-            position = draw.randrange(known["rows"])
+            row_id = draw.randrange(known["rows"])  # ids are dense: each version has those from 0 on
             started = time.perf_counter()
             try:
-                async with http.get(f"/rows/{position}") as answer:
+                async with http.get(f"/rows/{row_id}") as answer:
                     answer.raise_for_status()
                     content = await answer.json()
             except (aiohttp.ClientError, TimeoutError) as error:
                 self.failures.append(repr(error))
             else:
                 self.latencies.append(time.perf_counter() - started)
-                if problem := self._mistake(position, content, known["version"]):
-                    self.failures.append(f"position {position}, version {content['version']}: {problem}")
+                if problem := _mistake(row_id, content, known["version"]):
+                    self.failures.append(f"row {row_id}, version {content['version']}: {problem}")
                 known = content
             await asyncio.sleep(PAUSE_S)
 
-    def _mistake(self, position: int, content: dict[str, Any], version: int) -> str | None:
-        row = content["row"]
-        if content["version"] < version:
-            return f"version {version} was served before"
-        if self._ids.setdefault(position, row["id"]) != row["id"]:
-            return f"row {row['id']}, but row {self._ids[position]} was at this position before"
-        return corpus.mistake(row)
+
+def _mistake(row_id: int, content: dict[str, Any], version: int) -> str | None:
+    """The error in an answer to a request for a row, after one of a version."""
+    row = content["row"]
+    if content["version"] < version:
+        return f"version {version} was served before"
+    if row["id"] != row_id:
+        return f"the answer is row {row['id']}"
+    return corpus.mistake(row)

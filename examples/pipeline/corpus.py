@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 WIDTH = 128  # floats of a vector
+CORRECTED_EVERY = 10  # every tenth text is corrected later
 LANGUAGES = {
     "en": "the a kettle sings while tea leaves rest and rain taps on old windows near warm bread".split(),
     "de": "der die das Wasser kocht und leise dampft Tee neben Brot am Fenster wenn Regen fällt".split(),
@@ -29,9 +30,19 @@ def language_of(row_id: int) -> str:
 
 
 def text_of(row_id: int) -> str:
-    """The text of a row, 4 to 16 words."""
+    """The text of a row as it is sent first, 4 to 16 words."""
     draw = random.Random(row_id)
     return " ".join(draw.choices(LANGUAGES[language_of(row_id)], k=draw.randint(4, 16)))
+
+
+def corrected_text_of(row_id: int) -> str:
+    """The text of a row after its correction: one word more."""
+    return f"{text_of(row_id)} again"
+
+
+def is_corrected(row_id: int) -> bool:
+    """Whether a text is corrected later."""
+    return row_id % CORRECTED_EVERY == 0
 
 
 def make_rows(ids: Sequence[int], *, with_language: bool = False) -> pa.Table:
@@ -43,6 +54,13 @@ def make_rows(ids: Sequence[int], *, with_language: bool = False) -> pa.Table:
     return rows.append_column("language", pa.array(map(language_of, ids))) if with_language else rows
 
 
+def corrected(rows: pa.Table) -> pa.Table:
+    """The rows whose texts are corrected, with their new texts."""
+    chosen = rows.filter(pa.array([is_corrected(row_id) for row_id in rows["id"].to_pylist()]))
+    texts = pa.array(map(corrected_text_of, chosen["id"].to_pylist()), pa.string())
+    return chosen.set_column(chosen.column_names.index("text"), "text", texts)
+
+
 def write_parquet(rows: pa.Table, folder: Path, name: str) -> None:
     """Write a Parquet file, which appears in the folder when complete: Spark skips names that begin with a dot."""
     unfinished = folder / f".{name}"
@@ -52,10 +70,10 @@ def write_parquet(rows: pa.Table, folder: Path, name: str) -> None:
 
 def mistake(row: dict[str, Any]) -> str | None:
     """The error in a row of the table (its vector is not checked); None if it is right."""
-    expected = text_of(row["id"])
-    if row["text"] != expected:
+    texts = {text_of(row["id"])} | ({corrected_text_of(row["id"])} if is_corrected(row["id"]) else set())
+    if row["text"] not in texts:
         return f"row {row['id']} has another text"
-    if row["words"] != len(expected.split()):
+    if row["words"] != len(row["text"].split()):
         return f"row {row['id']} has {row['words']} words"
     if row.get("language") not in (None, language_of(row["id"])):
         return f"row {row['id']} is in another language"

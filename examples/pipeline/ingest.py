@@ -1,4 +1,4 @@
-"""The PySpark job: reads Parquet, adds a column, writes a Lance table.
+"""The PySpark job, in SQL but for its streams: a table from Parquet files, merged corrections, an index, a compaction.
 
 The bucket's address and credentials are in the environment (`AWS_ENDPOINT_URL` and so on), which Spark's processes
 inherit. So no option has credentials.
@@ -22,8 +22,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import lance_io.spark
-from corpus import WIDTH
 
+CREATE = """
+CREATE TABLE lance.texts TBLPROPERTIES ('vector.arrow.fixed-size-list.size' = '128') AS
+  SELECT *, size(split(text, ' ')) AS words FROM parquet.`{folder}`"""
+INDEX = "CALL lance.system.create_index('texts', 'id', 'BTREE')"
+MERGE = """
+MERGE INTO lance.texts t
+  USING (SELECT *, size(split(text, ' ')) AS words FROM parquet.`{folder}`) s ON t.id = s.id
+  WHEN MATCHED THEN UPDATE SET text = s.text, words = s.words
+  WHEN NOT MATCHED THEN INSERT *"""
+COMPACT = "CALL lance.system.compact('texts')"
+OPTIMIZE = "CALL lance.system.optimize_indices('texts')"
+COUNT = "SELECT language, count(*) AS rows FROM lance.texts GROUP BY language"
 COLUMNS = "id LONG, text STRING, vector ARRAY<FLOAT>"
 STREAM_ID = "texts"  # identifies this stream in the sink, as long as its checkpoint exists
 EXIT_S = 30.0
@@ -34,16 +45,15 @@ def with_words(texts: DataFrame) -> DataFrame:
     return texts.selectExpr("*", "size(split(text, ' ')) AS words")
 
 
-def write_batch(spark: SparkSession, parquet: Path, uri: str) -> None:
-    """Write all Parquet files of a folder to a new table, as one version even if tasks fail and run again."""
-    texts = spark.read.parquet(str(parquet))
-    (
-        with_words(texts)
-        .write.format("lance_io")
-        .mode("append")
-        .option("vector.arrow.fixed-size-list.size", WIDTH)  # vectors instead of lists of any length
-        .save(uri)
-    )
+def use_catalog(spark: SparkSession, folder: str) -> None:
+    """Give the session a catalog of the tables in a folder: the table `texts` is `lance.texts`."""
+    lance_io.spark.enable(spark, catalog="lance", path=folder)
+
+
+def run(spark: SparkSession, statement: str, folder: Path | None = None) -> dict[str, Any]:
+    """Run a statement on Parquet files of a folder; returns the row of a procedure."""
+    rows = spark.sql(statement.format(folder=folder)).collect()
+    return rows[0].asDict() if rows else {}
 
 
 def start_stream(
@@ -62,13 +72,9 @@ def start_stream(
     )
 
 
-def rows_by_language(spark: SparkSession, uri: str) -> dict[str | None, int]:
-    """Count the rows of each language, by SQL and the JAR, which a running session gets by `enable`."""
-    folder, _, name = uri.rpartition("/")
-    lance_io.spark.enable(spark, catalog="lance", path=folder)
-    table = name.removesuffix(".lance")
-    counted = spark.sql(f"SELECT language, count(*) AS rows FROM lance.`{table}` GROUP BY language")
-    return {row["language"]: row["rows"] for row in counted.collect()}
+def rows_by_language(spark: SparkSession) -> dict[str | None, int]:
+    """Count the rows of each language."""
+    return {row["language"]: row["rows"] for row in spark.sql(COUNT).collect()}
 
 
 @contextmanager

@@ -50,7 +50,8 @@ class Story:
         self._console.print()
         self._console.print(f"[bold cyan]{text}[/]")
         if code:
-            self._console.print(Syntax(code, "python", theme="ansi_dark", background_color="default"))
+            language = "sql" if code.split()[0].isupper() else "python"
+            self._console.print(Syntax(code, language, theme="ansi_dark", background_color="default"))
 
     @contextmanager
     def waiting(self, text: str) -> Iterator[None]:
@@ -81,7 +82,7 @@ class Story:
         now = Increment(source, table.version, table.count_rows(), files, delay_s, requests)
         before = self.increments[-1].rows if self.increments else 0
         seen = "" if delay_s is None else f"; the service had it {_delay(delay_s)} later"
-        new = f", {now.rows - before:,} of them new" if before else ""
+        new = f", {now.rows - before:,} of them new" if before and now.rows > before else ""
         self.answer(f"version {now.version}, {now.rows:,} rows{new}{seen}", time.perf_counter() - started)
         self.increments.append(now)
 

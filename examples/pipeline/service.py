@@ -44,15 +44,15 @@ FOLLOWING = web.AppKey("following", asyncio.Task[None])
 
 
 async def answer_row(request: web.Request) -> web.Response:
-    """The row at a position, without its vector."""
+    """The row of an id, without its vector: by the index, and in rows that it does not cover yet."""
     table = request.app[NEWEST].table
     version, rows = table.version, await table.count_rows()
-    position = int(request.match_info["position"])
-    if position >= rows:
-        raise web.HTTPNotFound(text=f"version {version} has {rows} rows\n")
     columns = [name for name in table.schema.names if name != "vector"]
-    taken = await table.take([position], columns=columns)
-    return web.json_response({"version": version, "rows": rows, "row": taken.to_pylist()[0]})
+    row_id = int(request.match_info["id"])
+    matches = await table.get("id", [row_id], columns=columns)
+    if not matches.num_rows:
+        raise web.HTTPNotFound(text=f"version {version} has no row {row_id}\n")
+    return web.json_response({"version": version, "rows": rows, "row": matches.to_pylist()[0]})
 
 
 async def answer_table(request: web.Request) -> web.Response:
@@ -77,7 +77,7 @@ def make_app(uri: str) -> web.Application:
 
     app = web.Application()
     app.cleanup_ctx.append(open_table)
-    app.add_routes([web.get(r"/rows/{position:\d{1,18}}", answer_row), web.get("/table", answer_table)])
+    app.add_routes([web.get(r"/rows/{id:\d{1,18}}", answer_row), web.get("/table", answer_table)])
     return app
 
 

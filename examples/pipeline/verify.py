@@ -8,9 +8,16 @@ import pyarrow as pa
 SHOWN = 5
 
 
-def expected_table(batches: list[pa.Table]) -> pa.Table:
-    """The expected table: the sent rows, with `words` counted here, and null where no language was sent."""
+def expected_table(batches: list[pa.Table], corrections: pa.Table | None = None) -> pa.Table:
+    """The expected table: the sent rows, with `words` counted here, and null where no language was sent.
+
+    corrections  rows whose texts replace those of the same ids
+    """
     sent = pa.concat_tables(batches, promote_options="default")
+    if corrections is not None:
+        new = dict(zip(corrections["id"].to_pylist(), corrections["text"].to_pylist(), strict=True))
+        texts = [new.get(row["id"], row["text"]) for row in sent.select(["id", "text"]).to_pylist()]
+        sent = sent.set_column(sent.column_names.index("text"), "text", pa.array(texts, pa.string()))
     words = [len(text.split()) for text in sent["text"].to_pylist()]
     return sent.append_column("words", pa.array(words, pa.int32()))
 

@@ -43,6 +43,8 @@ from lance_io.spans import Fetched, Ranges, int64s
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import pyarrow as pa
+
     from lance_io.encodings.api import PageIndex, PageLayout
     from lance_io.spans import IntArray, Steps
 
@@ -255,6 +257,17 @@ def read_measured(
         return (yield from _measure_chunks(page, index, start, end, is_whole=is_whole))
     assert isinstance(page, FullZipPage), "see can_measure"
     return (yield from _measure_entries(page, index, start, end, is_whole=is_whole))
+
+
+def scan_fetched(page: PageLayout, fetched: Fetched) -> pa.Array:
+    """All rows of a page, from the fetched bytes of its scan."""
+    steps = page.scan()
+    next(steps)
+    try:
+        steps.send(fetched)
+    except StopIteration as done:
+        return done.value
+    raise AssertionError("a scan has one round")
 
 
 def _measure_items(page: ArrayLayout, start: int, end: int) -> Steps[MeasuredPage]:

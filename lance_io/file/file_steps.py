@@ -109,10 +109,14 @@ FilesSteps: TypeAlias = Generator[FilesRequest, Any, T]
 
 @dataclass(slots=True, eq=False)
 class Tail:
-    """The end of a file, read to open it. Serves the ranges inside it while its scan lasts."""
+    """The end of a file, read to open it. Serves the ranges inside it while its scan lasts.
+
+    record  is told how many bytes it serves; None where no scan counts them
+    """
 
     start: int
     buffer: Any
+    record: Callable[[int], None] | None = None
 
 
 def side_by_side(steps: Sequence[tuple[AnyFile, FileSteps[T]]]) -> FilesSteps[list[T]]:
@@ -149,7 +153,7 @@ def fetch_each(wanted: Sequence[Ranges], tail: Tail | None) -> Steps[list[Fetche
     if tail is not None:
         for at, ranges in enumerate(wanted):
             if len(ranges) and _first(ranges) >= tail.start:
-                parts[at] = Fetched(tail.buffer, ranges.starts - tail.start)
+                parts[at] = _served(tail, ranges)
     asked = [at for at, part in enumerate(parts) if part is None]
     if asked:
         fetched = yield from serve_from_tail(tail, fetch(merge_ranges([wanted[at] for at in asked])))
@@ -174,7 +178,7 @@ def serve_from_tail(tail: Tail | None, steps: Steps[T]) -> Steps[T]:
         wanted = next(steps)
         while True:
             if len(wanted) and _first(wanted) >= tail.start:
-                fetched = Fetched(tail.buffer, wanted.starts - tail.start)
+                fetched = _served(tail, wanted)
             elif len(wanted) and _last(wanted) > tail.start:
                 fetched = yield from _split(tail, wanted)
             else:
@@ -199,9 +203,18 @@ def _last(ranges: Ranges) -> int:
     return max(ends.tolist()) if len(ends) < MANY_RANGES else int(ends.max())
 
 
+def _served(tail: Tail, ranges: Ranges) -> Fetched:
+    """Ranges that lie in the tail."""
+    if tail.record is not None:
+        tail.record(ranges.num_bytes)
+    return Fetched(tail.buffer, ranges.starts - tail.start)
+
+
 def _split(tail: Tail, wanted: Ranges) -> Steps[Fetched]:
     """Fetch the bytes before the tail, and append the tail's part to ranges that reach into it."""
     border = tail.start
+    if tail.record is not None:
+        tail.record(int((wanted.ends - np.maximum(wanted.starts, border)).clip(0).sum()))
     fetched = yield Ranges(np.minimum(wanted.starts, border), np.minimum(wanted.ends, border), wanted.purpose)
     head, end = memoryview(fetched.buffer).cast("B"), memoryview(tail.buffer)
     offsets, parts, size = [], [], 0

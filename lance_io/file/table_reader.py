@@ -159,7 +159,7 @@ class TableReader:
         batches = scan_sync.scan_sync(self.context, self.projection, spans, batch_rows, ahead)
         return self._checked_sync(spans, batches) if self.context.checks_values else batches
 
-    def scan(
+    async def scan(
         self,
         spans: Sequence[Span],
         batch_rows: int | None,
@@ -171,7 +171,39 @@ class TableReader:
         gate: ReadGate | None = None,
         merge: Merge = "scan",
     ) -> AsyncGenerator[ScanBatch, None]:
-        """The same on the engine's loop; prefetches the bytes of all spans ahead within the budget.
+        """As `scan_sync` on the engine's loop. Parameters as for `scan_joined_async`."""
+        async with aclosing(
+            self.scan_joined_async(
+                spans,
+                batch_rows,
+                in_order=in_order,
+                pieces_ahead=pieces_ahead,
+                spans_ahead=spans_ahead,
+                first_rows=first_rows,
+                gate=gate,
+                merge=merge,
+            )
+        ) as batches:
+            async for batch in batches:
+                if isinstance(batch, ScanBatch):
+                    yield batch
+                    continue
+                for part in batch.split(batch_rows):
+                    yield part
+
+    def scan_joined_async(
+        self,
+        spans: Sequence[Span],
+        batch_rows: int | None,
+        *,
+        in_order: bool = True,
+        pieces_ahead: int | None = None,
+        spans_ahead: int | None = None,
+        first_rows: int | None = None,
+        gate: ReadGate | None = None,
+        merge: Merge = "scan",
+    ) -> AsyncGenerator[ScanBatch | JoinedBatch, None]:
+        """As `scan_joined` on the engine's loop; prefetches the bytes of all spans ahead within the budget.
 
         in_order          False to yield batches of any span as they become ready; a span's batches stay in row order
         first_rows, gate  see `scan_joined`; without effect if not `in_order`
@@ -230,17 +262,15 @@ class TableReader:
     ) -> Generator[ScanBatch | JoinedBatch, None, None]:
         with closing(batches):
             for batch in batches:
-                counts = (batch.num_rows,) if isinstance(batch, ScanBatch) else batch.row_counts
-                parts = [(spans[index][0], count) for index, count in enumerate(counts, batch.span_index)]
-                check_values(self.projection, batch.arrays, parts)
+                check_values(self.projection, batch.arrays, _parts_of(spans, batch))
                 yield batch
 
     async def _check_values(
-        self, spans: Sequence[Span], batches: AsyncGenerator[ScanBatch, None]
-    ) -> AsyncGenerator[ScanBatch, None]:
+        self, spans: Sequence[Span], batches: AsyncGenerator[ScanBatch | JoinedBatch, None]
+    ) -> AsyncGenerator[ScanBatch | JoinedBatch, None]:
         async with aclosing(batches):
             async for batch in batches:
-                await self._check(batch.arrays, [(spans[batch.span_index][0], batch.num_rows)]).answer_async()
+                await self._check(batch.arrays, _parts_of(spans, batch)).answer_async()
                 yield batch
 
 
@@ -263,6 +293,11 @@ def _columns(taken: Taken) -> list[pa.Array]:
 
 def _parts(picks: Sequence[Pick]) -> list[Part]:
     return [(source, len(rows)) for source, rows in picks]
+
+
+def _parts_of(spans: Sequence[Span], batch: ScanBatch | JoinedBatch) -> list[Part]:
+    counts = (batch.num_rows,) if isinstance(batch, ScanBatch) else batch.row_counts
+    return [(spans[index][0], count) for index, count in enumerate(counts, batch.span_index)]
 
 
 def _lengths(spans: Sequence[Span]) -> list[Part]:

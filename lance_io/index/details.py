@@ -47,6 +47,12 @@ _MESSAGES: Final[Mapping[str, Kind]] = {
     "lance.index.pb.bloomfilterindexdetails": Kind.BLOOM_FILTER,
     "lance.table.ngramindexdetails": Kind.NGRAM,
     "lance.index.pb.jsonindexdetails": Kind.JSON,
+    # as pylance 0.36 named them
+    "lance.index.pb.btreeindexdetails": Kind.BTREE,
+    "lance.index.pb.bitmapindexdetails": Kind.BITMAP,
+    "lance.index.pb.labellistindexdetails": Kind.LABEL_LIST,
+    "lance.index.pb.zonemapindexdetails": Kind.ZONE_MAP,
+    "lance.index.pb.ngramindexdetails": Kind.NGRAM,
 }
 VERSIONS: Final[Mapping[Kind, int]] = {
     Kind.BTREE: 1,

@@ -9,12 +9,12 @@ Segments do no I/O. A segment that cannot answer a question says so before anyth
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -97,11 +97,23 @@ class Blocks:
     file     name of the file
     columns  names, in the order of the answer
     ranges   first row of each, and the row after its last; ascending
+    prepare  checks the columns of a range, given its first row, and gives what the answer and the memory have in their
+             place; None for the columns as they are
     """
 
     file: str
     columns: tuple[str, ...]
     ranges: Sequence[tuple[int, int]]
+    prepare: Callable[[int, list[pa.Array]], Prepared] | None = None
+
+
+class Prepared(Protocol):
+    """A range of an index file in the form that searches use; immutable."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory, in bytes."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,7 +150,7 @@ class FileUse:
     buffers: tuple[str, ...] = ()
 
 
-Search: TypeAlias = "Generator[Blocks, list[list[pa.Array]], Answer]"
+Search: TypeAlias = "Generator[Blocks, list[Any], Answer]"
 
 
 class Segment(Protocol):
@@ -156,6 +168,10 @@ class Segment(Protocol):
 
     def answers(self, question: Question) -> bool | None:
         """Whether the segment answers a question: True exactly, False with an upper bound, None not at all."""
+        ...
+
+    def blocks(self) -> Blocks | None:
+        """All that searches may read of its files; None if they read nothing."""
         ...
 
     def search(self, question: Question, *, needs_null: bool) -> Search:

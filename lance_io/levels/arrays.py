@@ -61,6 +61,14 @@ def from_scalars(values: Sequence[pa.Scalar], dtype: pa.DataType) -> pa.Array:
     return pa.concat_arrays([pa.repeat(value, 1) for value in values]) if values else pa.nulls(0, dtype)
 
 
+def shown_value(value: pa.Scalar) -> Any:
+    """A value for a message: as in Python, or of a moment that Python lacks the number of its unit."""
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError, KeyError):  # nanoseconds without pandas, years after 9999, unknown time zones
+        return f"{pa.repeat(value, 1).view(f'int{value.type.bit_width}')[0]} ({value.type})"
+
+
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
     """A batch without rows; `from_pylist` and `empty_table` lack nested extension types and some dictionaries."""
     return pa.RecordBatch.from_arrays([pa.nulls(0, dtype) for dtype in schema.types], schema=schema)
@@ -69,6 +77,12 @@ def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
 def true_positions(mask: pa.BooleanArray) -> IntArray:
     """Indexes where `mask` (without nulls) is true; several times as fast as `pyarrow.compute.indices_nonzero`."""
     return int64s(set_bits(mask.buffers()[1], mask.offset, len(mask)))
+
+
+def distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Numbers in ascending order, each once: `numpy.unique` hashes them, which takes up to eighty times as long."""
+    ordered = np.sort(values)
+    return ordered[np.r_[True, ordered[1:] != ordered[:-1]]] if len(ordered) else ordered
 
 
 def memory_bytes(array: pa.Array) -> int:

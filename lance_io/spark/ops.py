@@ -10,10 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lance_io.errors import UsageError
+from lance_io.spark.worker.writing.carried_functions import CarriedFunction
+from lance_io.udf import BatchUDF
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 
@@ -93,20 +96,26 @@ def create_index(
     name: str | None = None,
     replace: bool | None = None,
     options: Mapping[str, Any] | None = None,
+    num_segments: int | None = None,
 ) -> dict[str, Any]:
-    """Build an index, in the worker of the driver.
+    """Build an index in a Spark job: each task builds a segment over its fragments, and one commit has them all.
+
+    The model of an index of vectors is learned by the worker of the driver, and shared by all segments.
 
     Args:
         spark: A session with the catalog.
         table: Its name with the catalog's.
         column: The column.
-        index_type: `BTREE`, `BITMAP`, `INVERTED`, `IVF_PQ` and others.
+        index_type: `BTREE`, `BITMAP`, `INVERTED`, `IVF_PQ` and others, or `JSON` with the options `path` and
+            `target_index_type`.
         name: Its name; None for one made of the column's.
         replace: Whether it replaces one of this name; None for yes.
-        options: Parameters of the kind.
+        options: Parameters of the kind, and `memory_limit` of each task in MiB.
+        num_segments: Segments, at most one for each fragment; None for one for each core of the cluster, with at least
+            a million rows each.
 
     Returns:
-        `version` and `name`.
+        `version`, `name`, `segments` and `bytes`.
 
     Raises:
         UsageError: The table's name has no catalog.
@@ -121,39 +130,89 @@ def create_index(
         name=name,
         replace=replace,
         options=texts,
+        num_segments=num_segments,
     )
 
 
-def optimize_indices(spark: SparkSession, table: str) -> dict[str, Any]:
-    """Add new rows to all indices, in the worker of the driver.
+def optimize_indices(
+    spark: SparkSession,
+    table: str,
+    *,
+    name: str | None = None,
+    num_indices_to_merge: int | None = None,
+    retrain: bool | None = None,
+    memory_limit: int | None = None,
+    num_segments: int | None = None,
+) -> dict[str, Any]:
+    """Add new rows to indices in a Spark job, with a task for each new segment, and one commit for all indices.
 
     Args:
         spark: A session with the catalog.
         table: Its name with the catalog's.
+        name: The index; None for all.
+        num_indices_to_merge: Segments that become one with the new rows; None for 1, 0 for none.
+        retrain: Whether all segments are built again, and models learned again; None for no.
+        memory_limit: MiB of rows that a task may hold in memory; None for 256.
+        num_segments: Segments that are built for an index; None as for `create_index`.
 
     Returns:
-        `version`.
+        `version`, `segments_removed`, `segments_added` and `bytes`.
 
     Raises:
         UsageError: The table's name has no catalog.
     """
-    return _call(spark, "optimize_indices", table)
+    return _call(
+        spark,
+        "optimize_indices",
+        table,
+        name=name,
+        num_indices_to_merge=num_indices_to_merge,
+        retrain=retrain,
+        memory_limit=memory_limit,
+        num_segments=num_segments,
+    )
 
 
-def add_columns(spark: SparkSession, table: str, columns: Mapping[str, str]) -> dict[str, Any]:
-    """Add columns that expressions compute, in the worker of the driver.
+def add_columns(
+    spark: SparkSession,
+    table: str,
+    columns: Mapping[str, str] | Callable[[Any], Any],
+    *,
+    pandas: bool = False,
+    read_columns: Sequence[str] | None = None,
+    output_schema: pa.Schema | None = None,
+    batch_size: int | None = None,
+) -> dict[str, Any]:
+    """Add columns that expressions or a function compute, in a Spark job over the fragments, in one commit.
+
+    Rows that others append meanwhile get the columns, too, as long as they are few.
 
     Args:
         spark: A session with the catalog.
         table: Its name with the catalog's.
-        columns: Expressions of the filters' language by name of the new column.
+        columns: Expressions of the filters' language by name of the new column; or a function, which takes a record
+            batch, and returns a record batch or a pandas frame of the new columns with as many rows. It is sent to the
+            workers as Spark's own functions are.
+        pandas: Whether the function takes a pandas frame.
+        read_columns: Columns of a function's argument, also `_rowid` and `_rowaddr`; None for all.
+        output_schema: Schema of the function's result; None to infer it from the first row.
+        batch_size: Rows that a function gets at once; None for at most 8,192.
 
     Returns:
-        `version`.
+        `version`, `fragments` and `bytes`.
 
     Raises:
-        UsageError: The table's name has no catalog.
+        UsageError: The table's name has no catalog, or the function cannot be sent.
     """
+    if callable(columns):
+        if isinstance(columns, BatchUDF):
+            output_schema, columns = output_schema or columns.output_schema, columns.func
+        carried = CarriedFunction.of(
+            columns, is_pandas=pandas, read_columns=read_columns, output_schema=output_schema, batch_size=batch_size
+        )
+        return _call(spark, "add_columns", table, function=carried.to_text())
+    if pandas or read_columns is not None or output_schema is not None or batch_size is not None:
+        raise UsageError("pandas, read_columns, output_schema and batch_size go with a function")
     return _call(spark, "add_columns", table, columns=dict(columns))
 
 

@@ -226,6 +226,21 @@ def test_where_requests_cost_most_gaps_are_read() -> None:
     assert not COSTS.reads_all(far, 1_000_000)
 
 
+def test_each_column_has_requests_of_its_own() -> None:
+    """Of every thousandth row, numbers are so near that one request brings them, and vectors are not."""
+    offsets = np.arange(0, 1_000_000, 1000)
+    mixed = LateCosts.of(CLOUD, row_bytes=520, num_columns=2, widths=[8, 512])
+    alike = LateCosts.of(CLOUD, row_bytes=520, num_columns=2)
+    num_requests, num_bytes = mixed._taken(offsets)
+    assert num_requests == 1 + 1000
+    assert num_bytes == pytest.approx(999_001 * 8 + 512 + 1000 * (512 + 4096))
+    assert alike._taken(offsets)[0] == 2 * 1000
+    scaled = LateCosts.of(CLOUD, row_bytes=52, num_columns=2, widths=[8, 512])
+    assert sum([width * number for width, number in scaled.widths]) == pytest.approx(52)
+    many = LateCosts.of(CLOUD, row_bytes=900, num_columns=9, widths=range(1, 10))
+    assert many.widths == ((100.0, 9),)
+
+
 def test_columns_are_read_at_once_where_a_round_costs_more() -> None:
     assert not worth_waiting(1000, 512, 10e6, CLOUD)  # half a megabyte
     assert worth_waiting(100_000, 512, 10e6, CLOUD)

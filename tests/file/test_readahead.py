@@ -14,6 +14,7 @@ from lance_io import limits
 from lance_io.file.scan import scan_async as scan_async
 from lance_io.file.scan.readahead import PIECES_AHEAD, Readahead, readahead
 from lance_io.file.scan.scan_sync import _PieceQueue
+from lance_io.file.scan.templates import small_files
 from lance_io.file.table_reader import TableReader
 from lance_io.io.budget import process_pool
 from lance_io.plans.plan import drive_sync
@@ -143,6 +144,7 @@ async def test_small_pages_of_a_file_are_one_job_on_the_loop(
         real(self, group, *arguments)
 
     monkeypatch.setattr(scan_async._Job, "__init__", counted)
+    monkeypatch.setattr(small_files, "RUN_PAGES_MIN", 1000)  # files that look alike go another way
     monkeypatch.setattr(limits, "SCAN_GROUP_BYTES", bytes_max)
     monkeypatch.setattr(limits, "SCAN_JOB_BYTES", bytes_max)  # where there is one processor
     table = lance_io.AsyncDataset.of(lance_io.dataset(tmp_path / "t.lance", session=lance_io.Session()))

@@ -2,7 +2,8 @@
 
 python -m tests.fuzz.campaign SPECIMENS SEED FIRST LAST [workers]     # by hand; makes the specimens if need be,
                                                                       # those of old versions in a folder called "old",
-                                                                      # those with indices in one called "indexed"
+                                                                      # those with indices in one called "indexed",
+                                                                      # those with indices of vectors in "vectors"
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.fuzz.indexed import make_indexed_specimens
+from tests.fuzz.indexed_vectors import make_vector_specimens
 from tests.fuzz.specimens import make_old_specimens, make_specimens
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,6 +77,8 @@ def main() -> None:
     if not folder.exists():
         if folder.name == "indexed":
             make_indexed_specimens(folder)
+        elif folder.name == "vectors":
+            make_vector_specimens(folder)
         else:
             (make_old_specimens if folder.name == "old" else make_specimens)(folder, all_of_them=True)
     reports = run_parts(folder, seed, first, last, workers)

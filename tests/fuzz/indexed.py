@@ -18,6 +18,7 @@ import pyarrow as pa
 
 import lance_io
 import lance_io.indices
+from lance_io.query import FullTextOperator, MatchQuery, PhraseQuery
 from tests.fuzz.damage import Damaged, damage_data_file
 from tests.fuzz.reading import Verdict, WrongResult
 
@@ -37,7 +38,20 @@ KINDS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "bloomfilter": ("i", {"number_of_items": 100, "probability": 0.01}, ["i = 5", "i IN (1, 77, 500)", "i IS NULL"]),
     "ngram": ("s", {}, ["contains(s, 'word 1')", "contains(s, '77')", "s LIKE '%rd 12%'"]),
 }
-TYPES = {"texts": "BTREE", "labels": "LABEL_LIST"}
+WORDS: dict[str, Any] = {
+    "s = 'word 12'": MatchQuery("12", "s"),
+    "s IN ('word 7', 'word 77')": MatchQuery("77 nothing 7", "s"),
+    "s = 'word 5'": MatchQuery("5 word", "s", operator=FullTextOperator.AND),
+    "s = 'word 13'": PhraseQuery("word 13", "s"),
+    "s = 'word 150'": MatchQuery("150", "s", fuzziness=1, prefix_length=3),
+    "s IS NOT NULL": MatchQuery("words", "s"),
+}
+"""Words that find the rows of a filter."""
+KINDS |= {
+    "inverted": ("s", {"with_position": True}, [*WORDS]),
+    "blocks": ("s", {"with_position": True, "block_size": 256}, [*WORDS]),
+}
+TYPES = {"texts": "BTREE", "labels": "LABEL_LIST", "inverted": "INVERTED", "blocks": "INVERTED"}
 KEYS = {"btree": [5, 77, 5000, 12], "texts": ["word 12", "none", "word 7"], "bitmap": [5, 30, 1]}
 
 
@@ -68,9 +82,12 @@ def make_indexed_specimens(folder: Path) -> None:
             for stable in (False, True):
                 uri = str(folder / "tables" / f"{name}-{who}-{'ids' if stable else 'addresses'}.lance")
                 lance.write_dataset(rows(), uri, max_rows_per_file=400, enable_stable_row_ids=stable).delete("c = 7")
-                kind = TYPES.get(name, name.upper())
-                built = library.indices.IndexConfig(kind.lower(), parameters) if parameters else kind
-                library.dataset(uri).create_scalar_index(column, built, name=INDEX_NAME)
+                kind, table = TYPES.get(name, name.upper()), library.dataset(uri)
+                if kind == "INVERTED":
+                    table.create_scalar_index(column, kind, name=INDEX_NAME, **parameters)
+                else:
+                    built = library.indices.IndexConfig(kind.lower(), parameters) if parameters else kind
+                    table.create_scalar_index(column, built, name=INDEX_NAME)
                 lance.write_dataset(rows(50), uri, mode="append")
 
 
@@ -110,10 +127,11 @@ def read_indexed(uri: str, name: str, what: str, dice: random.Random) -> Verdict
     kind = name.partition("-")[0]
     column, _, filters = KINDS[kind]
     table = lance_io.dataset(uri)
-    for text, ask in _questions(table, filters, dice):
-        truth = verdict.attempt(f"without index: {text}", lambda text=text: _addresses(table, text, by_index=False))
+    for text, ask in _questions(filters, dice):
+        truth = verdict.attempt(f"without index: {text}", lambda text=text: _addresses(table, without_index(text)))
         num_errors = len(verdict.errors)
-        answer = verdict.attempt(f"{ask.__name__}: {text}", lambda text=text, ask=ask: ask(table, text))
+        asked = by_index(kind, text)
+        answer = verdict.attempt(f"{ask.__name__}: {text}", lambda asked=asked, ask=ask: ask(table, asked))
         _check_names(verdict, num_errors, text)
         if answer is None or truth is None:
             continue
@@ -135,23 +153,43 @@ def read_indexed(uri: str, name: str, what: str, dice: random.Random) -> Verdict
     return verdict
 
 
-def _questions(table: Any, filters: list[str], dice: random.Random) -> Iterator[tuple[str, Any]]:
+def by_index(kind: str, text: str) -> dict[str, Any]:
+    """The options of a scan that asks an index for the rows of a filter."""
+    if TYPES.get(kind) == "INVERTED":
+        return {"full_text_query": WORDS[text], "disable_scoring_autoprojection": True}
+    return {"filter": text}
+
+
+def without_index(text: str) -> dict[str, Any]:
+    """The options of a scan that reads all rows for those of a filter."""
+    return {"filter": text, "use_scalar_index": False}
+
+
+def rows_in_order(table: Any, asked: dict[str, Any]) -> pa.Table:
+    """The rows of a scan; those of a search come best first."""
+    rows = table.to_table(with_row_address=True, **asked)
+    return rows.sort_by("_rowaddr").drop_columns("_rowaddr")
+
+
+def _questions(filters: list[str], dice: random.Random) -> Iterator[tuple[str, Any]]:
     for text in dice.sample(filters, 2):
         yield text, dice.choice((_addresses, _addresses, _count))
 
 
-def _addresses(table: Any, text: str, *, by_index: bool = True) -> list[int]:
-    """The rows of a filter; each once, and with the values of the table."""
-    answer = table.to_table(columns=["i"], filter=text, with_row_address=True, use_scalar_index=by_index)
+def _addresses(table: Any, asked: dict[str, Any]) -> list[int]:
+    """The rows of a scan; each once, and with the values of the table."""
+    answer = table.to_table(columns=["i"], with_row_address=True, **asked)
     answer.validate(full=True)
     addresses: list[int] = answer["_rowaddr"].to_pylist()
     if len(set(addresses)) < len(addresses):
         raise WrongResult("a row came twice")
-    return addresses
+    return sorted(addresses) if "full_text_query" in asked else addresses
 
 
-def _count(table: Any, text: str) -> int:
-    return int(table.count_rows(text))
+def _count(table: Any, asked: dict[str, Any]) -> int:
+    if "full_text_query" in asked:
+        return int(table.scanner(**asked).count_rows())
+    return int(table.count_rows(asked["filter"]))
 
 
 def _look_up(table: Any, column: str, keys: list[Any]) -> None:

@@ -18,8 +18,19 @@ from lance.file import LanceFileReader, LanceFileWriter
 
 import lance_io
 from lance_io.errors import FormatError, UnsupportedError
+from tests.fuzz import indexed_vectors
 from tests.fuzz.campaign import report_text, run_cases, run_parts
-from tests.fuzz.indexed import INDEX_NAME, KINDS, damage_index_file, index_files, is_seen, make_indexed_specimens
+from tests.fuzz.indexed import (
+    INDEX_NAME,
+    KINDS,
+    by_index,
+    damage_index_file,
+    index_files,
+    is_seen,
+    make_indexed_specimens,
+    rows_in_order,
+    without_index,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,6 +58,19 @@ def test_random_damage_of_indices_is_rows_or_a_named_error(specimens: Path) -> N
     assert CASES // 5 < refused < CASES, "the damage is too harmless, or nothing but damage is seen"
 
 
+def test_random_damage_of_indices_of_vectors_is_rows_or_a_named_error(tmp_path: Path) -> None:
+    folder, count = tmp_path / "vectors", CASES // 2
+    indexed_vectors.make_vector_specimens(folder)
+    reports = (run_parts if CASES > 1000 else run_cases)(folder, SEED, 0, count)
+    text = report_text(reports, SEED)
+    print(text)
+    assert len(reports) == count
+    assert not any(report["findings"] for report in reports), text
+    assert all(report["read"] for report in reports), "a search without the index always answers"
+    refused = sum(bool(report["errors"]) for report in reports)
+    assert count // 5 < refused < count, "the damage is too harmless, or nothing but damage is seen"
+
+
 @pytest.mark.parametrize("rows", ["addresses", "ids"])
 @pytest.mark.parametrize("builder", ["theirs", "ours"])
 @pytest.mark.parametrize("kind", KINDS)
@@ -56,7 +80,7 @@ def test_cut_index_files_never_give_other_rows(
     """Every length at full size; a few here."""
     whole = specimens / "tables" / f"{kind}-{builder}-{rows}.lance"
     text = KINDS[kind][2][0]
-    expected = lance_io.dataset(whole).to_table(filter=text)
+    expected = rows_in_order(lance_io.dataset(whole), without_index(text))
     num_refused = 0
     for victim in index_files(whole):
         data = victim.read_bytes()
@@ -69,12 +93,13 @@ def test_cut_index_files_never_give_other_rows(
             target.write_bytes(data[:length])
             table = lance_io.dataset(copy)
             try:
-                assert table.to_table(filter=text) == expected, f"{victim.name} cut to {length} of {len(data)} bytes"
+                rows = rows_in_order(table, by_index(kind, text))
+                assert rows == expected, f"{victim.name} cut to {length} of {len(data)} bytes"
             except (FormatError, UnsupportedError) as error:
                 num_refused += 1
                 assert INDEX_NAME in str(error)
                 assert victim.name in str(error)
-            assert table.to_table(filter=text, use_scalar_index=False) == expected
+            assert rows_in_order(table, without_index(text)) == expected
             shutil.rmtree(copy)
     assert num_refused >= len(index_files(whole)) * 4
 

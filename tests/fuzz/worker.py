@@ -19,6 +19,7 @@ import shutil
 import sys
 import tempfile
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,8 @@ from lance_io import limits
 from lance_io.io.buffer_pool import POOL_BYTES, buffer_pool
 from lance_io.store.profile import LOCAL
 from tests.fuzz.damage import Damaged, blind, damage_data_file, damage_manifest
-from tests.fuzz.indexed import damage_index_file, index_files, read_indexed
+from tests.fuzz.indexed import damage_index_file, index_files, is_seen, read_indexed
+from tests.fuzz.indexed_vectors import damage_text, read_vectors, vector_files
 from tests.fuzz.reading import Verdict, read_file, read_table
 
 SECONDS_MAX = 5.0  # of processor time, so that a busy machine is no finding
@@ -53,7 +55,7 @@ class Specimens:
             path = dice.choice(self.files)
             return path, path if path.is_file() else dice.choice(sorted(path.glob("data/*")))
         table = dice.choice(self.tables)
-        if parts := index_files(table):
+        if parts := [*index_files(table), *vector_files(table)]:
             return table, dice.choice(parts)
         manifests = sorted((table / "_versions").glob("*.manifest"))[:1]  # newest first by name
         deletions = sorted(table.glob("_deletions/*"))
@@ -68,6 +70,8 @@ def damaged(whole: Path, victim: Path, dice: random.Random) -> Damaged:
         return damage_manifest(data, dice)
     if victim in index_files(whole):
         return damage_index_file(data, dice)
+    if victim in vector_files(whole):
+        return (damage_text(data, dice) if dice.random() < 0.2 else None) or damage_index_file(data, dice)
     if victim.suffix == ".lance":
         found = damage_data_file(data, dice)
         return found if whole == victim else Damaged(found.data, found.what)
@@ -87,6 +91,10 @@ def read_damaged(whole: Path, victim: Path, case: Damaged, dice: random.Random) 
         target.write_bytes(case.data)
         if index_files(whole):
             return read_indexed(str(copy), whole.name, case.what, dice)
+        if vector_files(whole):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that an index of unknown codes is not used
+                return read_vectors(str(copy), is_seen(case.what), dice)
         return read_table(str(copy), dice)
 
 

@@ -15,6 +15,7 @@ import pytest
 from lance.file import LanceFileReader
 from pyroaring import BitMap, BitMap64
 
+import lance_io
 from lance_io.indices import IndexConfig
 from tests.index.index_tables import our
 
@@ -305,3 +306,23 @@ def test_our_files_are_not_larger(tmp_path: Path, kind: str, is_text: bool) -> N
     our(uri).create_scalar_index(SIZED[kind], kind, "ours")
     theirs, ours = (sum(path.stat().st_size for path in index_files(uri, name).values()) for name in ("theirs", "ours"))
     assert ours <= 1.05 * theirs, (ours, theirs)
+
+
+@pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "ZONEMAP"])
+def test_moments_that_python_lacks(tmp_path: Path, kind: str) -> None:
+    """Years after 9999, days beyond any date, an unknown time zone."""
+    columns = {
+        "far": pa.array([1 << 62, -1 << 62, None, 5], pa.timestamp("us")),
+        "day": pa.array([1 << 30, -1 << 30, None, 5], pa.int32()).cast(pa.date32()),
+        "zone": pa.array([1, 2, None, 5], pa.timestamp("us", "Mars/Phobos")),
+    }
+    table = lance_io.write_dataset(pa.table({**columns, "n": range(4)}), tmp_path)
+    for name in columns:
+        table.create_scalar_index(name, kind)
+        (statistics,) = table.stats.index_stats(f"{name}_idx")["indices"]
+        assert kind != "BTREE" or (statistics["min"], statistics["num_pages"]) == ("NULL", 1)
+        for opened in (table, lance.dataset(tmp_path)):
+            assert opened.to_table(["n"], filter=f"{name} IS NULL")["n"].to_pylist() == [2]
+    scan = table.scanner(["n"], filter=f"far > arrow_cast({1 << 61}, 'Timestamp(Microsecond, None)')")
+    assert "far_idx" in scan.explain_plan()
+    assert scan.to_table()["n"].to_pylist() == [0]

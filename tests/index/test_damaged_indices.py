@@ -17,9 +17,12 @@ from lance.indices import IndexConfig
 
 import lance_io
 from lance_io.errors import FormatError, LanceError, ResourceLimitError
+from lance_io.file.take import side_file
 from lance_io.index.details import Space
 from lance_io.index.rows.tree_maps import decode_tree_map, decode_treemap64
+from lance_io.index.scalar import bloom
 from lance_io.proto import table_pb2
+from lance_io.reads.index.extremes import column_extremes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -184,6 +187,33 @@ def test_zones_with_gaps_are_not_used(copy: Callable[[str], Path], kind: str, na
         rows = table.to_table(filter=text)
     assert rows == table.to_table(filter=text, use_scalar_index=False)
     assert rows.num_rows > 0
+    opened = lance_io.dataset(folder)
+    if kind == "ZONEMAP":
+        with pytest.warns(UserWarning, match="'the_index' has fewer rows"):
+            assert opened._run(column_extremes(opened._state, ("i",))) is None
+
+
+@pytest.mark.parametrize("values", ["constant", "compressed"])
+def test_values_that_decode_to_far_more_are_not_read(
+    copy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, values: str
+) -> None:
+    """A few bytes for many filters: said before any is decoded."""
+    monkeypatch.setattr(side_file, "DECODED_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(bloom.Filters, "of", lambda *_: pytest.fail("decoded"))
+    folder = copy("BLOOMFILTER")
+
+    def many(_: pa.Table, metadata: dict[str, str]) -> tuple[pa.Table, dict[str, str]]:
+        filters = [(b"%d" % (number if values == "compressed" else 1)).ljust(1024, b"0") for number in range(2000)]
+        places = {name: pa.array(range(2000), pa.uint64()) for name in ("fragment_id", "zone_start", "zone_length")}
+        field = pa.field("bloom_filter_data", pa.binary(), False, {"lance-encoding:compression": "zstd"})
+        rows = pa.table({**places, "has_null": [False] * 2000}).append_column(field, [pa.array(filters)])
+        return rows, metadata
+
+    rewrite(index_file(folder, "bloomfilter"), many)
+    assert index_file(folder, "bloomfilter").stat().st_size < 100_000
+    without_sizes(folder)
+    with pytest.raises(ResourceLimitError, match=r"'the_index'.*2000 rows decode to more than 1048576 bytes"):
+        lance_io.dataset(folder).to_table(filter="i = 5")
 
 
 def test_swapped_files_are_named(copy: Callable[[str], Path]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from lance.file import LanceFileReader, LanceFileWriter
 
 import lance_io
-from lance_io.errors import FormatError, LanceError, ResourceLimitError, UsageError
+from lance_io.errors import FormatError, LanceError, ResourceLimitError, UnsupportedError
 from lance_io.query import FullTextOperator, MatchQuery, PhraseQuery
 from tests.index.test_damaged_indices import without_sizes
 
@@ -235,8 +235,35 @@ def test_an_unknown_tokenizer_is_named(copy: Path) -> None:
     parts.metadata["params"] = parts.metadata["params"].replace('"simple"', '"jieba/default"')
     parts.write()
     without_sizes(copy)
-    with pytest.raises(UsageError, match="jieba"):
+    with pytest.raises(UnsupportedError, match=r"jieba/default.*language model.*use 'icu'.*or pylance") as caught:
         search(copy)
+    assert "'the_index'" in str(caught.value)
+    assert "metadata.lance" in str(caught.value)
+
+
+@pytest.mark.parametrize(("old", "new"), [("simple", "simplf"), ("English", "Englisi"), (":128", ":129")])
+def test_unknown_parameters_are_named(copy: Path, old: str, new: str) -> None:
+    parts = Parts(copy, "metadata")
+    parts.metadata["params"] = parts.metadata["params"].replace(old, new)
+    parts.write()
+    without_sizes(copy)
+    with pytest.raises(UnsupportedError, match=f"'the_index'.*{new.strip(':')}"):
+        search(copy)
+
+
+def test_texts_of_an_unknown_form_are_split_as_the_index_says(copy: Path) -> None:
+    """Words of a user's own to stop are in the files alone."""
+    parts = Parts(copy, "metadata")
+    parts.metadata["params"] = parts.metadata["params"].replace(
+        '"custom_stop_words":null', '"custom_stop_words":["w3"]'
+    )
+    parts.write()
+    parts = Parts(copy, "part_0_invert")
+    parts.metadata["posting_tail_codec"] = "zstd"
+    parts.write()
+    without_sizes(copy)
+    with pytest.warns(UserWarning, match="the_index.*is not used"):
+        assert search(copy, MatchQuery("w3", "t")) == []
 
 
 def test_a_missing_or_cut_file_is_named(table: Path, tmp_path: Path) -> None:
@@ -266,7 +293,7 @@ def test_flipped_bytes_give_rows_or_a_named_error(copy: Path) -> None:
             try:
                 rows = search(copy, query if number % 2 else PhraseQuery("common odd", "t"))
             except (LanceError, ResourceLimitError) as error:
-                assert "the_index" in str(error) or "tokenizer" in str(error), repr(error)
+                assert "the_index" in str(error), repr(error)
             except UserWarning as warning:  # warnings are errors here
                 assert "the_index" in str(warning)
             else:

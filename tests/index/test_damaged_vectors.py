@@ -297,3 +297,47 @@ def test_flipped_bytes_give_rows_or_a_named_error(copy: Callable[[str], Path], k
                 assert len({*rows}) == len(rows)
                 assert all(0 <= row < NUM_ROWS for row in rows)
         path.write_bytes(whole)
+
+
+def graph_changed(change: Callable[[dict[str, Any]], None]) -> Any:
+    def damage(parts: Parts) -> None:
+        graphs = [json.loads(text) for text in json.loads(parts.metadata["lance:hnsw"])]
+        for graph in graphs:
+            change(graph)
+        parts.metadata["lance:hnsw"] = json.dumps([json.dumps(graph) for graph in graphs])
+
+    return damage
+
+
+def neighbours_outside(parts: Parts) -> None:
+    assert parts.table is not None
+    at = parts.table.schema.get_field_index("__neighbors")
+    lists = parts.table.column(at).combine_chunks()
+    lists = lists.chunk(0) if isinstance(lists, pa.ChunkedArray) else lists
+    far = pa.array(np.full(len(lists.values), 4_000_000_000, "u4"))
+    parts.table = parts.table.set_column(at, parts.table.field(at), pa.ListArray.from_arrays(lists.offsets, far))
+
+
+def test_a_damaged_graph_changes_nothing(tmp_path: Path) -> None:
+    """Graphs are not read: whatever they say, the rows of the partitions are compared."""
+    values = np.random.default_rng(2).normal(size=NUM_ROWS * DIM).astype("f4")
+    rows = pa.table({"id": range(NUM_ROWS), "v": pa.FixedSizeListArray.from_arrays(pa.array(values), DIM)})
+    table = lance.write_dataset(rows, tmp_path)
+    table.create_index("v", "IVF_HNSW_SQ", metric="l2", num_partitions=2, name="the_index")
+    expected = search(tmp_path)
+    (path,) = (tmp_path / "_indices").glob("*/index.idx")
+    data = path.read_bytes()
+    for damage in (
+        graph_changed(lambda graph: graph.update(level_offsets=graph["level_offsets"][::-1])),
+        graph_changed(lambda graph: graph.update(level_offsets=[0, 1 << 40])),
+        graph_changed(lambda graph: graph.update(entry_point=1 << 31)),
+        metadata("lance:hnsw", "{}"),
+        neighbours_outside,
+    ):
+        path.write_bytes(data)
+        parts = Parts(path)
+        parts.table = LanceFileReader(str(path)).read_all().to_table().replace_schema_metadata(None)
+        damage(parts)
+        parts.write()
+        without_sizes(tmp_path)
+        assert search(tmp_path) == expected

@@ -101,14 +101,33 @@ def test_equality_by_btree(bench: Bench) -> None:
 
 def test_look_up_of_keys(bench: Bench) -> None:
     measured = bench.run(
-        lambda table: table.prewarm_index("id_idx"),
+        lambda table: table.get("id", [NUM_ROWS], []),  # opens the index
         lambda table: table.warm(["id", "value"]),
         lambda table: table.get("id", [5], ["value"]),
         lambda table: table.get("id", [5], ["value"]),
         lambda table: table.get("id", [NUM_ROWS]),
+        lambda table: table.prewarm_index("id_idx"),  # the other pages
+        lambda table: table.get("id", [70_000], ["value"]),
     )
-    assert counts(measured) == [(2, 4), (2, 12), (2, 4), (1, 2), (0, 0)]
-    assert [result.num_rows for _, _, result in measured[2:]] == [1, 1, 0]
+    assert counts(measured)[1:5] == [(1, 8), (2, 4), (1, 2), (0, 0)]  # the look-up has opened the data files, too
+    assert counts(measured)[5:] == [(1, 1), (1, 2)]
+    assert [result.num_rows for _, _, result in measured[2:5]] == [1, 1, 0]
+    assert measured[6][2].num_rows == 1
+
+
+def test_a_prewarmed_index_reads_data_only(bench: Bench) -> None:
+    measured = bench.run(
+        lambda table: table.prewarm_index("id_idx"),
+        lambda table: table.warm(["id", "value"]),
+        lambda table: table.get("id", [5, 100_000], ["value"]),
+        lambda table: table.count_rows("id BETWEEN 70 AND 90000"),
+        lambda table: table.prewarm_index("id_idx"),
+    )
+    assert counts(measured)[0] == (3, 5)
+    assert counts(measured)[2][0] == 1
+    assert not [line for line in measured[2][1] if "_indices" in line]
+    assert counts(measured)[3:] == [(0, 0), (0, 0)]
+    assert measured[3][2] == 89_931
 
 
 @pytest.mark.parametrize("text", ["id = 5", "id IN (5, 70000, 150000)", "id < 30 AND value > 0.5", "id >= 199000"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -15,6 +16,8 @@ from lance.dataset import Index
 
 import lance_io
 from lance_io.errors import BindError, UsageError
+from lance_io.indices import IndexConfig
+from lance_io.reads.scan import index_scan
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,6 +119,19 @@ def test_the_index_is_used_only_where_it_may(folder: Path) -> None:
     assert 0 < fast.num_rows < table.count_rows("id < 400")
 
 
+def test_an_index_that_would_read_too_much_is_not_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole pages count. A scan answers; a fast search has no other answer than that of the index."""
+    monkeypatch.setattr(index_scan, "INDEX_ROWS_MIN", 1000)
+    table = lance_io.dataset(folder)
+    table.create_scalar_index("id", IndexConfig("btree", {"zone_size": 256}), "id_index")
+    lance.write_dataset(table.to_table().slice(0, 10), folder, mode="append")
+    table = lance_io.dataset(folder)
+    for text, is_used in (("id = 77", True), ("id >= 0", False), ("id >= 0 AND c = 2", True), ("id != 5", True)):
+        assert is_indexed(table, text) == is_used, text
+        assert table.to_table(filter=text) == table.to_table(filter=text, use_scalar_index=False)
+    assert table.to_table(["id"], "id >= 0", fast_search=True).num_rows < table.count_rows("id >= 0")
+
+
 def test_prewarmed_indices_answer_from_memory(folder: Path) -> None:
     table = lance_io.dataset(folder)
     table.prewarm_index("id_index")
@@ -194,6 +210,35 @@ def test_an_unknown_index_is_left_alone_with_a_warning(folder: Path, url: str, v
     with pytest.warns(UserWarning, match="'new'"):
         assert ours.count_rows("x = 'value 12'") == 1
     assert ours.count_rows("x = 'value 13'") == 1  # no second warning
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "text"),
+    [
+        ("i", "BTree", "i = 5"),
+        ("i", "Bitmap", "i = 5"),
+        ("l", "LabelList", "array_has(l, 'a5')"),
+        ("s", "NGram", "contains(s, 'word 5 ')"),
+        ("i", "ZoneMap", "i = 5"),
+    ],
+)
+def test_names_of_an_old_release_are_known(tmp_path: Path, column: str, kind: str, text: str) -> None:
+    """pylance 0.36 had the details of these kinds in another package."""
+    uri = str(tmp_path / "t")
+    rows = pa.table({"i": range(90), "l": [[f"a{n}"] for n in range(90)], "s": [f"word {n} here" for n in range(90)]})
+    table = lance.write_dataset(rows, uri)
+    table.create_scalar_index(column, kind.upper() if kind != "LabelList" else "LABEL_LIST", name="new")
+    (index,) = table.describe_indices()
+    (segment,) = index.segments
+    old, url = str(uuid4()), f"/lance.index.pb.{kind}IndexDetails"
+    shutil.copytree(tmp_path / "t" / "_indices" / segment.uuid, tmp_path / "t" / "_indices" / old)
+    entry = Index(old, "old", [*index.fields], 1, {0}, segment.index_version, index_details=(url, b""))
+    table.drop_index("new")
+    lance.LanceDataset.commit(uri, lance.LanceOperation.CreateIndex([entry], []), table.version)
+    for library in (lance, lance_io):
+        opened = library.dataset(uri)
+        assert f"@old({kind})" in opened.scanner(filter=text).explain_plan()
+        assert opened.to_table(filter=text)["i"].to_pylist() == [5]
 
 
 @pytest.mark.parametrize(

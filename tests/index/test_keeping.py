@@ -6,6 +6,7 @@ import asyncio
 import os
 import pickle
 import threading
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -197,6 +198,29 @@ def test_segments_of_several_processes(uri: str, kind: str) -> None:
     assert wrong_answers(uri, "x", queries) == []
 
 
+def rewritten_in_place(uri: str) -> int:
+    """Give a row of the first fragment another `i`, in a new file of this column; returns the old value."""
+    table = lance.dataset(uri)
+    row = table.to_table(columns=["i"], filter="i IS NOT NULL", with_row_id=True).slice(0, 1)
+    rows = pa.table({"_rowid": row["_rowid"], "i": [99_999]})
+    fragment, fields = table.get_fragments()[0].update_columns(rows, left_on="_rowid", right_on="_rowid")[:2]
+    update = lance.LanceOperation.Update(updated_fragments=[fragment], fields_modified=fields)
+    lance.LanceDataset.commit(uri, update, read_version=table.version)
+    return int(row["i"][0].as_py())
+
+
+def test_segments_do_not_cover_columns_that_were_rewritten_since(uri: str) -> None:
+    """As in pylance: the segment has the old values."""
+    segment = our(uri).create_index_uncommitted("i", "BTREE", "x", fragment_ids=[0, 1, 2])
+    before = rewritten_in_place(uri)
+    our(uri).commit_existing_index_segments("x", "i", [segment])
+    assert coverage(uri) == [{1, 2}]
+    assert wrong_answers(uri, "x", [f"i = {before}", "i = 99999"]) == []
+    our(uri).cleanup_old_versions(timedelta(0), delete_unverified=False)
+    with pytest.raises(ValueError, match=r"was built from version \d+, which is gone"):
+        our(uri).commit_existing_index_segments("y", "i", [segment])
+
+
 def test_segments_that_do_not_fit(uri: str) -> None:
     ds = our(uri)
     first = ds.create_index_uncommitted("i", "BTREE", "x", fragment_ids=[0, 1])
@@ -244,6 +268,18 @@ def test_segments_by_the_number_to_merge(uri: str) -> None:
     assert wrong_answers(uri, "x", NUMBERS) == []
     with pytest.raises(OverflowError):
         our(uri).optimize.optimize_indices(num_indices_to_merge=-1)
+
+
+def test_segments_with_old_values_are_merged(uri: str) -> None:
+    """Beside a new segment of their fragment, pylance finds them in the old one."""
+    our(uri).create_scalar_index("i", "BTREE", "x")
+    append(uri, np.random.default_rng(2), 50)
+    our(uri).optimize.optimize_indices(num_indices_to_merge=0)
+    before = rewritten_in_place(uri)
+    assert coverage(uri) == [{1, 2}, {3}]
+    our(uri).optimize.optimize_indices(num_indices_to_merge=0)
+    assert coverage(uri) == [{0, 1, 2, 3}]
+    assert wrong_answers(uri, "x", [f"i = {before}", "i = 99999"]) == []
 
 
 def test_a_new_segment_reads_no_index_file(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import pickle
+import shutil
 from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ import pyarrow as pa
 import pytest
 
 import lance_io
+from lance_io.changes.index import build_segment
+from lance_io.changes.index.vectors import copied_rows
 from lance_io.indices import IndicesBuilder, IvfModel, PqModel
 from tests.index.test_vector_building import DIM, ROWS, vector_table, vectors
 from tests.index.vector_tasks import build_part
@@ -143,6 +146,78 @@ def test_an_index_without_rows_learns_later(tmp_path: Path) -> None:
     check(uri, 1)
 
 
+# -- copied codes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scanned(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The fragments whose column is read, build by build."""
+    seen: list[list[int]] = []
+    read = build_segment._read
+
+    def recorded(state: Any, request: Any, fragment_ids: list[int], *more: Any) -> Any:
+        seen.append([*fragment_ids])
+        return read(state, request, fragment_ids, *more)
+
+    monkeypatch.setattr(build_segment, "_read", recorded)
+    return seen
+
+
+def maintained(uri: str, *, stable: bool) -> None:
+    """New rows as a segment of their own, then updates, merged segments, and a compaction."""
+    lance_io.dataset(uri).delete("id % 5 = 2")
+    append(uri, 2400)
+    lance_io.dataset(uri).optimize.optimize_indices(num_indices_to_merge=0)
+    lance_io.dataset(uri).update({"id": "id + 100000"}, where="id % 50 = 1")
+    lance_io.dataset(uri).optimize.optimize_indices(num_indices_to_merge=5)
+    if not stable:
+        lance_io.dataset(uri).delete("id % 7 = 3")
+        lance_io.dataset(uri).optimize.compact_files(target_rows_per_fragment=100_000, defer_index_remap=False)
+
+
+def all_distances(uri: str) -> np.ndarray[Any, Any]:
+    """The distances of all rows from a query, as their codes give them, by id."""
+    nearest = {"column": "v", "q": vectors(1, seed=9)[0], "k": 10_000, "nprobes": 6}
+    rows = lance_io.dataset(uri).to_table(["id", "_distance"], nearest=nearest).sort_by("id")
+    assert rows["id"].to_pylist() == sorted(lance_io.dataset(uri).to_table(["id"])["id"].to_pylist())
+    return rows["_distance"].to_numpy()
+
+
+@pytest.mark.parametrize("library", [lance, lance_io], ids=["theirs", "ours"])
+@pytest.mark.parametrize("stable", [False, True], ids=["addresses", "ids"])
+@pytest.mark.parametrize(("kind", "options"), KINDS)
+def test_codes_are_copied(
+    tmp_path: Path,
+    kind: str,
+    options: dict[str, Any],
+    stable: bool,
+    library: Any,
+    scanned: list[list[int]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A merge or a compaction reads the columns of new rows alone, and gives the codes that a scan of all gives."""
+    uri, again = written(tmp_path, stable=stable), str(tmp_path / "again")
+    library.dataset(uri).create_index("v", kind, metric="l2", num_partitions=6, **options)
+    shutil.copytree(uri, again)
+    scanned.clear()
+    maintained(uri, stable=stable)
+    assert [each for each in scanned if each] == [[3], [4]]
+    assert coverage(uri) == [[fragment.fragment_id for fragment in lance_io.dataset(uri).get_fragments()]]
+    check(uri, 1)
+
+    def nothing(*_: object) -> Any:
+        yield from ()
+        return frozenset()
+
+    monkeypatch.setattr(copied_rows, "copy_rows", nothing)
+    maintained(again, stable=stable)
+    mine, scanned_ones = all_distances(uri), all_distances(again)
+    if library is lance_io:
+        np.testing.assert_array_equal(mine, scanned_ones)
+    else:  # a code of pylance may differ where two are as near
+        assert np.isclose(mine, scanned_ones, rtol=1e-4).mean() > 0.99
+
+
 # -- several processes -------------------------------------------------------------------------------------------------
 
 
@@ -201,6 +276,11 @@ def test_models_are_those_of_pylance(tmp_path: Path) -> None:
         return (await dataset.get_ivf_model("v_idx")).centroids, await dataset.centroids(index_name="v_idx")
 
     assert all(each.equals(model.centroids) for each in asyncio.run(awaited()))
+    peer = lance.dataset(uri)
+    for kind in ("IVF_RQ", "IVF_HNSW_SQ"):  # kinds that are not built here
+        peer = peer.create_index("v", kind, metric="l2", num_partitions=3, replace=True)
+        assert lance_io.dataset(uri).centroids(index_name="v_idx").equals(peer.centroids(index_name="v_idx"))
+    own = lance_io.dataset(uri)
     for missing in ({"column": "id"}, {"index_name": "nothing"}):
         with pytest.raises(KeyError):
             own.centroids(**missing)
@@ -223,6 +303,8 @@ def test_models_are_those_of_pylance(tmp_path: Path) -> None:
         PqModel.load(ivf)
     with pytest.raises(ValueError, match="not enough rows"):
         builder.train_ivf(500)
+    with pytest.raises(ValueError, match=r"must be divisible by num_subvectors .* without remainder"):
+        builder.train_pq(trained, 5)
     with pytest.raises(NotImplementedError, match="accelerator"):
         builder.train_ivf(4, accelerator="cuda")
     with pytest.raises(NotImplementedError, match="create_index_uncommitted"):

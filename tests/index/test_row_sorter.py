@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,16 @@ from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64
 
 from lance_io.changes.join.spilled_batches import SpilledBatches
+from lance_io.index.build import row_sorter
 from lance_io.index.build.bloom_blocks import filter_bytes, filter_of, value_hashes
+from lance_io.index.build.bloom_files import BloomFilterBuilder
+from lance_io.index.build.json_values import JsonBuilder
 from lance_io.index.build.map_bytes import RowMap, containers_of, encode_maps
 from lance_io.index.build.row_sorter import RowSorter
 from lance_io.index.build.sort_keys import Comparable
 from lance_io.index.build.zone_cuts import ZoneCutter
+from lance_io.index.build.zone_files import ZoneMapBuilder
+from lance_io.levels.arrays import distinct
 from tests.seeds import seeded
 
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
@@ -99,6 +105,7 @@ def test_runs_on_disk_hold_little_memory(dtype: pa.DataType) -> None:
     total, last, largest = 0, None, 0
     for values, rows in sorter.sorted():
         largest = max(largest, pa.total_allocated_bytes() - before)
+        assert len(values) <= 1 << 16  # what builders make of a row is bounded, too
         assert values.to_pylist() == sorted(values.to_pylist())
         assert last is None or values[0].as_py() > last
         assert (numbers[rows.astype(np.int64)] == [int(value) for value in values.to_pylist()]).all()
@@ -155,18 +162,84 @@ def test_hashes_and_sizes_of_filters() -> None:
     assert {terms: filter_bytes(*terms) for terms in sizes} == sizes
 
 
+def test_runs_are_bounded_for_any_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow joins at most 2 GiB of texts, however much memory there is."""
+    monkeypatch.setattr(row_sorter, "LIMIT_BYTES_MAX", 1 << 20)
+    store = Held()
+    sorter = RowSorter(pa.string(), store, 1 << 40)
+    for number in range(30):
+        sorter.add(pa.array([f"{number * 7 % 30:02}" + "x" * 9_998]), np.array([number], np.uint64))
+    assert len(store) > 0
+    assert [text[:2] for values, _ in sorter.sorted() for text in values.to_pylist()] == [f"{n:02}" for n in range(30)]
+
+
+@seeded
+@given(st.lists(st.integers(0, (1 << 64) - 1) | st.integers(0, 9)))
+def test_distinct_numbers(numbers: list[int]) -> None:
+    given_numbers = np.array(numbers, np.uint64)
+    assert distinct(given_numbers).tolist() == sorted(set(numbers))
+    assert given_numbers.tolist() == numbers
+
+
+def cut_zones(live: np.ndarray[Any, Any], step: int) -> list[tuple[int, int, int]]:
+    """Start, length and live rows of zones of ten rows, cut from batches of `step` rows."""
+    looked_at: list[int] = []
+    cutter, zones = ZoneCutter(10, lambda values: looked_at.append(len(values))), []
+    for start in range(0, len(live) + step, step):
+        part = live[start : start + step]
+        for zone in cutter.add(pa.array(part), part) if len(part) else cutter.finish():
+            zones.append((zone.start, zone.length, sum(looked_at)))
+            looked_at.clear()
+    return zones
+
+
 def test_zones_count_live_rows() -> None:
     """The example of the specification: deleted rows between the live ones count for the length."""
     gone = {*range(3), *range(10, 15), *range(29, 32), 49}
     live = np.array([offset for offset in range(50) if offset not in gone], np.uint64)
     for step in (1, 7, 50):
-        cutter, zones = ZoneCutter(10), []
-        for start in range(0, len(live), step):
-            part = live[start : start + step]
-            zones += cutter.add(pa.array(part), part)
-        zones += cutter.finish()
-        assert [(zone.start, zone.length) for zone in zones] == [(3, 15), (18, 10), (28, 13), (41, 8)]
-        assert [sum(map(len, zone.parts)) for zone in zones] == [10, 10, 10, 8]
+        assert cut_zones(live, step) == [(3, 15, 10), (18, 10, 10), (28, 13, 10), (41, 8, 8)]
+
+
+@pytest.mark.parametrize("zone_rows", [8, 1 << 20])
+@pytest.mark.parametrize("kind", ["zones", "filters"])
+def test_zones_keep_no_values(kind: str, zone_rows: int) -> None:
+    """Whether zones are many or large, a build holds a few of the values that it has seen."""
+    builder: Any = ZoneMapBuilder(pa.string(), zone_rows)
+    if kind == "filters":
+        builder = BloomFilterBuilder(zone_rows, 0.01, Held())
+    before = pa.total_allocated_bytes()
+    for number in range(40):
+        values = pa.array([f"{number:03}" + "x" * (1 << 16)] * 16)
+        builder.add(values, np.arange(16 * number, 16 * number + 16, dtype=np.uint64))
+        del values
+    held = pa.total_allocated_bytes() - before
+    assert held < 12 << 20  # of 40 MiB: zones of eight rows keep 160 values of 64 KiB
+    (file,) = builder.files()
+    rows = pa.Table.from_batches(file.batches)
+    assert rows.num_rows == -(-640 // zone_rows)
+    if kind == "zones":
+        assert min(rows["min"].to_pylist())[:3] == "000" and max(rows["max"].to_pylist())[:3] == "039"
+
+
+def test_documents_without_a_value_take_little_memory() -> None:
+    """Until the first value, a build knows no type to sort them by."""
+    seen: list[np.ndarray[Any, Any]] = []
+
+    class Kept:
+        def add(self, values: pa.Array, rows: np.ndarray[Any, Any]) -> None:
+            assert values.type == pa.int64() and len(values) == len(rows)
+            seen.append(rows)
+
+    builder = JsonBuilder("a", lambda _: Kept())  # type: ignore[return-value]
+    tracemalloc.start()
+    for start in range(0, 1 << 20, 1 << 16):
+        builder.add(pa.nulls(1 << 16, pa.string()), np.arange(start, start + (1 << 16), dtype=np.uint64))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 1 << 20  # of 8 MiB
+    builder.add(pa.array(["7", None]), np.arange(1 << 20, (1 << 20) + 2, dtype=np.uint64))
+    assert np.concatenate(seen).tolist() == [*range((1 << 20) + 2)]
 
 
 def test_long_values_are_compared_few_times(monkeypatch: pytest.MonkeyPatch) -> None:

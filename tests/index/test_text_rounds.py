@@ -41,11 +41,11 @@ def search(words: str, **more: Any) -> Any:
     return call
 
 
-def test_a_prewarmed_index_is_not_opened_again(folder: pathlib.Path) -> None:
+def test_a_prewarmed_index_is_not_read_again(folder: pathlib.Path) -> None:
     measured = Bench(folder).run(lambda table: table.prewarm_index("text_idx"), search("word1 word2"))
     opened, searched = ([line for line in log if "_indices" in line] for _, log, _ in measured)
-    assert len(opened) > len(searched) > 0
-    assert all("invert" in line for line in searched)
+    assert opened
+    assert searched == []
 
 
 @pytest.mark.parametrize("num_words", [1, 2, 5])

@@ -13,8 +13,8 @@ import pytest
 import lance_io
 import lance_io.query
 from lance_io.dataset import ColumnOrdering
-from lance_io.errors import UnsupportedError, UsageError
-from lance_io.query import BooleanQuery, CombinedFieldsQuery, MatchQuery, MultiMatchQuery, Occur, PhraseQuery
+from lance_io.errors import UsageError
+from lance_io.query import BooleanQuery, MatchQuery, MultiMatchQuery, Occur, PhraseQuery
 from tests.index.text_peer import differences, scores
 
 if TYPE_CHECKING:
@@ -101,6 +101,12 @@ def test_what_pylance_refuses_is_refused(uri: str, make: Any, error: type[Except
         lance_io.dataset(uri).to_table(full_text_query=make(lance_io.query))
 
 
+def test_a_query_is_of_some_kind() -> None:
+    for query in (lance.query.FullTextQuery, lance_io.query.FullTextQuery):
+        with pytest.raises(TypeError, match="Can't instantiate abstract class FullTextQuery"):
+            query()
+
+
 def test_a_query_of_a_megabyte(uri: str) -> None:
     """The peer adds the score of the word for each of the 250,000 times, in single precision."""
     theirs = scores(lance.dataset(uri), lance.query.MatchQuery("cat " * 250_000, "t"))
@@ -110,11 +116,6 @@ def test_a_query_of_a_megabyte(uri: str) -> None:
 
 def test_what_this_release_does_not_search_is_refused(uri: str) -> None:
     table = lance_io.dataset(uri)
-    with pytest.raises(UnsupportedError, match="MultiMatchQuery"):
-        table.to_table(full_text_query=CombinedFieldsQuery("cat", ["t", "st.t"]))
-    with pytest.raises(UnsupportedError, match="elements"):
-        granularity = lance_io.query.DocumentGranularity.LIST_ELEMENT
-        table.to_table(full_text_query=MatchQuery("cat", "t", document_granularity=granularity))
     with pytest.raises(TypeError, match="full_text_query"):
         table.to_table(full_text_query=5)
     with pytest.raises(UsageError, match="either nearest or full_text_query"):
@@ -133,6 +134,32 @@ def test_a_table_without_an_index_needs_columns(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="INVERTED"):
         table.to_table(full_text_query="cat")
     assert table.to_table(full_text_query={"query": "cat", "columns": ["t"]}).num_rows == 1
+
+
+def test_words_in_quotes_are_a_phrase(uri: str) -> None:
+    peer, ours = lance.dataset(uri), lance_io.dataset(uri)
+    for words in ('"dog cat"', '"', '""', '"cat', 'dog "cat"', '"cat the house"'):
+        for query in ({"query": words, "columns": ["t"]}, {"query": words, "columns": ["t"]}):
+            assert scores(ours, query) == pytest.approx(scores(peer, query), rel=1e-5), words
+    assert len(scores(ours, {"query": '"dog cat"', "columns": ["t"]})) == 1
+    for query in ('"dog cat"', {"query": '"dog cat"', "columns": ["t", "st.t"]}):
+        for table in (peer, ours):
+            with pytest.raises(ValueError):
+                table.to_table(full_text_query=query)
+
+
+def test_an_index_of_no_rows_says_how_texts_are_split(tmp_path: Path) -> None:
+    folder = str(tmp_path / "t.lance")
+    rows = pa.table({"t": ["Cats!", "the dog", "cat CAT"]})
+    for library, trained in ((lance, True), (lance_io, True), (lance_io, False)):
+        lance.write_dataset(rows[:0] if trained else rows, folder, mode="overwrite")
+        library.dataset(folder).create_scalar_index("t", "INVERTED", train=trained)
+        if trained:
+            lance.write_dataset(rows, folder, mode="append")
+        theirs = scores(lance.dataset(folder), "cat the")
+        assert scores(lance_io.dataset(folder), "cat the") == pytest.approx(theirs, rel=1e-5)
+        assert len(theirs) == 2
+        lance_io.dataset(folder).prewarm_index("t_idx")
 
 
 def test_options_of_scans(uri: str) -> None:

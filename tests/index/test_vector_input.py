@@ -37,6 +37,26 @@ REFUSED: list[dict[str, Any]] = [
     {"distance_range": (1.0,)},
     {"column": "id"},
     {"column": "none"},
+    {"column": ""},
+    {"column": "V"},
+    {"column": "v.item"},
+    {"q": []},
+    {"q": [[]]},
+    {"q": {}},
+    {"q": np.zeros((2, 2, DIM))},
+    {"q": np.zeros((0, DIM))},
+    {"k": "x"},
+    {"nprobes": "x"},
+    {"nprobes": -1},
+    {"nprobes": 3, "maximum_nprobes": 2},
+    {"nprobes": 1, "minimum_nprobes": 2},
+    {"refine_factor": -1},
+    {"refine_factor": 1 << 32},
+    {"metric": ""},
+    {"metric": 5},
+    {"ef": -1},
+    {"query_parallelism": -2},
+    {"distance_range": (0.0,)},
 ]
 ANSWERED: list[dict[str, Any]] = [
     {"k": NUM_ROWS, "nprobes": PARTITIONS},
@@ -57,6 +77,13 @@ ANSWERED: list[dict[str, Any]] = [
     {"nprobes": 2, "q": pa.array(QUERY, pa.float32())},
     {"nprobes": 2, "q": [0.0] * DIM},
     {"nprobes": 2, "metric": "L2"},
+    {"nprobes": 2, "q": [1e30] * DIM},  # distances that no number holds
+    {"nprobes": 2, "q": [-0.0] * DIM},
+    {"nprobes": 2, "q": np.full(DIM, 3, "u1")},
+    {"nprobes": 2, "q": [[0.1] * DIM, [0.2] * DIM]},
+    {"nprobes": 2, "q": [[0.1] * DIM, [0.2] * DIM], "refine_factor": 3},
+    {"nprobes": PARTITIONS, "q": [[0.1] * DIM, [0.1] * DIM], "k": 3 * NUM_ROWS},
+    {"minimum_nprobes": 2, "nprobes": 2},
 ]
 
 
@@ -81,7 +108,7 @@ def test_searches_that_pylance_refuses(tables: tuple[Any, Any]) -> None:
     for asked in REFUSED:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that the index has another metric
-            with pytest.raises((ValueError, TypeError, OSError, OverflowError, KeyError)):
+            with pytest.raises((ValueError, TypeError, OSError, OverflowError, LookupError)):
                 rows_of(peer, asked)
             with pytest.raises((ValueError, TypeError, OverflowError, KeyError)) as caught:
                 rows_of(ours, asked)
@@ -95,8 +122,11 @@ def test_searches_that_pylance_answers(tables: tuple[Any, Any]) -> None:
         assert mine.num_rows == its.num_rows, asked
         np.testing.assert_allclose(mine["_distance"], its["_distance"], rtol=2e-5, atol=1e-6, err_msg=str(asked))
         distances = its["_distance"].to_numpy()
+        assert mine.column_names == its.column_names, asked
+        if "query_index" in its.column_names:
+            assert mine["query_index"] == its["query_index"]
         for at, (row, expected) in enumerate(zip(mine["id"].to_pylist(), its["id"].to_pylist(), strict=True)):
-            assert row == expected or np.isclose(distances, distances[at], rtol=2e-5).sum() > 1 or at == 4, asked
+            assert row == expected or np.isclose(distances, distances[at], rtol=2e-5).sum() > 1 or at % 5 == 4, asked
 
 
 def test_few_rows_and_empty_partitions(tmp_path: Path) -> None:
@@ -116,6 +146,16 @@ def test_few_rows_and_empty_partitions(tmp_path: Path) -> None:
             np.testing.assert_allclose(mine["_distance"], its["_distance"], rtol=2e-5, atol=1e-4)
         peer.delete("true")
         assert rows_of(lance_io.dataset(folder), {}).num_rows == rows_of(peer, {}).num_rows == 0
+
+
+def test_an_empty_table_is_as_in_pylance(tmp_path: Path) -> None:
+    rows = pa.table({"id": pa.array([], "i8"), "v": pa.array([], pa.list_(pa.float32(), DIM))})
+    for kind, options in KINDS.items():
+        folder = str(tmp_path / kind)
+        lance.write_dataset(rows, folder).create_index("v", kind, metric="l2", num_partitions=PARTITIONS, **options)
+        for asked in ({}, {"refine_factor": 2}, {"q": [QUERY, QUERY]}, {"use_index": False}, {"nprobes": 1}):
+            mine, its = (rows_of(each.dataset(folder), asked) for each in (lance_io, lance))
+            assert (mine.num_rows, mine.schema) == (its.num_rows, its.schema) == (0, its.schema)
 
 
 def test_a_zero_query_by_cosine_is_as_in_pylance(tmp_path: Path) -> None:

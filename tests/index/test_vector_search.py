@@ -6,6 +6,7 @@ Distances are pylance's but for rounding, and so are rows, except where distance
 from __future__ import annotations
 
 import asyncio
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -298,6 +299,12 @@ def test_another_metric_and_no_index_are_exact(tmp_path: Path) -> None:
         mine = ours.to_table(["id"], nearest={**nearest, "metric": "cosine"})
     exact = peer.to_table(["id"], nearest={**nearest, "metric": "cosine", "use_index": False})
     assert mine["id"] == exact["id"]
+    assert exact["id"] == peer.to_table(["id"], nearest={**nearest, "metric": "cosine"})["id"]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            ours.to_table(["id"], nearest={**nearest, "metric": "dot"})
+    assert len(caught) == 1
     exact = peer.to_table(["id"], nearest={**nearest, "use_index": False})
     assert ours.to_table(["id"], nearest={**nearest, "use_index": False})["id"] == exact["id"]
 

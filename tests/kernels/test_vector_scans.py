@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from lance_io import _kernels as kernels
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def drawn(seed: int, *shape: int, dtype: str = "f4") -> np.ndarray:
@@ -15,23 +18,40 @@ def drawn(seed: int, *shape: int, dtype: str = "f4") -> np.ndarray:
     return rng.integers(0, 256, shape).astype("u1") if dtype == "u1" else rng.normal(size=shape).astype(dtype)
 
 
+def pairs_of(counts: Sequence[int], num_queries: int) -> tuple[np.ndarray, int]:
+    """Every piece with every query, pieces one after the other, and the number of distances."""
+    triples, start = [], 0
+    for piece, count in enumerate(counts):
+        for query in range(num_queries):
+            triples.append((piece, query, start))
+            start += count
+    return np.array(triples, "i8"), start
+
+
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("is_dot", [False, True])
 @pytest.mark.parametrize(("parts", "words", "width"), [(1, 256, 1), (5, 256, 3), (8, 256, 8), (2, 16, 1), (12, 16, 5)])
 def test_product_codes(dtype: str, is_dot: bool, parts: int, words: int, width: int) -> None:
-    counts = (0, 1, 1025, 300)
-    book, targets = drawn(1, parts, words, width, dtype=dtype), drawn(2, len(counts), parts * width, dtype=dtype)
+    counts, num_targets = (0, 1, 1025, 300), 18  # more than have tables at once
+    book, targets = drawn(1, parts, words, width, dtype=dtype), drawn(2, num_targets, parts * width, dtype=dtype)
     num_columns = parts if words == 256 else parts // 2
     pieces = [drawn(3 + count, num_columns, count, dtype="u1") for count in counts]
-    out = np.empty(sum(counts), "f4")
-    kernels.scan_product_codes(book, book.itemsize, book.shape, is_dot, targets, pieces, out)
-    expected = []
-    for target, piece in zip(targets.astype("f8"), pieces, strict=True):
+    pairs, num_rows = pairs_of(counts, num_targets)
+    out = np.empty(num_rows, "f4")
+    kernels.scan_product_codes(book, book.itemsize, book.shape, is_dot, targets, pieces, pairs, out)
+    for at, number, start in pairs.tolist():
+        piece, target = pieces[at], targets[number].astype("f8")
         codes = piece if words == 256 else np.stack((piece & 15, piece >> 4), axis=1).reshape(parts, -1)
         chosen = book.astype("f8")[np.arange(parts)[:, None], codes]  # [parts, rows, width]
         part = target.reshape(parts, 1, width)
-        expected.append(1 - (chosen * part).sum((0, 2)) if is_dot else ((chosen - part) ** 2).sum((0, 2)))
-    np.testing.assert_allclose(out, np.concatenate(expected), rtol=1e-5, atol=1e-5)
+        expected = 1 - (chosen * part).sum((0, 2)) if is_dot else ((chosen - part) ** 2).sum((0, 2))
+        np.testing.assert_allclose(out[start : start + counts[at]], expected, rtol=1e-5, atol=1e-5)
+    again = np.empty(counts[3] * 2, "f4")
+    alone = np.array([(3, 7, counts[3]), (3, 7, 0)], "i8")
+    kernels.scan_product_codes(book, book.itemsize, book.shape, is_dot, targets, pieces, alone[:1], again)
+    kernels.scan_product_codes(book, book.itemsize, book.shape, is_dot, targets, pieces, alone[1:], again)
+    (start,) = pairs[(pairs[:, 0] == 3) & (pairs[:, 1] == 7), 2].tolist()
+    assert again.tobytes() == 2 * out[start : start + counts[3]].tobytes()
 
 
 @pytest.mark.parametrize("dim", [1, 7, 16, 33, 40_000])
@@ -39,48 +59,70 @@ def test_product_codes(dtype: str, is_dot: bool, parts: int, words: int, width: 
 def test_scalar_codes(dim: int, is_dot: bool) -> None:
     pieces = [drawn(count, count, dim, dtype="u1") for count in (0, 1, 9)]
     pieces.append(np.full((1, dim), 255, "u1"))
-    query = drawn(5, dim, dtype="f4") if is_dot else np.zeros(dim, "u1")
-    out = np.empty(11, "f4")
-    kernels.scan_scalar_codes(query, is_dot, 0.25, 3.0, pieces, out)
-    wide = np.concatenate(pieces).astype("f8")
-    sums = wide @ query.astype("f8") if is_dot else ((wide - query) ** 2).sum(axis=1)
-    np.testing.assert_allclose(out, 3 + 0.25 * sums, rtol=1e-5, atol=0.05 if is_dot else 0)
+    queries = drawn(5, 3, dim, dtype="f4") if is_dot else np.stack([np.zeros(dim, "u1"), *drawn(6, 2, dim, dtype="u1")])
+    bases = np.array([3.0, 0.0, -1.5])
+    pairs, num_rows = pairs_of([len(piece) for piece in pieces], 3)
+    out = np.empty(num_rows, "f4")
+    kernels.scan_scalar_codes(queries, dim, is_dot, 0.25, bases, pieces, pairs, out)
+    for at, number, start in pairs.tolist():
+        wide, query = pieces[at].astype("f8"), queries[number].astype("f8")
+        sums = wide @ query if is_dot else ((wide - query) ** 2).sum(axis=1)
+        expected = bases[number] + 0.25 * sums
+        np.testing.assert_allclose(out[start : start + len(wide)], expected, rtol=1e-5, atol=0.05 if is_dot else 0)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("dim", [1, 8, 13, 128])
 def test_vectors(dtype: str, dim: int) -> None:
-    rows, query = drawn(1, 60, dim, dtype=dtype), drawn(2, dim, dtype="f8")
+    rows, queries = drawn(1, 600, dim, dtype=dtype), drawn(2, 3, dim, dtype="f8")
     rows[7] = 0
     rows[9, 0] = np.nan
     wide = rows.astype("f8")
-    out, again = np.empty(60, "f4"), np.empty(31, "f4")
-    with np.errstate(all="ignore"):
-        size = np.sqrt((wide * wide).sum(axis=1)) * np.sqrt(query @ query)
-        expected = {"l2": ((wide - query) ** 2).sum(axis=1), "dot": 1 - wide @ query, "cosine": 1 - wide @ query / size}
-    for metric, distances in expected.items():
-        kernels.scan_vectors(metric, rows.itemsize, query, [rows[:20], rows[20:20], rows[20:]], out)
-        np.testing.assert_allclose(out, distances, rtol=1e-6, atol=1e-6)
-        kernels.scan_vectors(metric, rows.itemsize, query, [rows[29:]], again)
-        assert again.tobytes() == out[29:].tobytes()  # of the row alone
+    pieces = [rows[:20], rows[20:20], rows[20:]]
+    pairs, num_rows = pairs_of([len(piece) for piece in pieces], 3)
+    out, again = np.empty(num_rows, "f4"), np.empty(571, "f4")
+    for metric in ("l2", "dot", "cosine"):
+        kernels.scan_vectors(metric, rows.itemsize, dim, queries, pieces, pairs, out)
+        for number, query in enumerate(queries):
+            with np.errstate(all="ignore"):
+                size = np.sqrt((wide * wide).sum(axis=1)) * np.sqrt(query @ query)
+                expected = {"l2": ((wide - query) ** 2).sum(axis=1), "dot": 1 - wide @ query}
+                expected["cosine"] = 1 - wide @ query / size
+            starts = {piece: start for piece, each, start in pairs.tolist() if each == number}
+            parts = [out[starts[piece] : starts[piece] + len(pieces[piece])] for piece in (0, 2)]
+            np.testing.assert_allclose(np.concatenate(parts), expected[metric], rtol=1e-6, atol=1e-6)
+            alone = np.array([[0, number, 0]], "i8")
+            kernels.scan_vectors(metric, rows.itemsize, dim, queries, [rows[29:]], alone, again)
+            assert again.tobytes() == parts[1][9:].tobytes()  # of the row alone
 
 
+PAIR = bytes(24)
 REFUSED: list[tuple[str, tuple[Any, ...]]] = [
-    ("scan_product_codes", (bytes(4 * 256), 4, (1, 256, 2), False, bytes(8), [bytes(3)], bytearray(12))),
-    ("scan_product_codes", (bytes(4 * 256), 4, (1, 256, 1), False, bytes(8), [bytes(3)], bytearray(12))),
-    ("scan_product_codes", (bytes(4 * 256), 4, (1, 256, 1), False, bytes(4), [bytes(3)], bytearray(16))),
-    ("scan_product_codes", (bytes(4 * 16), 4, (1, 16, 1), False, bytes(4), [bytes(3)], bytearray(12))),
-    ("scan_product_codes", (bytes(4 * 32), 4, (1, 32, 1), False, bytes(4), [bytes(3)], bytearray(12))),
-    ("scan_product_codes", (bytes(4 * 256), 2, (1, 256, 1), False, bytes(4), [bytes(3)], bytearray(12))),
-    ("scan_product_codes", (b"", 4, (0, 256, 1 << 62), False, b"", [], bytearray(0))),
-    ("scan_scalar_codes", (bytes(4), False, 1.0, 0.0, [bytes(7)], bytearray(8))),
-    ("scan_scalar_codes", (bytes(7), True, 1.0, 0.0, [bytes(7)], bytearray(4))),
-    ("scan_scalar_codes", (b"", False, 1.0, 0.0, [b""], bytearray(0))),
-    ("scan_vectors", ("l2", 4, bytes(16), [bytes(12)], bytearray(4))),
-    ("scan_vectors", ("l2", 4, bytes(16), [bytes(16)], bytearray(4))),
-    ("scan_vectors", ("l1", 4, bytes(16), [bytes(8)], bytearray(4))),
-    ("scan_vectors", ("l2", 3, bytes(16), [bytes(8)], bytearray(4))),
-    ("scan_vectors", ("l2", 4, b"", [bytes(8)], bytearray(4))),
+    ("scan_product_codes", (bytes(4 * 256), 4, (1, 256, 2), False, bytes(8), [bytes(3)], PAIR, bytearray(12))),
+    ("scan_product_codes", (bytes(4 * 256), 4, (1, 256, 1), False, bytes(6), [bytes(3)], PAIR, bytearray(12))),
+    ("scan_product_codes", (bytes(4 * 256), 4, (1, 256, 1), False, bytes(4), [bytes(3)], PAIR, bytearray(8))),
+    ("scan_product_codes", (bytes(4 * 16), 4, (1, 16, 1), False, bytes(4), [bytes(3)], PAIR, bytearray(12))),
+    ("scan_product_codes", (bytes(4 * 32), 4, (1, 32, 1), False, bytes(4), [bytes(3)], PAIR, bytearray(12))),
+    ("scan_product_codes", (bytes(4 * 256), 2, (1, 256, 1), False, bytes(4), [bytes(3)], PAIR, bytearray(12))),
+    ("scan_product_codes", (b"", 4, (0, 256, 1 << 62), False, b"", [], b"", bytearray(0))),
+    ("scan_product_codes", (bytes(4 * 256), 4, (1, 256, 1), False, b"", [bytes(3)], PAIR, bytearray(12))),
+    ("scan_product_codes", (bytes(4 * 256), 4, (1, 256, 1), False, bytes(4), [], PAIR, bytearray(12))),
+    ("scan_scalar_codes", (bytes(4), 4, False, 1.0, bytes(8), [bytes(7)], PAIR, bytearray(8))),
+    ("scan_scalar_codes", (bytes(7), 7, True, 1.0, bytes(8), [bytes(7)], PAIR, bytearray(4))),
+    ("scan_scalar_codes", (b"", 0, False, 1.0, bytes(8), [b""], PAIR, bytearray(0))),
+    ("scan_scalar_codes", (bytes(4), 4, False, 1.0, bytes(16), [bytes(8)], PAIR, bytearray(8))),
+    ("scan_scalar_codes", (bytes(4), 4, False, 1.0, bytes(8), [bytes(8)], PAIR[:16], bytearray(8))),
+    ("scan_vectors", ("l2", 4, 2, bytes(16), [bytes(12)], PAIR, bytearray(4))),
+    ("scan_vectors", ("l2", 4, 2, bytes(16), [bytes(16)], PAIR, bytearray(4))),
+    ("scan_vectors", ("l1", 4, 2, bytes(16), [bytes(8)], PAIR, bytearray(4))),
+    ("scan_vectors", ("l2", 3, 2, bytes(16), [bytes(8)], PAIR, bytearray(4))),
+    ("scan_vectors", ("l2", 4, 0, b"", [bytes(8)], PAIR, bytearray(4))),
+    ("scan_vectors", ("l2", 4, 2, bytes(8), [bytes(8)], PAIR, bytearray(4))),
+    ("scan_vectors", ("l2", 4, 2, bytes(16), [bytes(8)], np.array([0, 1, 0]), bytearray(4))),
+    ("scan_vectors", ("l2", 4, 2, bytes(16), [bytes(8)], np.array([0, 0, 1]), bytearray(4))),
+    ("scan_vectors", ("l2", 4, 2, bytes(16), [bytes(8)], np.array([0, 0, -1]), bytearray(4))),
+    ("scan_vectors", ("l2", 4, 2, bytes(16), [bytes(8)], np.array([-1, 0, 0]), bytearray(4))),
+    ("scan_vectors", ("l2", 4, 2, bytes(16), [bytes(8)], np.array([0, 0, (1 << 63) - 1]), bytearray(4))),
 ]
 
 

@@ -21,6 +21,7 @@ from lance_io.commit.external import ExternalHandler
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.dataset.lance_dataset import AsyncDataset
 from lance_io.plans.plan import drive_async, drive_sync
+from lance_io.query import MatchQuery
 from lance_io.reads.version.session import Session
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
@@ -123,8 +124,12 @@ class World:
             for path in referenced(manifest):
                 store.head_sync(self.place.key(path))
             rows = numbers(self.open(manifest.version))
+            check_indices(self.open(manifest.version), rows)
         table = self.open()
         assert table.version == manifests[-1].version
+        if "words" in table.schema.names and table.describe_indices():
+            matches = table.to_table(["a"], full_text_query=MatchQuery("row", "words"))
+            assert sorted(matches["a"].to_pylist()) == rows
         assert {tag["version"] for tag in table.tags.list().values()} <= {one.version for one in manifests}
         for name in table.branches.list():
             if store.list_sync(self.place.key("tree", name, "_versions", "0")):  # unless it is being removed
@@ -140,6 +145,12 @@ def numbers(table: lance_io.LanceDataset) -> list[int]:
         if name in rows.schema.names:
             assert rows[name].to_pylist() == [of_row(number) for number in found]
     return sorted(found)
+
+
+def check_indices(table: lance_io.LanceDataset, rows: list[int]) -> None:
+    """An index that has files finds each row."""
+    if any(index.index_type == "BTree" for index in table.describe_indices()):
+        assert table.get("a", rows, ["a"])["a"].to_pylist() == sorted(rows)
 
 
 def referenced(manifest: Manifest) -> set[str]:
@@ -354,6 +365,45 @@ async def drop_index(session: Session) -> None:
         await table.drop_index("a_idx")
 
 
+async def build_index(session: Session) -> None:
+    """An index of all rows; trying again finds it, or builds it."""
+    table = await AsyncDataset.open(URI, session=session)
+    if "a_idx" not in [index.name for index in await table.describe_indices()]:
+        await table.create_scalar_index("a", "BTREE")
+
+
+async def extend_index(session: Session) -> None:
+    """A segment for the rows that the index does not cover."""
+    table = await AsyncDataset.open(URI, session=session)
+    await table.optimize.optimize_indices(num_indices_to_merge=0)
+
+
+async def add_words(session: Session) -> None:
+    """A column of texts; trying again finds it, or makes it."""
+    table = await AsyncDataset.open(URI, session=session)
+    if "words" not in table.schema.names:
+        await table.add_columns({"words": "concat('row ', cast(a as string))"})
+
+
+async def build_texts(session: Session) -> None:
+    """A full-text index that can be read; trying again finds it, or makes it."""
+    table = await AsyncDataset.open(URI, session=session)
+    if not await table.describe_indices():
+        await table.create_scalar_index("words", "INVERTED", "words_idx", with_position=True)
+
+
+async def append_words(session: Session) -> None:
+    """Rows 10 to 15, with texts."""
+    added = pa.table({"a": SECOND, "words": [f"row {number}" for number in SECOND]})
+    await AsyncDataset.write(added, URI, mode="append", session=session)
+
+
+async def optimize_texts(session: Session) -> None:
+    """One segment of all rows; trying again finds it, or makes it."""
+    table = await AsyncDataset.open(URI, session=session)
+    await table.optimize.optimize_indices(num_indices_to_merge=1)
+
+
 async def commit_batch(session: Session) -> None:
     """Two appends, of rows 10 to 12 and of rows 13 to 15, as one version."""
     options: dict[str, Any] = {"mode": "append", "session": session, "return_transaction": True}
@@ -424,6 +474,10 @@ CASES = (
     Case("drop column", drop_column, (create, add_columns, append), FIRST + SECOND),
     Case("configure", configure, (create,), FIRST),
     Case("drop index", drop_index, (create, add_index), FIRST),
+    Case("build index", build_index, (create, append), FIRST + SECOND),
+    Case("extend index", extend_index, (create, build_index, append), FIRST + SECOND),
+    Case("build texts", build_texts, (create, add_words), FIRST),
+    Case("optimize texts", optimize_texts, (create, add_words, build_texts, append_words), FIRST + SECOND),
     Case("commit batch", commit_batch, (create,), FIRST + SECOND),
     Case("truncate", truncate, (create, append), ()),
     Case("cleanup", clean, (create, append, delete, overwrite), tuple(range(20, 26)), commits=False),

@@ -42,6 +42,24 @@ INTERNAL: Final = {
     "org.apache.spark.sql.execution.datasources.v2.python.PythonWriterCommitMessage": "the bytes of a task's result: "
     "the driver reads results by a class loader that may not know a class of this JAR",
     "org.apache.spark.sql.execution.arrow.ArrowWriter": "rows as Arrow: no public class makes columns of rows",
+    # The plan of the statement: a MERGE that only inserts comes as a plain append, and no MERGE says its ON.
+    **dict.fromkeys(
+        (f"org.apache.spark.sql.execution.{name}" for name in ("QueryExecution", "SQLExecution")), "the running plan"
+    ),
+    **dict.fromkeys(
+        (
+            f"org.apache.spark.sql.catalyst.plans.logical.{name}"
+            for name in ("Join", "LogicalPlan", "V2WriteCommand", "WriteDelta")
+        ),
+        "whether it is a MERGE",
+    ),
+    **dict.fromkeys(
+        (
+            f"org.apache.spark.sql.catalyst.expressions.{name}"
+            for name in ("And", "Attribute", "EqualTo", "ExprId", "Expression")
+        ),
+        "the columns of its ON",
+    ),
 }
 
 

@@ -26,7 +26,9 @@ pytestmark = pytest.mark.timeout(600)
 CLIENT = """
 import json, sys
 import lance_io.spark
+import pyarrow as pa
 from lance_io.errors import UsageError
+from lance_io.spark import ops
 from pyspark.sql import SparkSession
 builder = SparkSession.builder.remote("local[2]")
 for name, value in json.loads(sys.argv[1]).items():
@@ -49,6 +51,12 @@ print(spark.table("lance.t").filter("id IN (3, 4)").select("_rowid").toPandas()[
 plan = spark.sql("SELECT id FROM lance.t WHERE id = 77")._explain_string()
 shown = plan.partition("rows by index ")[2].splitlines()[:1]
 print("columns [id]" in plan, "[id = 77]@id_idx(BTree)" in "".join(shown))
+print(ops.create_index(spark, "lance.t", "text", "BITMAP", num_segments=1)["segments"])
+print(ops.add_columns(spark, "lance.t", {"next": "id + 1"})["fragments"])
+twice = lambda batch: pa.record_batch({"twice": pa.array([2 * id for id in batch["id"].to_pylist()])})
+print(ops.add_columns(spark, "lance.t", twice, read_columns=["id"])["version"])
+print(ops.optimize_indices(spark, "lance.t")["segments_added"], ops.compact(spark, "lance.t")["fragments_added"])
+print([tuple(row) for row in spark.sql("SELECT sum(next), sum(twice) FROM lance.t WHERE text = 't1'").collect()])
 spark.stop()
 """
 
@@ -57,7 +65,9 @@ def test_a_client_reads_by_sql(tmp_path: Path) -> None:
     warehouse = tmp_path / "tables"
     ids = range(100)
     data = lance.write_dataset(
-        pa.table({"id": ids, "text": [f"t{number % 2}" for number in ids]}), str(warehouse / "t.lance")
+        pa.table({"id": ids, "text": [f"t{number % 2}" for number in ids]}),
+        str(warehouse / "t.lance"),
+        max_rows_per_file=50,
     )
     data.create_scalar_index("id", "BTREE")
     settings = spark_settings(tmp_path)
@@ -75,6 +85,11 @@ def test_a_client_reads_by_sql(tmp_path: Path) -> None:
         "50",
         "[3, 4]",
         "True True",
+        "1",
+        "2",
+        "5",
+        "0 1",
+        f"[({sum(ids[1::2]) + 50}, {2 * sum(ids[1::2])})]",
     ]
 
 

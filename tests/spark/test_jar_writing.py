@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +16,7 @@ from pyspark.sql import functions as F
 
 import lance_io.spark
 from lance_io.spark import ops
+from tests.spark.lakes import Lake, make_people, operations, run_beside
 from tests.spark.sessions import TASK_ERRORS
 
 if TYPE_CHECKING:
@@ -36,42 +35,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Pat
     return path
 
 
-class Lake:
-    """The catalog: statements, and its tables as pylance sees them."""
-
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self.spark, self.folder = spark, folder
-
-    def sql(self, *statements: str) -> list[tuple[Any, ...]]:
-        """Run statements; the rows of the last."""
-        rows = [[tuple(row) for row in self.spark.sql(text).collect()] for text in statements]
-        return rows[-1]
-
-    def peer(self, name: str) -> lance.LanceDataset:
-        return lance.dataset(str(self.folder / f"{name}.lance"))
-
-    def rows(self, name: str) -> list[dict[str, Any]]:
-        return sorted(self.peer(name).to_table().to_pylist(), key=lambda row: (row["id"] is None, row["id"]))
-
-    def files(self, name: str) -> set[str]:
-        """Data files on disk."""
-        return {path.name for path in (self.folder / f"{name}.lance" / "data").iterdir()}
-
-    def live_files(self, name: str, version: int | None = None) -> set[str]:
-        """Data files of a version, by default the newest."""
-        peer = lance.dataset(str(self.folder / f"{name}.lance"), version=version)
-        return {file.path for fragment in peer.get_fragments() for file in fragment.data_files()}
-
-
 @pytest.fixture
 def lake(spark: SparkSession, folder: Path) -> Lake:
     return Lake(spark, folder)
-
-
-def operations(dataset: lance.LanceDataset) -> list[str]:
-    """The operation of each version."""
-    transactions = [dataset.read_transaction(version["version"]) for version in dataset.versions()]
-    return [type(transaction.operation).__name__ for transaction in transactions]
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -212,14 +178,6 @@ def test_data_frames_write(lake: Lake) -> None:
 
 
 # -- rows that change --------------------------------------------------------------------------------------------------
-
-
-def make_people(lake: Lake, name: str, *, stable: bool) -> lance.LanceDataset:
-    """A table of the catalog, and the same table for pylance alone."""
-    table = pa.table({"id": range(100), "name": [f"n{number % 9}" for number in range(100)], "x": [0.5] * 100})
-    for path in (lake.folder / f"{name}.lance", lake.folder / "peers" / f"{name}.lance"):
-        lance.write_dataset(table, str(path), max_rows_per_file=30, enable_stable_row_ids=stable)
-    return lance.dataset(str(lake.folder / "peers" / f"{name}.lance"))
 
 
 def with_ids(dataset: lance.LanceDataset) -> list[dict[str, Any]]:
@@ -381,26 +339,6 @@ def test_the_cookbook_of_the_page(spark: SparkSession, tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["events.lance"]
 
 
-def test_schemas_evolve_with_a_statement(lake: Lake) -> None:
-    """Spark alters the table first: no column of the source is left out."""
-    lake.sql(
-        "create table lake.grown (id int, s struct<a: int>)", "insert into lake.grown values (1, named_struct('a', 1))"
-    )
-    lake.sql(
-        "merge with schema evolution into lake.grown t using (select 1 as id, named_struct('a', 2, 'b', 'x') as s, "
-        "'extra' as more union all select 2, named_struct('a', 3, 'b', 'y'), 'new') s on t.id = s.id "
-        "when matched then update set * when not matched then insert *"
-    )
-    assert lake.rows("grown") == [
-        {"id": 1, "s": {"a": 2, "b": "x"}, "more": "extra"},
-        {"id": 2, "s": {"a": 3, "b": "y"}, "more": "new"},
-    ]
-    lake.sql("insert with schema evolution into lake.grown by name select 3 as id, 0.5f as score")
-    assert lake.rows("grown")[2] == {"id": 3, "s": None, "more": None, "score": 0.5}
-    with pytest.raises(AnalysisException):
-        lake.sql("insert into lake.grown by name select 4 as id, 1 as unknown")
-
-
 # -- others at the same time -------------------------------------------------------------------------------------------
 
 
@@ -415,34 +353,6 @@ def test_a_failed_statement_leaves_no_files(lake: Lake) -> None:
             lake.sql(statement)
         assert (lake.files("failing"), lake.peer("failing").version) == before
     assert os.listdir(lake.folder / "failing.lance" / "data")
-
-
-def run_beside(lake: Lake, name: str, statement: str, other: Callable[[], object]) -> None:
-    """Run a statement whose tasks wait until another writer has committed.
-
-    The source of the rows is a scan of a view whose rows come from a function in Python that makes the other commit.
-    """
-    flag = lake.folder / f"{name}.flag"
-
-    def when_committed(_):  # PySpark would read the types of its arguments
-        while not flag.exists():
-            time.sleep(0.01)
-        return True
-
-    lake.spark.udf.register("when_committed", when_committed, "boolean")
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(lake.sql, statement)
-        wait_for_tasks(lake.spark)
-        other()
-        flag.touch()
-        running.result()
-
-
-def wait_for_tasks(spark: SparkSession) -> None:
-    """Wait until a task runs: its statement has read the table's version."""
-    tracker = spark.sparkContext.statusTracker()
-    while not any(tracker.getStageInfo(stage).numActiveTasks for stage in tracker.getActiveStageIds()):
-        time.sleep(0.01)
 
 
 MERGE = (

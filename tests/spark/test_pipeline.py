@@ -92,17 +92,23 @@ def test_every_row_once_and_every_answer_right(s3: S3Server, tmp_path: Path) -> 
     with pipeline(s3, tmp_path, "--master", "local-cluster[2,1,768]") as process:
         told, _ = process.communicate()
         assert process.returncode == 0, told
-    total = ROWS + 4 * (ROWS // 10)
+    total = ROWS + 5 * (ROWS // 10)
     assert f"All {total} rows are there once, and no request failed." in told
     assert s3.secret not in told
     place = re.search(r"s3://\S+\.lance", told)
     assert place is not None, told
     table = lance.dataset(place[0], storage_options=s3.options())
-    assert table.version == 6  # the batch, three increments, the new column, the fourth increment
+    # the table, its index, three increments, the new column, the fourth increment, the merge, two of the compaction,
+    # the index again
+    assert table.version == 11
+    assert table.stats.index_stats("id_idx")["num_unindexed_rows"] == 0
+    assert len(table.get_fragments()) < 8
     rows = table.to_table(columns=["id", "text", "words", "language"]).to_pylist()
     assert sorted(row["id"] for row in rows) == list(range(total))
     assert [row for row in rows if corpus.mistake(row)] == []
-    assert sum(row["language"] is not None for row in rows) == ROWS // 10
+    assert sum(row["language"] is not None for row in rows) == 2 * (ROWS // 10)
+    changed = [row["id"] for row in rows if row["text"] == corpus.corrected_text_of(row["id"])]
+    assert sorted(changed) == [*range(0, ROWS + 4 * (ROWS // 10), corpus.CORRECTED_EVERY)]
 
 
 @pytest.mark.timeout(900)
@@ -175,7 +181,11 @@ def test_the_tour_on_spark(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_differences_are_told() -> None:
-    expected = expected_table([corpus.make_rows(range(10)), corpus.make_rows(range(10, 20), with_language=True)])
+    sent = [corpus.make_rows(range(10)), corpus.make_rows(range(10, 20), with_language=True)]
+    expected = expected_table(sent)
+    corrected = expected_table(sent, corpus.corrected(sent[0]))
+    other = "has other values than were sent"
+    assert differences(corrected, expected) == [f"column {name} {other}" for name in ("text", "words")]
     mixed = expected.take([3, *range(10, 20), 0, 1, 2, *range(4, 10)]).select(expected.column_names[::-1])
     assert differences(mixed, expected) == []
     assert differences(expected.slice(1), expected) == ["rows that are missing: 1 (id 0)"]
@@ -197,12 +207,15 @@ def test_differences_are_told() -> None:
         ({"text": "something else"}, "another text"),
         ({"words": 99}, "99 words"),
         ({"language": "la"}, "another language"),
+        ({"id": 7}, "the answer is row 7"),
     ],
-    ids=["right", "text", "words", "language"],
+    ids=["right", "text", "words", "language", "id"],
 )
 async def test_wrong_answers_are_told(change: dict[str, Any], problem: str | None) -> None:
     async def answer(request: web.Request) -> web.Response:
-        row = {"id": 7, "text": corpus.text_of(7), "words": len(corpus.text_of(7).split()), "language": "de"}
+        row_id = int(request.match_info["id"])
+        text, language = corpus.text_of(row_id), corpus.language_of(row_id)
+        row = {"id": row_id, "text": text, "words": len(text.split()), "language": language}
         return web.json_response({"version": 1, "rows": 5, "row": row | change})
 
     failures, answered = await call(answer)
@@ -232,7 +245,7 @@ async def call(answer: Any) -> tuple[list[str], list[float]]:
         return await answer(request)
 
     app = web.Application()
-    app.router.add_get(r"/rows/{position:\d+}", counted)
+    app.router.add_get(r"/rows/{id:\d+}", counted)
     async with TestServer(app, host="127.0.0.1") as server:
 
         def run() -> Callers:
@@ -250,17 +263,17 @@ async def call(answer: Any) -> tuple[list[str], list[float]]:
 
 async def test_the_service_moves_on_to_new_versions(tmp_path: Path) -> None:
     uri = str(tmp_path / "t.lance")
-    lance.write_dataset(expected_table([corpus.make_rows(range(5))]), uri)
+    lance.write_dataset(expected_table([corpus.make_rows(range(5))]), uri).create_scalar_index("id", "BTREE")
     async with TestClient(TestServer(make_app(uri), host="127.0.0.1")) as client:
         told = await (await client.get("/rows/3")).json()
-        assert (told["version"], told["rows"], corpus.mistake(told["row"])) == (1, 5, None)
+        assert (told["version"], told["rows"], corpus.mistake(told["row"])) == (2, 5, None)
         assert (await client.get("/rows/5")).status == 404
         lance.write_dataset(expected_table([corpus.make_rows(range(5, 9))]), uri, mode="append")
         async with asyncio.timeout(60):
-            while (await (await client.get("/table")).json())["version"] < 2:
+            while (await (await client.get("/table")).json())["version"] < 3:
                 pass
         told = await (await client.get("/rows/8")).json()
-        assert (told["version"], told["rows"], told["row"]["id"]) == (2, 9, 8)
+        assert (told["version"], told["rows"], told["row"]["id"]) == (3, 9, 8)
 
 
 async def test_a_service_that_follows_no_more_says_so(tmp_path: Path) -> None:

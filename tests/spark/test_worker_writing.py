@@ -57,7 +57,8 @@ def send_rows(worker: Worker, write: str, partition: int, rows: pa.Table, *, end
 
 
 def plan(worker: Worker, options: dict[str, str], **fields: Any) -> str:
-    request = {"kind": "append", "predicates": [], "write_options": {}, **fields}
+    pinned = worker.ask("load", options=options)["pinned"]
+    request = {"kind": "append", "predicates": [], "write_options": {}, "pinned": pinned, **fields}
     return str(worker.ask("plan_write", options=options, schema=STRUCT.json(), **request)["write"])
 
 
@@ -83,7 +84,7 @@ def test_a_task_that_is_given_up_leaves_nothing(worker: Worker, options: dict[st
 def test_results_of_a_task_count_once(worker: Worker, options: dict[str, str], tmp_path: Path) -> None:
     write = plan(worker, options)
     results = [send_rows(worker, write, number, ROWS) for number in (0, 1, 0)]
-    answer = worker.ask("commit", write=write, results=results)
+    answer = worker.ask("commit", write=write, results=[*results, results[1]])  # a message that came twice
     assert (answer["version"], answer["rows"]) == (2, 4)
     assert lance.dataset(options["path"]).count_rows() == 7
     assert files(tmp_path) == live_files(options)  # those of the second result are gone

@@ -21,6 +21,7 @@ import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure;
 import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
@@ -35,6 +36,7 @@ public final class Catalog implements StagingTableCatalog, SupportsNamespaces, P
   private static final String DEFAULT = "default";
   private static final String PATH = "path";
 
+  private final Evolution evolution = new Evolution();
   private String name;
   private Map<String, String> given; // the options of the catalog, but for the path
   private String path;
@@ -98,6 +100,10 @@ public final class Catalog implements StagingTableCatalog, SupportsNamespaces, P
   }
 
   private Table load(Identifier table, Moment moment) throws NoSuchTableException {
+    Table evolved = evolution.take(table);
+    if (evolved != null) {
+      return evolved;
+    }
     String[] namespace = table.namespace();
     int depth = namespace.length;
     try {
@@ -107,8 +113,7 @@ public final class Catalog implements StagingTableCatalog, SupportsNamespaces, P
           return MetadataTable.load(options(uri(of)), moment, table.name(), name + "." + of + "." + table.name());
         }
       } else if (isDefault(namespace)) {
-        String shown = table.name().contains("/") ? null : name + "." + table.name();
-        LanceTable loaded = new CatalogTable(options(uri(table.name())), moment, shown);
+        LanceTable loaded = new CatalogTable(options(uri(table.name())), moment, shown(table.name()));
         loaded.schema(); // opens it
         return loaded;
       }
@@ -116,6 +121,11 @@ public final class Catalog implements StagingTableCatalog, SupportsNamespaces, P
       // Spark says that there is none.
     }
     throw new NoSuchTableException(table);
+  }
+
+  /** The name of a table in plans; null for the path of one elsewhere. */
+  private String shown(String table) {
+    return table.contains("/") ? null : name + "." + table;
   }
 
   private String uri(String table) {
@@ -152,6 +162,12 @@ public final class Catalog implements StagingTableCatalog, SupportsNamespaces, P
   @Override
   public Table alterTable(Identifier table, TableChange... changes) throws NoSuchTableException {
     TableOptions options = optionsOf(table);
+    if (Evolution.isRunning()) {
+      CatalogTable evolved = new CatalogTable(options, Moment.NEWEST, shown(table.name()));
+      evolved.open(Changes.plan(options.python(), options.request("evolve").set("changes", TableChanges.json(changes))));
+      evolution.put(table, evolved);
+      return evolved;
+    }
     try {
       Changes.make(options.python(), options.request("alter").set("changes", TableChanges.json(changes)));
     } catch (MissingTableException e) {
@@ -233,6 +249,11 @@ public final class Catalog implements StagingTableCatalog, SupportsNamespaces, P
       throws NoSuchNamespaceException {
     check(table.namespace());
     return stage(table, columns, partitions, properties, "create_or_replace");
+  }
+
+  @Override
+  public CustomMetric[] supportedCustomMetrics() {
+    return WriteMetrics.supported();
   }
 
   private StagedTable stage(

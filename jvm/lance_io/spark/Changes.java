@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.util.Map;
+import org.apache.spark.sql.connector.write.WriteSummary;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 
 /** Requests of the driver that plan and commit changes of a table. */
@@ -35,8 +36,16 @@ final class Changes {
     }
   }
 
-  static void commit(String python, String write, WriterCommitMessage[] messages) {
-    make(python, finish("commit", write, messages));
+  /** Commits the results of tasks, and says what that did. */
+  static JsonNode commit(String python, String write, WriterCommitMessage[] messages, WriteSummary summary) {
+    return make(python, finish("commit", write, messages).set("summary", Summaries.json(summary)));
+  }
+
+  /** A commit of rows that a MERGE may have inserted: it must not follow others that inserted the same keys. */
+  static JsonNode commitInserted(
+      String python, String write, WriterCommitMessage[] messages, WriteSummary summary) {
+    ObjectNode request = finish("commit", write, messages).set("merge", RunningMerge.json());
+    return make(python, request.set("summary", Summaries.json(summary)));
   }
 
   /** Removes the files of tasks, unless a version refers to them. */

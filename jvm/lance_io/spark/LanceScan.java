@@ -22,7 +22,7 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
 /** A read of some columns and rows of a version, or of the number of these rows, in tasks. */
-final class LanceScan implements Scan, Batch, SupportsReportStatistics, SupportsRuntimeV2Filtering {
+class LanceScan implements Scan, Batch, SupportsReportStatistics {
   static final StructType COUNT = new StructType().add("count(*)", DataTypes.LongType, false);
 
   private static final int SHOWN_MAX = 200; // of the predicates of joins, which may have many values
@@ -42,8 +42,12 @@ final class LanceScan implements Scan, Batch, SupportsReportStatistics, Supports
     this.shown = shown;
   }
 
-  private StructType columns() {
+  final StructType columns() {
     return required == null ? table.schema() : required;
+  }
+
+  final Pushed pushed() {
+    return pushed;
   }
 
   @Override
@@ -138,25 +142,38 @@ final class LanceScan implements Scan, Batch, SupportsReportStatistics, Supports
     };
   }
 
-  // -- filters of joins -----------------------------------------------------------------------------------------------
+  /**
+   * A scan of which joins leave rows out: of queries, not of statements that change rows. There Spark would find the
+   * rows twice, once to collect all their columns on the driver, and refuses columns of maps.
+   */
+  static final class OfQuery extends LanceScan implements SupportsRuntimeV2Filtering {
+    OfQuery(LanceTable table, StructType required, Pushed pushed, String shown) {
+      super(table, required, pushed, shown);
+    }
 
-  @Override
-  public NamedReference[] filterAttributes() {
-    if (pushed.counts() || pushed.limit() >= 0 || pushed.offset() > 0) {
-      return new NamedReference[0];
+    @Override
+    public NamedReference[] filterAttributes() {
+      Pushed pushed = pushed();
+      if (pushed.counts() || pushed.limit() >= 0 || pushed.offset() > 0) {
+        return new NamedReference[0];
+      }
+      StructField[] fields = columns().fields();
+      NamedReference[] names = new NamedReference[fields.length];
+      for (int i = 0; i < names.length; i++) {
+        names[i] = Expressions.column("`" + fields[i].name().replace("`", "``") + "`");
+      }
+      return names;
     }
-    StructField[] fields = columns().fields();
-    NamedReference[] names = new NamedReference[fields.length];
-    for (int i = 0; i < names.length; i++) {
-      names[i] = Expressions.column("`" + fields[i].name().replace("`", "``") + "`");
+
+    /** The rows that a join needs. Spark calls this again, with all predicates, where it plans again. */
+    @Override
+    public void filter(Predicate[] predicates) {
+      joined(List.of(predicates));
     }
-    return names;
   }
 
-  /** The rows that a join needs. Spark calls this again, with all predicates, where it plans again. */
-  @Override
-  public synchronized void filter(Predicate[] predicates) {
-    runtime = List.of(predicates);
+  final synchronized void joined(List<Predicate> predicates) {
+    runtime = predicates;
     plan = null;
   }
 

@@ -44,9 +44,16 @@ final class LanceScanBuilder
   private String shownOrder = "";
   private boolean counts;
   private AggregateScan answered; // aggregates whose values are known
+  private boolean changes;
 
   LanceScanBuilder(LanceTable table) {
     this.table = table;
+  }
+
+  /** For the rows of a statement that changes them. */
+  LanceScanBuilder ofChange() {
+    changes = true;
+    return this;
   }
 
   @Override
@@ -166,6 +173,7 @@ final class LanceScanBuilder
             + (limit < 0 || order != null ? "" : ", limit " + limit + (rowsAreCounted() ? "" : " for each task"))
             + (offset == 0 ? "" : ", offset " + offset)
             + shownOrder;
-    return new LanceScan(table, required, new Pushed(counts, filter, limit, offset, order), shown);
+    Pushed all = new Pushed(counts, filter, limit, offset, order);
+    return changes ? new LanceScan(table, required, all, shown) : new LanceScan.OfQuery(table, required, all, shown);
   }
 }

@@ -13,7 +13,6 @@ import org.apache.spark.sql.connector.catalog.SupportsMetadataColumns;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.TableCapability;
-import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.types.DataType;
@@ -59,8 +58,7 @@ class LanceTable implements SupportsRead, SupportsWrite, SupportsMetadataColumns
       ObjectNode request = options.request("load").put("ref", moment.version()).put("micros", moment.micros());
       // What Spark hides of options in SQL: Python warns of credentials that it would show.
       request.putArray("redaction").add(setting("spark.redaction.regex")).add(setting("spark.sql.redaction.options.regex"));
-      opened = Worker.ask(options.python(), request);
-      own = (StructType) DataType.fromJson(opened.get("schema").asText());
+      open(Worker.ask(options.python(), request));
     }
     return opened;
   }
@@ -102,7 +100,14 @@ class LanceTable implements SupportsRead, SupportsWrite, SupportsMetadataColumns
 
   /** A request about the version. */
   ObjectNode request(String operation) {
-    return options.request(operation).put("pinned", opened().get("pinned").asText());
+    ObjectNode request = options.request(operation).put("pinned", opened().get("pinned").asText());
+    return opened().path("adds_columns").asBoolean() ? request.put("adds_columns", true) : request;
+  }
+
+  /** Opens it as an answer of Python describes it. */
+  final synchronized void open(JsonNode answer) {
+    opened = answer;
+    own = (StructType) DataType.fromJson(answer.get("schema").asText());
   }
 
   long number() {
@@ -200,7 +205,7 @@ class LanceTable implements SupportsRead, SupportsWrite, SupportsMetadataColumns
   }
 
   @Override
-  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap own) {
+  public LanceScanBuilder newScanBuilder(CaseInsensitiveStringMap own) {
     return new LanceScanBuilder(with(own.asCaseSensitiveMap()));
   }
 

@@ -38,6 +38,8 @@ final class Procedures {
   private static final DataType DAYS = DataTypes.DoubleType;
   private static final DataType TEXTS = DataTypes.createMapType(TEXT, TEXT);
 
+  private static final String DESCRIPTION = "spark.job.description"; // of `SparkContext`, which keeps its name private
+
   private static final Map<String, Definition> ALL = new LinkedHashMap<>();
 
   static {
@@ -61,13 +63,22 @@ final class Procedures {
         required("index_type", TEXT, "BTREE, BITMAP, INVERTED, IVF_PQ and others"),
         optional("name", TEXT, "its name"),
         optional("replace", SWITCH, "whether it replaces one of this name, by default true"),
-        optional("options", TEXTS, "parameters of the kind, such as map('num_partitions', '16')"));
+        optional("options", TEXTS, "parameters of the kind, such as map('num_partitions', '16')"),
+        optional("num_segments", NUMBER, "segments of the index, each built by a task"));
     define("drop_index", "removes an index", required("name", TEXT, "its name"));
-    define("optimize_indices", "adds new rows to all indices");
+    define(
+        "optimize_indices",
+        "adds new rows to indices",
+        optional("name", TEXT, "the index, by default all"),
+        optional("num_indices_to_merge", NUMBER, "segments that become one with the new rows, by default 1"),
+        optional("retrain", SWITCH, "whether all segments are built again"),
+        optional("memory_limit", NUMBER, "MiB of rows that a task holds in memory"),
+        optional("num_segments", NUMBER, "segments that are built, each by a task"));
     define(
         "add_columns",
         "adds columns that expressions compute, in the language of filters",
-        required("columns", TEXTS, "expressions by name, such as map('total', 'price * amount')"));
+        optional("columns", TEXTS, "expressions by name, such as map('total', 'price * amount')"),
+        optional("function", TEXT, "of lance_io.spark.ops.add_columns"));
     define("rollback", "makes an old version the newest", required("version", NUMBER, "its number"));
     define("create_tag", "names a version", required("tag", TEXT, "the name"), version());
     define("drop_tag", "removes a tag", required("tag", TEXT, "the name"));
@@ -168,13 +179,30 @@ final class Procedures {
       for (int i = 1; i < definition.parameters().length; i++) {
         put(arguments, definition.parameters()[i], given, i);
       }
-      JsonNode planned = Changes.plan(options.python(), request("call", options, arguments));
+      JsonNode answer = Worker.JSON.createObjectNode().put("again", true);
+      for (int attempt = 0; answer.path("again").asBoolean(); attempt++) {
+        answer = attempt(options, arguments, attempt);
+      }
+      return Collections.<Scan>singletonList(Answer.of(answer)).iterator();
+    }
+
+    /** Plans, runs the tasks and commits; answers `again` after a conflict that another attempt may solve. */
+    private JsonNode attempt(TableOptions options, ObjectNode arguments, int attempt) {
+      JavaSparkContext context = JavaSparkContext.fromSparkContext(SparkSession.active().sparkContext());
+      ObjectNode begin = request("call", options, arguments).put("cores", context.defaultParallelism());
+      JsonNode planned = Changes.plan(options.python(), begin);
+      String job = planned.path("job").asText(null);
       List<String> tasks = new ArrayList<>();
       planned.get("tasks").forEach(task -> tasks.add(task.asText()));
-      ObjectNode end = request("call_end", options, arguments);
+      ObjectNode end = request("call_end", options, arguments).put("job", job).put("attempt", attempt);
       ArrayNode results = end.putArray("results");
-      run(tasks, options).forEach(results::add);
-      return Collections.<Scan>singletonList(Answer.of(Changes.make(options.python(), end))).iterator();
+      try {
+        run(context, tasks, options, job).forEach(results::add);
+      } catch (Throwable e) { // Spark's exceptions are checked ones that no method declares
+        abort(options, job, e);
+        throw e;
+      }
+      return Changes.make(options.python(), end);
     }
 
     private ObjectNode request(String operation, TableOptions options, ObjectNode arguments) {
@@ -183,17 +211,25 @@ final class Procedures {
       return request;
     }
 
-    private List<String> run(List<String> tasks, TableOptions options) {
+    private List<String> run(JavaSparkContext context, List<String> tasks, TableOptions options, String job) {
       if (tasks.isEmpty()) {
         return tasks;
       }
-      JavaSparkContext context = JavaSparkContext.fromSparkContext(SparkSession.active().sparkContext());
-      String request = options.request("call_task").toString();
+      String request = options.request("call_task").put("job", job).toString();
+      String before = context.getLocalProperty(DESCRIPTION);
       context.sc().setJobDescription("lance_io " + definition.name());
       try {
         return context.parallelize(tasks, tasks.size()).map(new Task(options.python(), request)).collect();
       } finally {
-        context.sc().setJobDescription(null);
+        context.sc().setJobDescription(before);
+      }
+    }
+
+    private static void abort(TableOptions options, String job, Throwable cause) {
+      try {
+        Worker.ask(options.python(), options.request("call_abort").put("job", job));
+      } catch (RuntimeException e) {
+        cause.addSuppressed(e); // a cleanup removes the files
       }
     }
   }
@@ -223,7 +259,7 @@ final class Procedures {
    * One task, on an executor.
    *
    * @param python which Python runs it
-   * @param request about the table, as JSON
+   * @param request about the table and the job, as JSON
    */
   private record Task(String python, String request) implements Function<String, String> {
     @Override

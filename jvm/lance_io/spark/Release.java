@@ -12,6 +12,21 @@ import org.apache.spark.sql.catalyst.InternalRow;
 final class Release {
   private static final Set<String> TESTED = Set.of("4.1", "4.2", "4.3");
 
+  // Of plans: which statement a write belongs to.
+  private static final String[] PLANS = {
+    "org.apache.spark.sql.catalyst.expressions.And",
+    "org.apache.spark.sql.catalyst.expressions.Attribute",
+    "org.apache.spark.sql.catalyst.expressions.EqualTo",
+    "org.apache.spark.sql.catalyst.expressions.ExprId",
+    "org.apache.spark.sql.catalyst.expressions.Expression",
+    "org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand",
+    "org.apache.spark.sql.catalyst.plans.logical.Join",
+    "org.apache.spark.sql.catalyst.plans.logical.LogicalPlan",
+    "org.apache.spark.sql.catalyst.plans.logical.WriteDelta",
+    "org.apache.spark.sql.execution.QueryExecution",
+    "org.apache.spark.sql.execution.SQLExecution"
+  };
+
   private static String checked; // the Spark that has passed
 
   private Release() {}
@@ -43,6 +58,13 @@ final class Release {
     checked = spark;
   }
 
+  /** Whether this Spark is of a release or later. */
+  static boolean isAtLeast(int major, int minor) {
+    String[] parts = SparkSession.active().version().split("\\.");
+    int ours = Integer.parseInt(parts[0]);
+    return ours > major || (ours == major && Integer.parseInt(parts[1]) >= minor);
+  }
+
   /** Why this JAR does not serve a release of Spark, of which this JVM has the classes; null if it does. */
   static String refusal(String spark) {
     String[] parts = spark.split("\\.");
@@ -71,6 +93,14 @@ final class Release {
       writer.getMethod("write", InternalRow.class);
       writer.getMethod("finish");
       writer.getMethod("reset");
+      for (String name : PLANS) {
+        Class.forName(name);
+      }
+      Class.forName("org.apache.spark.sql.execution.SQLExecution").getMethod("getQueryExecution", long.class);
+      Class.forName("org.apache.spark.sql.execution.QueryExecution").getMethod("analyzed");
+      Class<?> change = Class.forName("org.apache.spark.sql.catalyst.plans.logical.WriteDelta");
+      change.getMethod("condition");
+      change.getMethod("originalTable");
       return null;
     } catch (ReflectiveOperationException e) {
       return e.getMessage();

@@ -4,6 +4,8 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.write.DeltaBatchWrite;
 import org.apache.spark.sql.connector.write.DeltaWrite;
@@ -13,6 +15,7 @@ import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
 import org.apache.spark.sql.connector.write.RowLevelOperationInfo;
 import org.apache.spark.sql.connector.write.SupportsDelta;
+import org.apache.spark.sql.connector.write.WriteSummary;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
@@ -41,7 +44,7 @@ final class RowChange implements SupportsDelta {
 
   @Override
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-    return table.newScanBuilder(options);
+    return table.newScanBuilder(options).ofChange();
   }
 
   @Override
@@ -74,20 +77,32 @@ final class RowChange implements SupportsDelta {
     String write = planned.get("write").asText();
     DeltaWriterFactory writers =
         new RowChangeWriter.Factory(python, planned.get("task").asText(), planned.get("moves").asBoolean());
-    return new DeltaWrite() {
-      @Override
-      public String description() {
-        return RowChange.this.description();
-      }
-
-      @Override
-      public DeltaBatchWrite toBatch() {
-        return new Batch(python, write, writers);
-      }
-    };
+    return new Write(python, write, writers);
   }
 
-  private record Batch(String python, String write, DeltaWriterFactory writers) implements DeltaBatchWrite {
+  /** The write of one statement: what is the same for all of its tasks. */
+  private final class Write implements DeltaWrite, DeltaBatchWrite {
+    private final String python;
+    private final String write;
+    private final DeltaWriterFactory writers;
+    private JsonNode committed; // the answer of the commit
+
+    Write(String python, String write, DeltaWriterFactory writers) {
+      this.python = python;
+      this.write = write;
+      this.writers = writers;
+    }
+
+    @Override
+    public String description() {
+      return RowChange.this.description();
+    }
+
+    @Override
+    public DeltaBatchWrite toBatch() {
+      return this;
+    }
+
     @Override
     public DeltaWriterFactory createBatchWriterFactory(PhysicalWriteInfo physical) {
       return writers;
@@ -95,12 +110,30 @@ final class RowChange implements SupportsDelta {
 
     @Override
     public void commit(WriterCommitMessage[] messages) {
-      Changes.commit(python, write, messages);
+      commit(messages, null);
+    }
+
+    @Override
+    public void commit(WriterCommitMessage[] messages, WriteSummary summary) {
+      committed =
+          command() == Command.MERGE
+              ? Changes.commitInserted(python, write, messages, summary)
+              : Changes.commit(python, write, messages, summary);
     }
 
     @Override
     public void abort(WriterCommitMessage[] messages) {
       Changes.abort(python, write, messages);
+    }
+
+    @Override
+    public CustomMetric[] supportedCustomMetrics() {
+      return WriteMetrics.supported();
+    }
+
+    @Override
+    public CustomTaskMetric[] reportDriverMetrics() {
+      return WriteMetrics.of(committed);
     }
   }
 }

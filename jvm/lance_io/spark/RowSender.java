@@ -28,7 +28,7 @@ import org.apache.spark.sql.execution.arrow.ArrowWriter;
  */
 final class RowSender implements Closeable {
   private static final int ROWS_MAX = 1 << 16; // of a batch
-  private static final int ROWS_MEASURED = 256; // between two looks at its bytes
+  private static final int ROWS_MEASURED = 256; // at most, between two looks at its bytes
   private static final long BYTES_MAX = 8 << 20;
   private static final byte[] COMPLETE = {'C'};
 
@@ -39,6 +39,7 @@ final class RowSender implements Closeable {
   private final BigIntVector ids; // of rows that move; null for new rows
   private final ArrowStreamWriter stream;
   private int rows;
+  private int measured = 1; // the number of rows at which their bytes are counted again
 
   RowSender(String python, String write, int partition, boolean moves) throws IOException {
     call =
@@ -79,8 +80,15 @@ final class RowSender implements Closeable {
   void send(InternalRow row) throws IOException {
     columns.write(row);
     rows++;
-    if (rows == ROWS_MAX || (rows % ROWS_MEASURED == 0 && bytes() >= BYTES_MAX)) {
+    if (rows == ROWS_MAX) {
       flush();
+    } else if (rows == measured) {
+      long bytes = bytes();
+      if (bytes >= BYTES_MAX) {
+        flush();
+      } else { // as many rows as fit, if they are like these
+        measured = rows + (int) Math.max(1, Math.min(ROWS_MEASURED, (BYTES_MAX - bytes) * rows / Math.max(1, bytes)));
+      }
     }
   }
 
@@ -115,6 +123,7 @@ final class RowSender implements Closeable {
       ids.reset();
     }
     rows = 0;
+    measured = 1;
   }
 
   /** Ends the stream; the answer has the files. */

@@ -1,5 +1,6 @@
 package lance_io.spark;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.EnumSet;
 import java.util.Map;
@@ -7,6 +8,7 @@ import java.util.Set;
 import org.apache.spark.sql.connector.catalog.StagedTable;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.write.BatchWrite;
 import org.apache.spark.sql.connector.write.DataWriterFactory;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
@@ -14,6 +16,7 @@ import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
 import org.apache.spark.sql.connector.write.SupportsTruncate;
 import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.connector.write.WriteSummary;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.types.StructType;
 
@@ -26,6 +29,8 @@ final class StagedWrite implements StagedTable, SupportsWrite {
   private final String name;
   private final String write;
   private WriterCommitMessage[] results = new WriterCommitMessage[0];
+  private WriteSummary summary; // by Spark; null without rows
+  private JsonNode committed; // the answer of the commit
 
   /** Plans it. `mode` is create, replace or create_or_replace. */
   StagedWrite(TableOptions options, String name, StructType schema, Map<String, String> properties, String mode) {
@@ -60,12 +65,17 @@ final class StagedWrite implements StagedTable, SupportsWrite {
 
   @Override
   public void commitStagedChanges() {
-    Changes.commit(options.python(), write, results);
+    committed = Changes.commit(options.python(), write, results, summary);
   }
 
   @Override
   public void abortStagedChanges() {
     Changes.abort(options.python(), write, results);
+  }
+
+  @Override
+  public CustomTaskMetric[] reportDriverMetrics() {
+    return WriteMetrics.of(committed);
   }
 
   // -- the rows ---------------------------------------------------------------------------------------------------------
@@ -105,6 +115,12 @@ final class StagedWrite implements StagedTable, SupportsWrite {
     @Override
     public void commit(WriterCommitMessage[] messages) {
       results = messages.clone();
+    }
+
+    @Override
+    public void commit(WriterCommitMessage[] messages, WriteSummary counted) {
+      summary = counted;
+      commit(messages);
     }
 
     @Override

@@ -1,7 +1,10 @@
 package lance_io.spark;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.write.BatchWrite;
 import org.apache.spark.sql.connector.write.DataWriterFactory;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
@@ -11,6 +14,7 @@ import org.apache.spark.sql.connector.write.SupportsOverwriteV2;
 import org.apache.spark.sql.connector.write.SupportsTruncate;
 import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.connector.write.WriteSummary;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
 
@@ -18,16 +22,17 @@ import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
 final class TableWrite implements Write, BatchWrite {
   private final TableOptions options;
   private final LogicalWriteInfo info;
-  private final String write; // as Python planned it
-  private final boolean replaces;
+  private final JsonNode planned; // by Python: the write, and what tasks need of it
+  private final String kind;
   private final String shown;
+  private JsonNode committed; // the answer of the commit
 
-  private TableWrite(TableOptions options, LogicalWriteInfo info, String write, boolean replaces, String shown) {
+  private TableWrite(TableOptions options, LogicalWriteInfo info, JsonNode planned, String kind, String name) {
     this.options = options;
     this.info = info;
-    this.write = write;
-    this.replaces = replaces;
-    this.shown = shown;
+    this.planned = planned;
+    this.kind = kind;
+    this.shown = name + ", " + kind;
   }
 
   /** Collects which rows a write replaces. */
@@ -69,11 +74,10 @@ final class TableWrite implements Write, BatchWrite {
     @Override
     public Write build() {
       TableOptions options = table.options();
-      ObjectNode request = options.request("plan_write").put("kind", kind).put("schema", info.schema().json());
+      ObjectNode request = table.request("plan_write").put("kind", kind).put("schema", info.schema().json());
       Changes.put(request, "write_options", info.options().asCaseSensitiveMap());
       request.set("predicates", Predicates.json(predicates));
-      String write = Changes.plan(options.python(), request).get("write").asText();
-      return new TableWrite(options, info, write, kind.equals("replace"), table.name() + ", " + kind);
+      return new TableWrite(options, info, Changes.plan(options.python(), request), kind, table.name());
     }
   }
 
@@ -91,21 +95,44 @@ final class TableWrite implements Write, BatchWrite {
   @Override
   public StreamingWrite toStreaming() {
     WriteBuilder builder = PythonSource.writeBuilder(info, options);
-    return (replaces ? ((SupportsTruncate) builder).truncate() : builder).build().toStreaming();
+    return (kind.equals("replace") ? ((SupportsTruncate) builder).truncate() : builder).build().toStreaming();
   }
 
   @Override
   public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo physical) {
-    return new TableWriter.Factory(options.python(), write);
+    return new TableWriter.Factory(options.python(), planned.get("task").asText());
   }
 
   @Override
   public void commit(WriterCommitMessage[] messages) {
-    Changes.commit(options.python(), write, messages);
+    commit(messages, null);
+  }
+
+  @Override
+  public void commit(WriterCommitMessage[] messages, WriteSummary summary) {
+    String python = options.python();
+    committed =
+        kind.equals("append")
+            ? Changes.commitInserted(python, write(), messages, summary)
+            : Changes.commit(python, write(), messages, summary);
+  }
+
+  @Override
+  public CustomMetric[] supportedCustomMetrics() {
+    return WriteMetrics.supported();
+  }
+
+  @Override
+  public CustomTaskMetric[] reportDriverMetrics() {
+    return WriteMetrics.of(committed);
   }
 
   @Override
   public void abort(WriterCommitMessage[] messages) {
-    Changes.abort(options.python(), write, messages);
+    Changes.abort(options.python(), write(), messages);
+  }
+
+  private String write() {
+    return planned.get("write").asText();
   }
 }

@@ -1,11 +1,11 @@
 //! The documents of one token in one partition: blocks of numbers and frequencies, checked once when they are loaded.
 
 use super::positions::Positions;
-use crate::buffer::Input;
+use crate::buffer::{Input, OwnedBuffer};
 use crate::damaged;
 use crate::error::{invalid, Checked, Damaged};
 use crate::gil;
-use crate::room::{zeros, Copied, Grow, Roomy};
+use crate::room::{vec_with_capacity, zeros, Copied, Grow, Roomy};
 use bitpacking::{BitPacker, BitPacker4x, BitPacker8x};
 use pyo3::prelude::*;
 use std::sync::Mutex;
@@ -332,6 +332,21 @@ impl TermPostings {
             });
         }
         Ok(postings)
+    }
+
+    /// `TermPostings.documents` of `_kernels.pyi`.
+    fn documents(&self, py: Python<'_>) -> PyResult<(OwnedBuffer, OwnedBuffer)> {
+        let (docs, freqs) = gil::release(py, self.num_docs, || {
+            let (mut docs, mut freqs) = (vec_with_capacity(self.num_docs)?, vec_with_capacity(self.num_docs)?);
+            let mut block = Block::empty();
+            for number in 0..self.num_blocks() {
+                self.block(number, &mut block)?;
+                docs.try_extend(block.docs[..block.count].iter().map(|&doc| i64::from(doc)))?;
+                freqs.try_extend(block.freqs[..block.count].iter().map(|&freq| freq as i32))?;
+            }
+            Checked::Ok((docs, freqs))
+        })?;
+        Ok((docs.into(), freqs.into()))
     }
 
     /// Number of documents.

@@ -24,7 +24,7 @@ from lance_io.changes.columns.schema_edits import add_fields
 from lance_io.changes.edits.change_plans import change
 from lance_io.changes.edits.row_progress import RowProgress
 from lance_io.changes.operations.schema_fit import check_version
-from lance_io.changes.write.data_files import NextBatch
+from lance_io.changes.write.data_files import NextBatch, data_file_name
 from lance_io.commit.commit_files import CommitFiles
 from lance_io.errors import BindError, EvaluationError, OperationError, SchemaError
 from lance_io.format.version import V0_1
@@ -127,19 +127,25 @@ def add_new_columns(state: DatasetState, new: NewColumns, progress: Progress | N
 
 
 def fragment_with_columns(
-    state: DatasetState, fragment_index: int, new: NewColumns, progress: Progress | None = None
+    state: DatasetState,
+    fragment_index: int,
+    new: NewColumns,
+    progress: Progress | None = None,
+    new_name: Callable[[], str] = data_file_name,
 ) -> Plan[tuple[Fragment, Schema]]:
     """Write the columns of one fragment; does not commit. Returns the fragment, and the table's schema with them.
 
     fragment_index  index of the fragment in the manifest
     progress        called with the number of written rows
+    new_name        returns the name of its new file
     Raises as `add_new_columns`.
     """
     if not len(new.fields):
         check_no_columns(state)
         return state.manifest.fragments[fragment_index], state.schema
     schema, added = with_fields(state, new.fields)
-    files = column_files(state, schema.prune(written_together(schema, added, state.manifest.data_version)))
+    written_schema = schema.prune(written_together(schema, added, state.manifest.data_version))
+    files = column_files(state, written_schema, new_name=new_name)
     new = _with_known(state, schema, added, new)
     row_progress = RowProgress(progress, int(state.physical_rows[fragment_index]))
 

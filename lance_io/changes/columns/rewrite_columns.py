@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.changes.edits.row_progress import RowProgress
-from lance_io.changes.write.data_files import FileLimits, NewFiles
+from lance_io.changes.write.data_files import FileLimits, NewFiles, data_file_name
 from lance_io.errors import OperationError
 from lance_io.format.schema import LINEAGE_NAMES
 from lance_io.format.version import V0_1
@@ -58,16 +58,22 @@ _EMPTY: Final[Mapping[Callable[[pa.DataType], bool], Any]] = {
 
 
 def column_files(
-    state: DatasetState, schema: Schema, version: FileVersion | None = None, unnamed: frozenset[int] = frozenset()
+    state: DatasetState,
+    schema: Schema,
+    version: FileVersion | None = None,
+    unnamed: frozenset[int] = frozenset(),
+    new_name: Callable[[], str] = data_file_name,
 ) -> NewFiles:
     """A writer of data files that end only at the end of a fragment.
 
     schema   schema of the new columns, with their ids
     version  version of the files, None for the table's
     unnamed  structs that the records of files of 0.1 omit, see `structs_at_start`
+    new_name returns the name of a file
     """
     limits = FileLimits(rows=FRAGMENT_ROWS_MAX, num_bytes=1 << 62, unnamed=unnamed)
-    return NewFiles(state.location, schema, version or state.manifest.data_version, limits, splits=False)
+    version = version or state.manifest.data_version
+    return NewFiles(state.location, schema, version, limits, splits=False, new_name=new_name)
 
 
 ComputeColumns: TypeAlias = "Callable[[pa.RecordBatch], Request[pa.RecordBatch]]"

@@ -28,6 +28,7 @@ from lance_io.changes.compaction.verify_rows import verify_rows
 from lance_io.changes.edits.change_plans import commit_target, open_committed
 from lance_io.changes.index.remap_indices import remap_indices, remove_remapped
 from lance_io.changes.upkeep.remove_versions import after_commit
+from lance_io.changes.write.data_files import data_file_name
 from lance_io.commit.commit_files import CommitFiles
 from lance_io.commit.commit_request import CommitRequest
 from lance_io.commit.loop import commit
@@ -45,7 +46,7 @@ from lance_io.table.transaction.operations import ReserveFragments, Rewrite, Rew
 from lance_io.table.transaction.transaction import Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from lance_io.changes.index.remap_indices import Remapped
     from lance_io.changes.write.data_files import NewFiles
@@ -110,15 +111,20 @@ def _coverage(indices: Sequence[IndexMetadata]) -> defaultdict[int, set[str]]:
 
 
 def execute_task(
-    state: DatasetState, task: TaskValues, progress: FragmentWriteProgress | None = None
+    state: DatasetState,
+    task: TaskValues,
+    progress: FragmentWriteProgress | None = None,
+    new_name: Callable[[], str] = data_file_name,
 ) -> Plan[RewriteResult]:
     """Write the rows of a task into new files, which no version refers to yet.
+
+    new_name  returns the name of a file
 
     Reads the version of the task, independent of the open one. Raises `OSError` if that version is gone, and
     `UsageError` if its fragments differ from the task's.
     """
     state = yield from _at_version(state, task.read_version)
-    written, files = yield from _write(state, task, progress)
+    written, files = yield from _write(state, task, progress, new_name)
     yield RollBackOnError(_close_all(files), partial(_roll_back, files))
     return written
 
@@ -139,15 +145,18 @@ def _at_version(state: DatasetState, version: int) -> Plan[DatasetState]:
 
 
 def _write(
-    state: DatasetState, task: TaskValues, progress: FragmentWriteProgress | None
+    state: DatasetState,
+    task: TaskValues,
+    progress: FragmentWriteProgress | None,
+    new_name: Callable[[], str] = data_file_name,
 ) -> Plan[tuple[RewriteResult, list[NewFiles]]]:
     """Write the rows of a task, and spilled lineage, to new files; the last files are not visible yet."""
     indexes = _indexes_of(state, task.fragments)
     counts = yield from load_live_counts(state, indexes)
     copies = BlobCopies(state) if state.schema.has_blobs and state.manifest.data_version != V0_1 else None
-    files = new_files(state, sum(counts), task.options, progress, copies)
+    files = new_files(state, sum(counts), task.options, progress, copies, new_name)
 
-    lineage = LineageFiles(state, task.options.file_version(state.manifest.data_version))
+    lineage = LineageFiles(state, task.options.file_version(state.manifest.data_version), new_name)
 
     is_copied = _is_copied(state, indexes, task.options)
 
@@ -225,17 +234,21 @@ def _metrics(old: Sequence[FragmentMetadata], new: Sequence[Fragment]) -> Compac
 
 
 def commit_compaction(
-    state: DatasetState, results: Sequence[RewriteResult], given: Mapping[str, Any]
+    state: DatasetState,
+    results: Sequence[RewriteResult],
+    given: Mapping[str, Any],
+    files: CommitFiles | None = None,
 ) -> Plan[tuple[DatasetState, CompactionMetrics]]:
     """Replace the old fragments of some tasks by the new ones; does nothing without results.
 
     given  keywords of the compaction
+    files  of the second commit: its outcome says whether a caller may remove the files of the results
     Rows keep the order of the tasks, independent of the order of results. Raises as `commit` does, and `OperationError`
     for two results of one task, before anything is committed: the caller has to choose one. A cleanup removes the files
     of the other.
     """
     options = compaction_options(given, state.manifest.config, state.manifest.data_version)
-    return (yield from _commit(state, results, CommitFiles(), (), options))
+    return (yield from _commit(state, results, files or CommitFiles(), (), options))
 
 
 def _commit(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from lance_io.changes.write.data_files import FileLimits, NewFiles
+from lance_io.changes.write.data_files import FileLimits, NewFiles, data_file_name
 from lance_io.errors import UsageError
 from lance_io.format.schema import LINEAGE_NAMES, Field, Schema
 from lance_io.levels.arrays import numbers
@@ -21,7 +21,7 @@ from lance_io.table.manifest.fragment import CREATED_AT_FIELD, FRAGMENT_ROWS_MAX
 from lance_io.table.manifest.row_ids import decode_row_ids, decode_row_versions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from lance_io.format.version import FileVersion
     from lance_io.plans.plan import Plan
@@ -41,10 +41,12 @@ _PARTS: Final = {  # in the order of the columns
 class LineageFiles:
     """The lineage files of one task of a compaction; none unless the configuration enables them.
 
-    files  one `NewFiles` for each fragment with a lineage file
+    new_name  returns the name of a file
+    files     one `NewFiles` for each fragment with a lineage file
     """
 
-    def __init__(self, state: DatasetState, version: FileVersion) -> None:
+    def __init__(self, state: DatasetState, version: FileVersion, new_name: Callable[[], str] = data_file_name) -> None:
+        self._new_name = new_name
         self._state = state
         self._version = version
         self._bytes_max = inline_bytes_max(state.manifest.config)
@@ -79,7 +81,8 @@ class LineageFiles:
 
     def _add_file(self, ids: Sequence[int]) -> NewFiles:
         fields = tuple(Field(field_id, LINEAGE_NAMES[field_id], "uint64", nullable=False) for field_id in ids)
-        files = NewFiles(self._state.location, Schema(fields), self._version, FileLimits(rows=FRAGMENT_ROWS_MAX))
+        limits = FileLimits(rows=FRAGMENT_ROWS_MAX)
+        files = NewFiles(self._state.location, Schema(fields), self._version, limits, new_name=self._new_name)
         self.files.append(files)
         return files
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from lance_io.changes.compaction.plan_tasks import rows_per_fragment
 from lance_io.changes.operations.schema_fit import check_version
-from lance_io.changes.write.data_files import BYTES_PER_FILE, FileLimits, NewFiles
+from lance_io.changes.write.data_files import BYTES_PER_FILE, FileLimits, NewFiles, data_file_name
 from lance_io.file.write.file_bytes import COLUMNS_AT_FULL_SIZE, PAGE_BYTES
 from lance_io.limits import IO_BUFFER_BYTES, KIB, MIB, SCAN_PIECE_BYTES
 from lance_io.plans.cpu_requests import Compute
@@ -30,7 +30,7 @@ from lance_io.table.manifest.row_ids import encode_row_ids
 from lance_io.table.transaction.lineage import encode_row_versions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
     import pyarrow as pa
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 BATCH_BYTES: Final = 4 * MIB  # of rows in a batch
 BATCH_ROWS_MAX: Final = 1 << 16
 PAGE_BYTES_MIN: Final = 256 * KIB
+OVERLAP_BYTES_MIN: Final = 256 * MIB  # of a memory limit with which pages are encoded while the next rows are read
 _LINEAGE: Final = (ROW_ID, CREATED_AT, UPDATED_AT)
 
 
@@ -81,10 +82,12 @@ def new_files(
     options: CompactionSettings,
     progress: FragmentWriteProgress | None,
     copies: BlobCopies | None,
+    new_name: Callable[[], str] = data_file_name,
 ) -> NewFiles:
     """A writer of data files for `num_rows` rows.
 
-    copies  reads their blobs, if there are any
+    copies    reads their blobs, if there are any
+    new_name  returns the name of a file
 
     Raises `SchemaError` for a file version that cannot hold the table's columns.
     """
@@ -97,6 +100,7 @@ def new_files(
         page_bytes=budget_of(state, options).page_bytes,
         group_rows=options.max_rows_per_group,
         blob_references=True,
+        overlaps=options.memory_limit_bytes >= OVERLAP_BYTES_MIN,
     )
     return NewFiles(
         state.location,
@@ -104,6 +108,7 @@ def new_files(
         version,
         limits,
         progress=progress,
+        new_name=new_name,
         payloads=copies,
         checks_rows=True,
         checks_texts=False,

@@ -124,7 +124,7 @@ def deletion_of(state: DatasetState, rows: Mapping[int, U32Array]) -> Plan[Delet
         if len(deleted) == int(state.physical_rows[fragment_index]):
             deletion.removed.append(fragment.id)
         else:
-            deletion.updated.append(_update_fragment(state, fragment, deleted, deletion.files))
+            deletion.updated.append(updated_fragment(state, fragment, deleted, deletion.files))
     return deletion
 
 
@@ -135,7 +135,8 @@ def _merge_offsets(offsets: U32Array, before: U32Array) -> U32Array:
     return distinct(merged) if (merged[1:] == merged[:-1]).any() else merged
 
 
-def _update_fragment(state: DatasetState, fragment: Fragment, deleted: U32Array, files: dict[str, bytes]) -> Fragment:
+def updated_fragment(state: DatasetState, fragment: Fragment, deleted: U32Array, files: dict[str, bytes]) -> Fragment:
+    """The fragment with a deletion file of these rows, which goes into `files`."""
     kind = deletion_kind(len(deleted))
     file = DeletionFile(kind, state.manifest.version, secrets.randbits(64), len(deleted), None)
     location = deletion_file_location(fragment.id, file, state.manifest.base_paths)

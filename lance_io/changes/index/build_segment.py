@@ -14,8 +14,8 @@ from uuid import UUID
 from lance_io.changes.index.build_progress import BuildProgress
 from lance_io.changes.index.index_request import checked_uuid
 from lance_io.changes.index.segment_files import SegmentFiles
-from lance_io.changes.index.vectors.run_file import RunFile
 from lance_io.changes.index.vectors.vector_settings import VectorRequest
+from lance_io.changes.join.spill_file import SpillFile
 from lance_io.changes.join.spilled_batches import SpilledBatches
 from lance_io.index.build import index_kinds as kinds
 from lance_io.index.build.bitmap_files import BitmapBuilder, LabelListBuilder, NgramBuilder
@@ -45,14 +45,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.changes.index.index_request import IndexRequest
+    from lance_io.changes.index.vectors import copied_rows as copies
     from lance_io.changes.index.vectors import train_model as training
     from lance_io.index.build.index_file import IndexBuilder
     from lance_io.plans.plan import Plan
+    from lance_io.reads.index.vector_indices import VectorIndex
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.index_section import IndexMetadata
 
     AnyRequest = IndexRequest | VectorRequest
 else:
+    copies = lazy_plans("lance_io.changes.index.vectors.copied_rows")
     training = lazy_plans("lance_io.changes.index.vectors.train_model")
 
 
@@ -71,11 +74,14 @@ def build_segment(
     uuid: str | None,
     limit_bytes: int,
     progress: BuildProgress | None = None,
+    sources: Sequence[VectorIndex] = (),
 ) -> Plan[NewSegment]:
     """Build a segment over fragments of the open version; none give files without rows.
 
     uuid      of the segment, which must not exist; None for a random one
     progress  gets reports
+    sources   segments of vectors, each as an index of its own: those with the model of the request are copied, and the
+              fragments that they cover are not scanned
     """
     progress, name = progress or BuildProgress(), checked_uuid(uuid)
     files = SegmentFiles(state.location, name)
@@ -94,8 +100,12 @@ def build_segment(
 
     def build() -> Plan[None]:
         try:
-            if fragment_ids:
-                yield from _read(state, request, fragment_ids, builder, limit_bytes, progress)
+            left = fragment_ids
+            if sources and isinstance(request, VectorRequest) and isinstance(builder, IvfBuilder):
+                copied = yield from copies.copy_rows(state, request, builder, sources)
+                left = [fragment_id for fragment_id in fragment_ids if fragment_id not in copied]
+            if left:
+                yield from _read(state, request, left, builder, limit_bytes, progress)
             progress.begin("write_files")
             yield from files.write(builder.files())
             progress.end()
@@ -109,7 +119,7 @@ def build_segment(
 def _builder(request: AnyRequest, limit_bytes: int) -> IndexBuilder:
     if isinstance(request, VectorRequest):
         assert request.model is not None, "learned, or known"
-        return IvfBuilder(request.model, RunFile(), limit_bytes)
+        return IvfBuilder(request.model, SpillFile(), limit_bytes)
     if request.json_path is not None:
         return JsonBuilder(request.json_path, lambda dtype: _builder_of(request, dtype, limit_bytes))
     return _builder_of(request, request.value_type, limit_bytes)
@@ -128,7 +138,14 @@ def _builder_of(request: IndexRequest, dtype: pa.DataType, limit_bytes: int) -> 
             return NgramBuilder(store, limit_bytes)
         case kinds.INVERTED:
             text = request.text
-            return TextBuilder(text.parameters, text.format_version, SpilledBatches, limit_bytes, text.num_workers)
+            return TextBuilder(
+                text.parameters,
+                text.format_version,
+                SpilledBatches,
+                limit_bytes,
+                text.num_workers,
+                of_elements=text.of_elements,
+            )
         case kinds.ZONEMAP:
             return ZoneMapBuilder(dtype, parameters["rows_per_zone"])
         case _:

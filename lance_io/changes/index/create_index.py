@@ -116,13 +116,13 @@ def _create(
         request = index_request(state, column, index_type, name, options)
     else:
         request = vector_request(state, column, index_type, name, vectors)
-    before = yield from _segments_to_replace(state, request, replace=replace)
+    before = yield from segments_to_replace(state, request, replace=replace)
     fragment_ids = state.fragment_ids if train else []
     segment = yield from build_segment(state, request, fragment_ids, uuid, limit, progress)
     return (yield from commit_segments(state, [segment], before))
 
 
-def _segments_to_replace(state: DatasetState, request: AnyRequest, *, replace: bool) -> Plan[tuple[IndexMetadata, ...]]:
+def segments_to_replace(state: DatasetState, request: AnyRequest, *, replace: bool) -> Plan[tuple[IndexMetadata, ...]]:
     """The present segments of the index. Raises `OperationError` unless they may be replaced."""
     present = tuple(entry for entry in (yield from load_indices(state)) if entry.name == request.name)
     if present and any(entry.fields != (request.field.id,) for entry in present):

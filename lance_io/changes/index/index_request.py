@@ -11,7 +11,13 @@ from uuid import UUID, uuid4
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lance_io.changes.index.text_request import TextRequest, is_indexable, is_json, text_request
+from lance_io.changes.index.text_request import (
+    TextRequest,
+    asks_for_elements,
+    is_indexable,
+    is_json,
+    text_request,
+)
 from lance_io.errors import BindError, UnsupportedError, UsageError
 from lance_io.format.schema import split_path
 from lance_io.index.build import index_kinds as kinds
@@ -89,7 +95,7 @@ class IndexRequest:
     def index_version(self, *, stable: bool) -> int:
         """The version of a new segment."""
         if self.kind is kinds.INVERTED:
-            return self.text.format_version
+            return self.text.index_version
         return 0 if self.json_path is not None else self.kind.index_version(stable=stable)
 
     @property
@@ -109,7 +115,7 @@ class IndexRequest:
             message = table_pb2.ZoneMapIndexDetails(rows_per_zone=rows, use_seeds=False, has_null_bitmap=True)
             return self.kind.type_url, message.SerializeToString()
         if self.kind is kinds.INVERTED:
-            return self.kind.type_url, self.text.parameters.to_message(self.text.format_version)
+            return self.kind.type_url, self.text.details()
         return self.kind.type_url, b""
 
 
@@ -130,7 +136,8 @@ def index_request(
             raise NoSuchKind("Scalar indices currently only support a single column")
         column = columns[0]
     path, field = find_column(state, column)
-    name = f"{path}_idx" if name is None else name
+    if name is None:
+        name = f"{path}_list_element_idx" if asks_for_elements(options) else f"{path}_idx"
     json_path = None
     if not isinstance(index_type, str) and str(getattr(index_type, "index_type", "")).lower() == "json":
         kind, json_path, parameters = _json_target(state, path, field, index_type.parameters)

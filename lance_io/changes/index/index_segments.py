@@ -5,7 +5,8 @@
     commit_existing_index_segments  the version that has them
 
 A merge builds its segment again from the column, over the fragments of all, at the open version: it needs none of the
-values that the merged segments hold, and so none of their rows can be out of date.
+values that the merged segments hold, and so none of their rows can be out of date. Codes of vectors are copied, where
+the segments have the same model and are known to be up to date: those of the open version, and those built at it.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ from lance_io.changes.edits.change_plans import change
 from lance_io.changes.index.build_segment import build_segment
 from lance_io.changes.index.create_index import NO_OPTIONS
 from lance_io.changes.index.index_request import find_column, index_request, limit_bytes
-from lance_io.changes.index.known_segments import request_of
+from lance_io.changes.index.known_segments import column_files, request_of
 from lance_io.changes.index.vectors.vector_request import is_vector_kind, vector_request
+from lance_io.changes.index.vectors.vector_settings import VectorRequest
 from lance_io.changes.operations.convert import public_index, stored_index
-from lance_io.errors import UsageError
+from lance_io.errors import NotFound, UsageError
+from lance_io.plans.lazy_module import lazy_plans
+from lance_io.reads.open_version import check_out
 from lance_io.reads.version.index_entries import load_indices
 from lance_io.table.transaction.index_coverage import with_current_coverage
 from lance_io.table.transaction.operations import CreateIndex
@@ -30,10 +34,15 @@ if TYPE_CHECKING:
 
     from lance_io.changes.index.build_progress import BuildProgress
     from lance_io.changes.index.build_segment import AnyRequest
+    from lance_io.changes.index.vectors import copied_rows as copies
     from lance_io.changes.operations.lance_operation import Index
+    from lance_io.format.schema import Field
     from lance_io.plans.plan import Plan
+    from lance_io.reads.index.vector_indices import VectorIndex
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.index_section import IndexMetadata
+else:
+    copies = lazy_plans("lance_io.changes.index.vectors.copied_rows")
 
 
 def create_uncommitted(
@@ -80,7 +89,10 @@ def merge_segments(state: DatasetState, segments: Sequence[Index]) -> Plan[Index
             f"fragment {gone[0]} of a segment is not in version {state.manifest.version}: build its segment again",
             path=state.location.uri,
         )
-    built = yield from build_segment(state, request, sorted(covered), None, limit_bytes(None))
+    sources: Sequence[VectorIndex] = ()
+    if isinstance(request, VectorRequest):
+        sources = yield from copies.new_sources(state, entries)
+    built = yield from build_segment(state, request, sorted(covered), None, limit_bytes(None), sources=sources)
     return public_index(built.entry)
 
 
@@ -96,6 +108,7 @@ def commit_segments_as(
                 f"CreateIndex: segment {entry.uuid} was built for fields {list(entry.fields)}, expected field "
                 f"[{field.id}]"
             )
+    entries = yield from _with_unchanged(state, field, entries)
     covered = frozenset[int]().union(*(entry.fragment_ids or () for entry in entries))
     present = [entry for entry in (yield from load_indices(state)) if entry.name == index_name]
     for entry in present:
@@ -107,6 +120,37 @@ def commit_segments_as(
         entry for entry in present if entry.uuid in new or not covered.isdisjoint(current[entry.uuid] or frozenset())
     ]
     return (yield from change(state, CreateIndex(tuple(entries), tuple(removed))))
+
+
+def _with_unchanged(state: DatasetState, field: Field, entries: Sequence[IndexMetadata]) -> Plan[list[IndexMetadata]]:
+    """The segments without the fragments whose values were written again since they were built.
+
+    The commit itself looks for conflicts since the open version only.
+    """
+    kept = []
+    for entry in entries:
+        if entry.fragment_ids and entry.dataset_version != state.manifest.version:
+            before = yield from _version_of(state, entry)
+            same = frozenset(
+                each
+                for each in entry.fragment_ids.intersection(state.fragment_ids)
+                if column_files(state, field, each) == column_files(before, field, each)
+            )
+            entry = replace(entry, fragment_ids=same)
+        kept.append(entry)
+    return kept
+
+
+def _version_of(state: DatasetState, entry: IndexMetadata) -> Plan[DatasetState]:
+    """The version that a segment was built from."""
+    try:
+        return (yield from check_out(state, entry.dataset_version))
+    except NotFound as error:
+        raise UsageError(
+            f"segment {entry.uuid} was built from version {entry.dataset_version}, which is gone: nothing says which "
+            "of its rows have changed. Build it again",
+            path=state.location.uri,
+        ) from error
 
 
 def _checked(segments: Sequence[Index], name: str) -> list[IndexMetadata]:

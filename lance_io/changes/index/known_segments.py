@@ -9,18 +9,19 @@ import pyarrow.types as pt
 from lance_io.changes.index.index_request import IndexRequest, check_type, fits, quoted_name, storage_type
 from lance_io.changes.index.text_request import text_request_of
 from lance_io.changes.index.vectors.stored_models import stored_request, vector_kind
-from lance_io.errors import UnsupportedError
+from lance_io.errors import NotFound, UnsupportedError
 from lance_io.index.build.bloom_files import ITEMS, PROBABILITY
 from lance_io.index.build.btree_files import PAGE_ROWS
 from lance_io.index.build.index_kinds import BY_KIND, INVERTED
 from lance_io.index.build.zone_files import ZONE_ROWS
 from lance_io.index.details import FILES, Kind, Space
 from lance_io.reads.metadata.index_statistics import open_index_file
+from lance_io.reads.open_version import check_out
 from lance_io.reads.version.index_entries import details_of
 from lance_io.table.manifest.row_ids import decode_row_versions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from typing import Any
 
     import pyarrow as pa
@@ -75,7 +76,9 @@ def request_of(state: DatasetState, entries: Sequence[IndexMetadata]) -> Plan[An
         path, field = path_of(state, entry.fields[0])
         check_type(INVERTED, path, field)
         file = yield from open_index_file(state, entry, "metadata.lance")
-        text = text_request_of(file, f"index {entry.name!r}, segment {entry.uuid}")
+        assert entry.message is not None, "it is a text index"
+        where = f"index {entry.name!r}, {entry.uuid}/metadata.lance"
+        text = text_request_of(file, where, entry.message.index_details.value)
         return IndexRequest(INVERTED, path, field, entry.name, {"text": text})
     details = details_of(entry)
     if details is None or not is_built_here(state, entry):
@@ -126,6 +129,39 @@ def may_hold_updated_rows(state: DatasetState, fragment_ids: Iterable[int]) -> b
         if (decode_row_versions(created, num_rows) != decode_row_versions(updated, num_rows)).any():
             return True
     return False
+
+
+def may_hold_old_values(
+    state: DatasetState, entries: Sequence[IndexMetadata], fragment_ids: Collection[int]
+) -> Plan[bool]:
+    """Whether segments may have values that rows of fragments had before their column was rewritten in place.
+
+    The segments do not cover these fragments any more. Where their version is gone, fragments are taken for rewritten
+    that are older than one that a segment covers.
+    """
+    for entry in entries:
+        field = state.schema.by_id[entry.fields[0]]
+        try:
+            before = yield from check_out(state, entry.dataset_version)
+        except NotFound:
+            if fragment_ids and min(fragment_ids) < max(entry.fragment_ids or (), default=0):
+                return True
+            continue
+        for each in fragment_ids:
+            files = column_files(before, field, each)
+            if files is not None and files != column_files(state, field, each):
+                return True
+    return False
+
+
+def column_files(state: DatasetState, field: Field, fragment_id: int) -> frozenset[tuple[int | None, str]] | None:
+    """The data files of a column in a fragment; None without the fragment."""
+    index = state.fragment_index_of(fragment_id)
+    if index is None:
+        return None
+    ids = {each.id for each in field.walk()}
+    files = state.manifest.fragments[index].files
+    return frozenset((file.base_id, file.path) for file in files if not ids.isdisjoint(file.fields))
 
 
 def path_of(state: DatasetState, field_id: int) -> tuple[str, Field]:

@@ -5,7 +5,8 @@
     retrain              all segments become one
 
 Merged segments are built again from the column, over the fragments that they cover, so that dead rows and old values
-go. Those of vectors keep the centroids and codes of the first of them, but for `retrain`, which learns them again.
+go. Those of vectors keep the centroids and codes of the first of them, but for `retrain`, which learns them again. Rows
+that have these codes are copied from their segments, without those that are dead or out of date.
 Segments that find their rows only through the record of a deferred compaction are built again in any case. All new
 segments of all indices are one commit.
 """
@@ -21,9 +22,16 @@ from lance_io.changes.edits.change_plans import repeat_on_conflict
 from lance_io.changes.index.build_segment import build_segment
 from lance_io.changes.index.create_index import commit_segments
 from lance_io.changes.index.index_request import limit_bytes
-from lance_io.changes.index.known_segments import is_built_here, may_hold_updated_rows, names_ids, request_of
+from lance_io.changes.index.known_segments import (
+    is_built_here,
+    may_hold_old_values,
+    may_hold_updated_rows,
+    names_ids,
+    request_of,
+)
 from lance_io.changes.index.vectors.vector_settings import VectorRequest
 from lance_io.errors import UnsupportedError
+from lance_io.plans.lazy_module import lazy_plans
 from lance_io.plans.plan import RollBackOnError
 from lance_io.reads.version.index_entries import by_name, load_indices
 from lance_io.records import dataclass
@@ -36,9 +44,13 @@ if TYPE_CHECKING:
 
     from lance_io.changes.index.build_progress import BuildProgress
     from lance_io.changes.index.build_segment import NewSegment
+    from lance_io.changes.index.vectors import copied_rows as copies
     from lance_io.plans.plan import Plan
+    from lance_io.reads.index.vector_indices import VectorIndex
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.index_section import IndexMetadata
+else:
+    copies = lazy_plans("lance_io.changes.index.vectors.copied_rows")
 
 _REPEATS: Final = 2
 _REPEATS_UNTIL: Final = timedelta(days=7)
@@ -85,46 +97,70 @@ def _optimize(
     progress: BuildProgress | None,
 ) -> Plan[DatasetState]:
     stored = yield from load_indices(state)
-    moved = _moved(stored)
-    current = {entry.uuid: entry for entry in with_current_coverage(stored)}
     by_uuid = {entry.uuid: entry for entry in stored}
     built: list[NewSegment] = []
     removed: list[IndexMetadata] = []
 
-    def build() -> Plan[None]:
-        for name, entries in _by_name(state, current.values(), names):
-            for each in segment_changes(entries, *_extent(state, entries, num_merged), moved):
-                request = yield from request_of(state, each.replaced or entries)
-                if num_merged is None and isinstance(request, VectorRequest):
+    def build_all() -> Plan[None]:
+        for entries, each in (yield from changes_due(state, stored, num_merged, names)):
+            request = yield from request_of(state, each.replaced or entries)
+            sources: Sequence[VectorIndex] = ()
+            if isinstance(request, VectorRequest):
+                if num_merged is None:
                     request = request.untrained()
-                fragment_ids = [fragment_id for fragment_id in state.fragment_ids if fragment_id in each.fragment_ids]
-                built.append((yield from build_segment(state, request, fragment_ids, None, limit, progress)))
-                removed.extend(by_uuid[entry.uuid] for entry in each.replaced)
-            _logger.debug("index %s: %d segments to build", name, len(built))
+                else:
+                    sources = yield from copies.committed_sources(state, {entry.uuid for entry in each.replaced})
+            fragment_ids = [fragment_id for fragment_id in state.fragment_ids if fragment_id in each.fragment_ids]
+            build = build_segment(state, request, fragment_ids, None, limit, progress, sources)
+            built.append((yield from build))
+            removed.extend(by_uuid[entry.uuid] for entry in each.replaced)
+        _logger.debug("%d segments built", len(built))
 
     def roll_back(cause: BaseException) -> Plan[None]:
         for segment in built:
             yield from segment.files.remove(cause)
 
-    yield RollBackOnError(build(), roll_back)
+    yield RollBackOnError(build_all(), roll_back)
     if not built:
         return state
     return (yield from commit_segments(state, built, removed))
 
 
+def changes_due(
+    state: DatasetState, stored: Sequence[IndexMetadata], num_merged: int | None, names: frozenset[str] | None
+) -> Plan[list[tuple[list[IndexMetadata], SegmentChange]]]:
+    """The segments to build, each with all segments of its index, in whose entries is what they cover now.
+
+    stored      the index section of the version
+    num_merged  segments to merge with the uncovered fragments; None for all
+    names       of the indices; None for all
+    """
+    moved = _moved(stored)
+    current = {entry.uuid: entry for entry in with_current_coverage(stored)}
+    due: list[tuple[list[IndexMetadata], SegmentChange]] = []
+    for entries in _of_names(state, current.values(), names):
+        extent = yield from _extent(state, entries, num_merged)
+        due += [(entries, each) for each in segment_changes(entries, *extent, moved)]
+    return due
+
+
 def _extent(
     state: DatasetState, entries: Sequence[IndexMetadata], num_merged: int | None
-) -> tuple[frozenset[int], int | None]:
+) -> Plan[tuple[frozenset[int], int | None]]:
     """The fragments of the version, and the number of segments to merge.
 
-    Segments that name rows by id are all merged once rows were updated: pylance finds such a row by the old value, too,
-    as long as one segment has the old value and another covers the fragment that the row is in now.
+    All are merged where one has old values of rows that another one would cover: pylance finds such a row by the old
+    value, too. These are rows that were updated under their ids, and those whose column was rewritten in place.
     """
     live = frozenset(state.fragment_ids)
-    if num_merged is not None and state.has_stable_row_ids and any(names_ids(state, entry) for entry in entries):
-        uncovered = live.difference(*(entry.fragment_ids or () for entry in entries))
+    uncovered = live.difference(*(entry.fragment_ids or () for entry in entries))
+    if num_merged is None or num_merged >= len(entries) or not uncovered:
+        return live, num_merged
+    if state.has_stable_row_ids and any(names_ids(state, entry) for entry in entries):
         if may_hold_updated_rows(state, uncovered):
             return live, None
+    if (yield from may_hold_old_values(state, entries, uncovered)):
+        return live, None
     return live, num_merged
 
 
@@ -136,14 +172,14 @@ def _moved(stored: Sequence[IndexMetadata]) -> frozenset[str]:
     return segments_needing_record(record, stored)
 
 
-def _by_name(
+def _of_names(
     state: DatasetState, entries: Collection[IndexMetadata], names: frozenset[str] | None
-) -> Iterator[tuple[str, list[IndexMetadata]]]:
+) -> Iterator[list[IndexMetadata]]:
     """The segments of each wanted index. Raises `UnsupportedError` for a named index of another kind."""
     wanted = [entry for entry in entries if not entry.is_system and (names is None or entry.name in names)]
     for name, segments in by_name(wanted).items():
         if all(is_built_here(state, entry) for entry in segments):
-            yield name, segments
+            yield segments
         elif names is not None:
             raise UnsupportedError(
                 f"index {name!r} is of a kind that this release does not build; bring it up to date with pylance",

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pt
 
+from lance_io import compute as pc
 from lance_io.errors import LanceError, OperationError, UsageError
 from lance_io.file.file_requests import ReadFile
 from lance_io.file.open.file_source import FileRef, ReadContext
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from lance_io.index.build.index_file import NewIndexFile
     from lance_io.plans.plan import Plan
     from lance_io.store.url import Location
+    from lance_io.table.manifest.index_section import IndexMetadata
 
 _VERSION: Final = version_of_name("2.2")
 _LARGE_BYTES: Final = MIB  # of work that makes a batch: never on the loop
@@ -55,6 +58,13 @@ class SegmentFiles:
         self._folder = location.below(INDICES, uuid)
         self._open: FileWriting | None = None
         self.written: list[table_pb2.IndexFile] = []
+
+    @classmethod
+    def of_entry(cls, location: Location, entry: IndexMetadata) -> SegmentFiles:
+        """The files of a segment that another process has written, all of them complete."""
+        files = cls(location, entry.uuid)
+        files.written += entry.message.files if entry.message is not None else ()
+        return files
 
     @property
     def keys(self) -> list[str]:
@@ -161,19 +171,20 @@ class _Sample:
 
 def _equal(read: pa.RecordBatch, written: pa.RecordBatch) -> bool:
     """Whether rows are the same, NaN like any other value."""
-    return all(
-        left.type == right.type and _bytes(left) == _bytes(right)
-        for left, right in zip(read.columns, written.columns, strict=True)
-    )
+    return all(_is_same(left, right) for left, right in zip(read.columns, written.columns, strict=True))
 
 
-def _bytes(array: pa.Array) -> Any:
-    """Content that compares equal for the same values."""
-    return [value.as_py() if not _is_float(value) else repr(value.as_py()) for value in array]
-
-
-def _is_float(value: pa.Scalar) -> bool:
-    return isinstance(value, (pa.FloatScalar, pa.DoubleScalar, pa.HalfFloatScalar))
+def _is_same(left: pa.Array, right: pa.Array) -> bool:
+    if left.type != right.type or len(left) != len(right):
+        return False
+    if pt.is_dictionary(left.type):  # each file has a dictionary of its own
+        return _is_same(left.dictionary_decode(), right.dictionary_decode())
+    if pt.is_nested(left.type):
+        sizes = [pc.list_value_length(each) for each in (left, right)]
+        return bool(sizes[0].equals(sizes[1])) and _is_same(left.flatten(), right.flatten())
+    if pt.is_floating(left.type):
+        left, right = (each.view(f"int{left.type.bit_width}") for each in (left, right))
+    return bool(left.equals(right))
 
 
 def _compute(work: Any) -> Compute[Any]:

@@ -12,7 +12,9 @@ import pyarrow.types as pt
 
 from lance_io.errors import FormatError, UsageError
 from lance_io.index.text.text_parameters import (
+    LIST_ELEMENT,
     ROW,
+    is_of_elements,
     parameters_of_arguments,
     parameters_of_json,
 )
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from lance_io.reads.metadata.index_statistics import IndexFileInfo
 
 _WORKERS_MAX: Final = 8
+_ELEMENTS_VERSION: Final = 3
 _VERSIONS: Final = {1: 1, 2: 2, 3: 3, "1": 1, "2": 2, "3": 3, "v1": 1, "v2": 2, "v3": 3}
 _NOT_STORED: Final = ("memory_limit", "num_workers", "document_granularity", "format_version")
 
@@ -35,28 +38,53 @@ class TextRequest:
     """How to build a full text index.
 
     parameters      that its files name
-    format_version  2, or 3 for blocks of 256 documents and for source code
+    format_version  2, or 3 for blocks of 256 documents and for source code; 1 if it is asked for
     num_workers     threads of the build
+    of_elements     whether each element of a list is a document, not each row
     """
 
     parameters: TextParameters
     format_version: int
     num_workers: int
+    of_elements: bool = False
+
+    @property
+    def index_version(self) -> int:
+        """The version of a segment."""
+        return _ELEMENTS_VERSION if self.of_elements else self.format_version
+
+    def details(self) -> bytes:
+        """The details message."""
+        return self.parameters.to_message(self.format_version, LIST_ELEMENT if self.of_elements else ROW)
 
 
 def text_request(given: Mapping[str, Any], field: Field) -> TextRequest:
     """Check arguments of `create_scalar_index`. Raises `UsageError`, and `TypeError` for values of a wrong type."""
-    granularity = given.get("document_granularity")
-    granularity = ROW if granularity is None else getattr(granularity, "value", granularity)
-    if granularity != ROW:
+    of_elements = asks_for_elements(given)
+    if of_elements and not _is_list(field.arrow_type):
         raise UsageError(
-            f"document_granularity: this release builds indices whose documents are rows, got {granularity!r}; use "
-            "pylance, on the same table"
+            f"FTS field path '{field.name}' has no List layer and cannot use ListElement document granularity"
         )
     parameters = parameters_of_arguments({name: value for name, value in given.items() if name not in _NOT_STORED})
     if is_json(field):
         parameters = replace(parameters, lance_tokenizer="json")
-    return TextRequest(parameters, _format_version(given, parameters), _num_workers(given.get("num_workers")))
+    version, num_workers = _format_version(given, parameters), _num_workers(given.get("num_workers"))
+    return TextRequest(parameters, version, num_workers, of_elements)
+
+
+def asks_for_elements(given: Mapping[str, Any]) -> bool:
+    """Whether arguments of an index say that documents are elements of lists. Raises `TypeError`, `UsageError`."""
+    granularity = given.get("document_granularity")
+    granularity = ROW if granularity is None else getattr(granularity, "value", granularity)
+    if not isinstance(granularity, str):
+        raise TypeError("document_granularity must be a lance_io.query.DocumentGranularity")
+    if granularity not in (ROW, LIST_ELEMENT):
+        raise UsageError(f"unknown FTS document granularity '{granularity}'; expected '{ROW}' or '{LIST_ELEMENT}'")
+    return granularity == LIST_ELEMENT
+
+
+def _is_list(dtype: pa.DataType) -> bool:
+    return bool(pt.is_list(dtype) or pt.is_large_list(dtype))
 
 
 def _format_version(given: Mapping[str, Any], parameters: TextParameters) -> int:
@@ -66,10 +94,8 @@ def _format_version(given: Mapping[str, Any], parameters: TextParameters) -> int
         return default
     version = _VERSIONS.get(asked) if isinstance(asked, (int, str)) else None
     if version is None:
-        raise UsageError(f"format_version must be 2 or 3, got {asked!r}")
-    if version == 1:
-        raise UsageError("format_version: this release writes versions 2 and 3 of full text indices, got 1")
-    if version < default:
+        raise UsageError(f"format_version must be 1, 2 or 3, got {asked!r}")
+    if version < default == 3:
         reason = "block_size=256" if parameters.block_size == 256 else "analyzer='code'"
         raise UsageError(f"FTS format_version={version} is incompatible with {reason}; use format_version=3")
     return version
@@ -81,14 +107,14 @@ def _num_workers(asked: Any) -> int:
     return available if asked is None else max(1, min(operator.index(asked), available))
 
 
-def text_request_of(file: IndexFileInfo, where: str) -> TextRequest:
-    """The request for another segment like one that exists. file: its `metadata.lance`."""
+def text_request_of(file: IndexFileInfo, where: str, details: bytes) -> TextRequest:
+    """The request for another segment like one that exists. file: its `metadata.lance`; details: its message"""
     parameters = parameters_of_json(file.metadata.get("params", "{}"), where)
     version = file.metadata.get("format_version", "2")
     if version not in ("1", "2", "3"):
         raise FormatError(f"{where}: format_version {version!r}, expected 1, 2 or 3")
-    default = 3 if parameters.block_size == 256 or parameters.base_tokenizer == "code" else 2
-    return TextRequest(parameters, max(int(version), default), _num_workers(None))
+    default = 3 if parameters.block_size == 256 or parameters.base_tokenizer == "code" else 1
+    return TextRequest(parameters, max(int(version), default), _num_workers(None), is_of_elements(details))
 
 
 def is_json(field: Field) -> bool:
@@ -98,6 +124,6 @@ def is_json(field: Field) -> bool:
 
 def is_indexable(dtype: pa.DataType) -> bool:
     """Whether a full text index can be built over a type: texts, and lists of texts."""
-    if pt.is_list(dtype) or pt.is_large_list(dtype):
+    if _is_list(dtype):
         dtype = dtype.value_type
     return bool(pt.is_string(dtype) or pt.is_large_string(dtype))

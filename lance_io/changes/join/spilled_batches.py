@@ -1,19 +1,13 @@
-"""Record batches that spill to local disk.
-
-The files have no names: the operating system frees them when they are closed or the process ends for any reason. All
-functions block; plans call them with `Compute`.
-"""
+"""Record batches that spill to local disk. All functions block; plans call them with `Compute`."""
 
 from __future__ import annotations
 
-import os
-import tempfile
-from typing import IO, TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
-from lance_io.errors import OperationError
+from lance_io.changes.join.spill_file import SpillFile
 from lance_io.levels.arrays import numbers
 from lance_io.levels.join import join_rows
 from lance_io.levels.retype import as_type
@@ -31,9 +25,8 @@ class SpilledBatches:
 
     def __init__(self) -> None:
         self._schema: pa.Schema | None = None
-        self._file: IO[bytes] | None = None
+        self._file = SpillFile()
         self._ranges: list[tuple[int, int]] = []
-        self._end = 0
 
     def __len__(self) -> int:
         return len(self._ranges)
@@ -44,32 +37,12 @@ class SpilledBatches:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
-        data = memoryview(sink.getvalue())
-        try:
-            if self._file is None:
-                self._file = tempfile.TemporaryFile(prefix="lance_io-")
-            done = 0
-            while done < len(data):
-                done += os.pwrite(self._file.fileno(), data[done:], self._end + done)
-        except OSError as error:
-            raise OperationError(
-                f"rows beyond memory_limit could not be spilled to {tempfile.gettempdir()}: {error}. "
-                "Free space there, set TMPDIR to a folder on another disk, or raise memory_limit"
-            ) from error
-        self._ranges.append((self._end, len(data)))
-        self._end += len(data)
+        data = np.frombuffer(sink.getvalue(), np.uint8)
+        self._ranges.append((self._file.append(data), len(data)))
 
     def get(self, number: int) -> pa.RecordBatch:
         """A batch, by its number."""
-        assert self._file is not None
-        start, length = self._ranges[number]
-        data = bytearray(length)
-        view, done = memoryview(data), 0
-        while done < length:
-            read = os.preadv(self._file.fileno(), [view[done:]], start + done)
-            if not read:
-                raise OperationError(f"a file of spilled rows ends at byte {start + done}, before {start + length}")
-            done += read
+        data = self._file.read(*self._ranges[number])
         return self._with_types(pa.ipc.open_stream(pa.py_buffer(data)).read_next_batch())
 
     def _with_types(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -85,9 +58,7 @@ class SpilledBatches:
 
     def close(self) -> None:
         """Free the space on disk."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._file.close()
         self._ranges = []
 
 

@@ -80,6 +80,7 @@ class FileLimits:
     cache_bytes  bytes of leaf data that may wait for their page, None for those of full pages
     blob_references  whether blobs may be URIs of objects outside of the table
     value_bytes_max  largest size of a value, None for the default
+    overlaps  whether pages are encoded while the next rows come, see `FileWriter`
     group_rows, allow_null_loss, unnamed  of file version 0.1, see `BatchOptions`
     """
 
@@ -92,6 +93,7 @@ class FileLimits:
     group_rows: int = ROWS_PER_BATCH
     allow_null_loss: bool = True
     unnamed: frozenset[int] = frozenset()
+    overlaps: bool = False
 
     def __post_init__(self) -> None:
         limits = {
@@ -129,6 +131,7 @@ class FileLimits:
             "page_bytes": page_bytes,
             "cache_bytes": self.cache_bytes,
             "blob_references": self.blob_references,
+            "overlaps": self.overlaps,
             "value_bytes_max": self.value_bytes_max or VALUE_BYTES_MAX,
         }
 
@@ -235,8 +238,10 @@ class NewFiles:
 
     def write(self, rows: Rows | AsyncRows) -> Plan[None]:
         """Write all rows."""
+        is_held = isinstance(rows, Rows) and rows.is_held
+        self._options["overlaps"] = is_held or self._limits.overlaps
         while (batch := (yield NextBatch(rows))) is not None:
-            yield from self.add(batch, held=isinstance(rows, Rows) and rows.is_held)
+            yield from self.add(batch, held=is_held)
         yield from self.finish()
 
     def add(self, batch: pa.RecordBatch, *, held: bool = False) -> Plan[None]:

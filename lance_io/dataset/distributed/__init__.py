@@ -18,12 +18,16 @@ between processes.
     remove_job_files anywhere, later: removes files of lost tasks
     plan_row_job     planner: the job of a change of rows, of the version that its tasks read
     RowChange        pickled: the rows that one task deleted, and its files
+    PrimaryKeys      task: the declared primary keys of its new rows
     MovedFiles       pickled: the files of a task's moved rows
     commit_rows      planner: commits one version with the changes of all tasks
     ChangedRows      the counts of rows of that version
     open_dataset     planner: the table as `LanceDataset`, for changes that one process makes
     drop_table rename_table            planner: the table as a whole
-    compaction_tasks commit_compaction planner: before and after tasks that rewrite fragments
+    plan_index plan_optimized_indices plan_columns plan_compacted
+                     planner: a `TableJob` and its parts; then its `commit`, or `abort`
+    TableJob JobPart pickled: an operation, decided once; the share of one task, which `run` takes
+    TaskResult       pickled: the result of one task
 
     reading          version = TableVersion.open(TablePlace.of_process(uri, options))        planner
                      scan = version.scan(columns=[("id",)], filter="id > 7")
@@ -48,17 +52,26 @@ from typing import TYPE_CHECKING
 from lance_io.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from lance_io.dataset.distributed.changed_rows import ChangedRows, MovedFiles, RowChange, commit_rows, plan_row_job
+    from lance_io.dataset.distributed.changed_rows import (
+        ChangedRows,
+        MovedFiles,
+        PrimaryKeys,
+        RowChange,
+        commit_rows,
+        plan_row_job,
+    )
+    from lance_io.dataset.distributed.column_job import plan_columns
+    from lance_io.dataset.distributed.compaction_job import plan_compacted
+    from lance_io.dataset.distributed.index_job import plan_index, plan_optimized_indices
     from lance_io.dataset.distributed.job_commit import commit_write
     from lance_io.dataset.distributed.job_files import abort_write, remove_job_files
     from lance_io.dataset.distributed.scan_request import ScanPart
+    from lance_io.dataset.distributed.table_jobs import JobPart, TableJob, TaskResult
     from lance_io.dataset.distributed.table_place import TablePlace
     from lance_io.dataset.distributed.table_scan import TableScan
     from lance_io.dataset.distributed.table_version import TableVersion
     from lance_io.dataset.distributed.task_files import WrittenFiles, write_files
     from lance_io.dataset.distributed.whole_tables import (
-        commit_compaction,
-        compaction_tasks,
         drop_table,
         open_dataset,
         rename_table,
@@ -67,21 +80,27 @@ if TYPE_CHECKING:
 
 _HOMES = {  # loaded on first use: a reading task loads no modules for planning or writing
     "ChangedRows": "lance_io.dataset.distributed.changed_rows",
+    "JobPart": "lance_io.dataset.distributed.table_jobs",
     "MovedFiles": "lance_io.dataset.distributed.changed_rows",
+    "PrimaryKeys": "lance_io.dataset.distributed.changed_rows",
     "RowChange": "lance_io.dataset.distributed.changed_rows",
     "ScanPart": "lance_io.dataset.distributed.scan_request",
+    "TableJob": "lance_io.dataset.distributed.table_jobs",
     "TablePlace": "lance_io.dataset.distributed.table_place",
     "TableScan": "lance_io.dataset.distributed.table_scan",
     "TableVersion": "lance_io.dataset.distributed.table_version",
+    "TaskResult": "lance_io.dataset.distributed.table_jobs",
     "WriteJob": "lance_io.dataset.distributed.write_job",
     "WrittenFiles": "lance_io.dataset.distributed.task_files",
     "abort_write": "lance_io.dataset.distributed.job_files",
-    "commit_compaction": "lance_io.dataset.distributed.whole_tables",
     "commit_rows": "lance_io.dataset.distributed.changed_rows",
     "commit_write": "lance_io.dataset.distributed.job_commit",
-    "compaction_tasks": "lance_io.dataset.distributed.whole_tables",
     "drop_table": "lance_io.dataset.distributed.whole_tables",
     "open_dataset": "lance_io.dataset.distributed.whole_tables",
+    "plan_columns": "lance_io.dataset.distributed.column_job",
+    "plan_compacted": "lance_io.dataset.distributed.compaction_job",
+    "plan_index": "lance_io.dataset.distributed.index_job",
+    "plan_optimized_indices": "lance_io.dataset.distributed.index_job",
     "plan_row_job": "lance_io.dataset.distributed.changed_rows",
     "remove_job_files": "lance_io.dataset.distributed.job_files",
     "rename_table": "lance_io.dataset.distributed.whole_tables",
@@ -90,21 +109,27 @@ _HOMES = {  # loaded on first use: a reading task loads no modules for planning 
 
 __all__ = [
     "ChangedRows",
+    "JobPart",
     "MovedFiles",
+    "PrimaryKeys",
     "RowChange",
     "ScanPart",
+    "TableJob",
     "TablePlace",
     "TableScan",
     "TableVersion",
+    "TaskResult",
     "WriteJob",
     "WrittenFiles",
     "abort_write",
-    "commit_compaction",
     "commit_rows",
     "commit_write",
-    "compaction_tasks",
     "drop_table",
     "open_dataset",
+    "plan_columns",
+    "plan_compacted",
+    "plan_index",
+    "plan_optimized_indices",
     "plan_row_job",
     "remove_job_files",
     "rename_table",

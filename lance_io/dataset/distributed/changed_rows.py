@@ -10,35 +10,41 @@ makes it. It is rebased on concurrent commits that touched no fragment in which 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
 
 import numpy as np
 
 from lance_io.changes.edits.delete_rows import deletion_of, matching_rows
 from lance_io.changes.edits.rewrite_rows import with_row_ids
+from lance_io.changes.merge.inserted_keys import InsertedKeys
+from lance_io.changes.merge.merge_clauses import primary_key
 from lance_io.changes.upkeep.remove_versions import after_commit
 from lance_io.codecs.roaring import decode_roaring
 from lance_io.commit.commit_request import CommitRequest
 from lance_io.commit.loop import commit
+from lance_io.dataset.distributed.added_columns import merge_of
 from lance_io.dataset.distributed.job_commit import COMMIT_RETRIES
 from lance_io.dataset.distributed.job_history import JOB_PROPERTY
 from lance_io.dataset.distributed.write_job import JOB_DIGITS, WriteJob, run_writes, write_target
 from lance_io.errors import OperationError, UsageError
 from lance_io.reads.metadata.describe import stored_fragment
 from lance_io.reads.metadata.fragment_metadata import FragmentMetadata
-from lance_io.table.transaction.operations import Delete, KeyFilter, Update
+from lance_io.table.transaction.operations import Delete, KeyFilter, Merge, Update
 from lance_io.table.transaction.transaction import COMMIT_MESSAGE_KEY, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
 
     from lance_io.changes.edits.delete_rows import Deletion
     from lance_io.changes.write.write_rows import WriteTarget
     from lance_io.codecs.roaring import U32Array
     from lance_io.dataset.distributed.table_version import TableVersion
     from lance_io.dataset.distributed.task_files import WrittenFiles
+    from lance_io.format.schema import Schema
     from lance_io.plans.plan import Plan
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.fragment import Fragment
@@ -69,12 +75,14 @@ class RowChange:
         moved: Their new files.
         inserted: Files of rows that are new.
         num_updated: Rows that have new values.
+        keys: Declared primary keys of the new rows, from `PrimaryKeys.to_bytes`; None where it is not known.
     """
 
     deleted: Mapping[int, bytes]
     moved: Sequence[MovedFiles] = ()
     inserted: Sequence[WrittenFiles] = ()
     num_updated: int = 0
+    keys: bytes | None = None
 
     @property
     def written(self) -> list[WrittenFiles]:
@@ -131,6 +139,8 @@ def commit_rows(
     deletes_where: str | None = None,
     deleted: Mapping[int, U32Array] | None = None,
     meets_new_rows: bool = False,
+    key_columns: Sequence[str] | None = None,
+    adds_columns: bool = False,
     retries: int = COMMIT_RETRIES,
     message: str | None = None,
     properties: Mapping[str, str] | None = None,
@@ -145,6 +155,11 @@ def commit_rows(
         deletes_where: SQL predicate of rows that leave as well; None for none.
         deleted: Offsets of rows that leave as well, ascending, by fragment id.
         meets_new_rows: True makes any commit that added or rewrote rows since the version a conflict.
+        key_columns: Columns by which the change looked for rows before it inserted others. If they are the declared
+            primary key and all tasks know their keys, the transaction carries these: commits of other keys are then no
+            conflict.
+        adds_columns: Whether the version is one of `TableVersion.with_columns`, whose columns are committed with the
+            rows. Then any commit that changed rows since is a conflict.
         retries: Maximum number of retries after losing a race.
         message: Message stored with the transaction.
         properties: Properties of the transaction.
@@ -161,8 +176,10 @@ def commit_rows(
     target = write_target(version.place)
     texts = {**(properties or {}), **({} if message is None else {COMMIT_MESSAGE_KEY: message})}
     change = _Change(target, version.state, job, changes, {**texts, JOB_PROPERTY: job.job_id})
-    if deleted_property is not None:
-        change.deleted_property = deleted_property
+    change.deleted_property = deleted_property
+    change.adds_columns = adds_columns
+    if meets_new_rows and key_columns is not None:
+        change.keys = joined_keys(version.state.schema, key_columns, [each.keys for each in changes if each.inserted])
     return run_writes(target, change.commit(deletes_where, deleted or {}, meets_new_rows, retries))
 
 
@@ -170,6 +187,8 @@ class _Change:
     """A change while it is committed."""
 
     deleted_property: str | None = None
+    adds_columns = False
+    keys: KeyFilter | None = None
 
     def __init__(
         self,
@@ -206,15 +225,16 @@ class _Change:
             num_inserted=num_inserted,
             num_bytes=sum(files.num_bytes for change in self._changes for files in change.written),
         )
-        if not deletion.num_rows and not fragments:
+        if not deletion.num_rows and not fragments and not self.adds_columns:
             return result
         transaction = self._transaction(deletion, fragments, where, result)
+        meets = meets_new_rows and self.keys is None  # else the transaction's own keys decide
         request = CommitRequest(
             transaction,
-            base=state.manifest,
+            base=None if self.adds_columns else state.manifest,
             files=deletion.commit_files(),
             max_retries=retries + 1,
-            followed_by=Transaction(state.manifest.version, _MEETS_NEW_ROWS) if meets_new_rows else None,
+            followed_by=Transaction(state.manifest.version, _MEETS_NEW_ROWS) if meets else None,
         )
         after = self._target.state((yield from commit(self._target.commit_target(), request)))
         yield from after_commit(after)
@@ -224,14 +244,19 @@ class _Change:
         self, deletion: Deletion, fragments: tuple[Fragment, ...], where: str | None, result: ChangedRows
     ) -> Transaction:
         state, properties = self._state, self._properties
-        operation: Delete | Update = Delete(tuple(deletion.updated), tuple(deletion.removed), where or "_rowaddr")
-        if fragments:
+        operation: Delete | Update | Merge
+        if self.adds_columns:
+            operation = merge_of(state, deletion, fragments)
+        elif fragments:
             operation = Update(
                 tuple(deletion.removed),
                 tuple(deletion.updated),
                 fragments,
                 fields_for_preserving_frag_bitmap=tuple(field.id for field in state.schema.walk()),
+                inserted_rows=self.keys,
             )
+        else:
+            operation = Delete(tuple(deletion.updated), tuple(deletion.removed), where or "_rowaddr")
         if self.deleted_property is not None:
             properties = {**properties, self.deleted_property: str(result.num_deleted)}
         return Transaction(state.manifest.version, operation, uuid=self._job.uuid, properties=properties)
@@ -274,3 +299,58 @@ def _deleted_rows(state: DatasetState, changes: Sequence[RowChange]) -> dict[int
         if len(offsets):
             rows[fragment_id] = offsets
     return rows
+
+
+# -- declared primary keys of inserted rows: a Bloom filter for the transaction (spec: commit, 2.2 and 4) --------------
+
+
+class PrimaryKeys:
+    """The keys of the rows of one task.
+
+    Args:
+        columns: The key's columns.
+        schema: The table's schema.
+    """
+
+    def __init__(self, columns: Sequence[str], schema: Schema) -> None:
+        self._columns = tuple(columns)
+        self._keys = InsertedKeys(columns, schema)
+
+    @classmethod
+    def of(cls, job: WriteJob) -> Self | None:
+        """The collector for the rows of a task.
+
+        Args:
+            job: The job.
+
+        Returns:
+            The collector; None if the table declares no primary key, or the rows lack columns of it.
+        """
+        columns = primary_key(job.schema)
+        return cls(columns, job.schema) if columns and set(columns) <= set(job.columns) else None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add the keys of rows.
+
+        Args:
+            batch: The rows, as they are stored.
+        """
+        self._keys.add({name: batch.column(name) for name in self._columns})
+
+    def to_bytes(self) -> bytes:
+        """The keys so far, for the planner."""
+        return self._keys.filter().bitmap
+
+
+def joined_keys(schema: Schema, columns: Sequence[str], of_tasks: Sequence[bytes | None]) -> KeyFilter | None:
+    """The keys of all tasks; None if the columns are not the table's primary key, or a task does not know its keys."""
+    declared = primary_key(schema)
+    if not declared or sorted(columns) != sorted(declared) or any(bitmap is None for bitmap in of_tasks):
+        return None
+    filter = InsertedKeys(declared, schema).filter()
+    joined = np.frombuffer(filter.bitmap, np.uint8).copy()
+    for bitmap in of_tasks:
+        if bitmap is None or len(bitmap) != len(joined):
+            raise UsageError("a task sent keys of another form")
+        joined |= np.frombuffer(bitmap, np.uint8)
+    return replace(filter, bitmap=joined.tobytes())

@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lance_io.dataset.distributed import exact_answers, metadata_tables, scan_parts
+    from lance_io.dataset.distributed import added_columns, exact_answers, metadata_tables, scan_parts
     from lance_io.dataset.distributed.scan_parts import PlannedParts
     from lance_io.dataset.distributed.scan_request import ScanPart, SortKey
     from lance_io.dataset.distributed.table_place import TablePlace
     from lance_io.reads.scan import execute
 else:  # looking at properties of a version reads nothing
+    added_columns = lazy_module("lance_io.dataset.distributed.added_columns")
     exact_answers = lazy_module("lance_io.dataset.distributed.exact_answers")
     metadata_tables = lazy_module("lance_io.dataset.distributed.metadata_tables")
     scan_parts = lazy_module("lance_io.dataset.distributed.scan_parts")
@@ -76,11 +77,19 @@ class TableVersion:
     Args:
         place: The table.
         state: State of the version.
+        carries_all: True makes `to_bytes` carry a manifest of any length: no store has it.
     """
 
-    def __init__(self, place: TablePlace, state: DatasetState) -> None:  # plain: public parameter
+    def __init__(
+        self,
+        place: TablePlace,  # plain: public parameter
+        state: DatasetState,
+        *,
+        carries_all: bool = False,
+    ) -> None:
         self.place = place  # plain: public attribute
         self._state = state
+        self._carried_max = (1 << 62) if carries_all else CARRIED_BYTES_MAX
 
     @classmethod
     def open(
@@ -152,7 +161,7 @@ class TableVersion:
 
     def to_bytes(self) -> bytes:
         """Name the version for other processes, including its manifest if that has at most 1 MiB."""
-        manifest = serialized_whole(self._state.manifest, CARRIED_BYTES_MAX)
+        manifest = serialized_whole(self._state.manifest, self._carried_max)
         return pickle.dumps((self.branch, self.version, manifest))
 
     # -- properties --------------------------------------------------------------------------------------------------
@@ -456,6 +465,39 @@ class TableVersion:
         known = {field.id for field in old.fields}
         kept = tuple(field for field in new.fields if field.id in known)
         return kept == old.fields and all(field.nullable for field in new.fields if field.id not in known)
+
+    def added_to(self, before: TableVersion) -> tuple[int, ...] | None:
+        """Indexes of the fragments that an earlier version lacks.
+
+        Args:
+            before: The earlier version.
+
+        Returns:
+            The indexes; None if rows of the earlier version have been deleted since.
+        """
+        old = {fragment.id: fragment.deletion_file for fragment in before._state.manifest.fragments}
+        new = {fragment.id: fragment.deletion_file for fragment in self._state.manifest.fragments}
+        if any(fragment_id not in new or new[fragment_id] != file for fragment_id, file in old.items()):
+            return None
+        return tuple(index for index, fragment_id in enumerate(new) if fragment_id not in old)
+
+    # -- further columns ---------------------------------------------------------------------------------------------
+
+    def with_columns(self, fields: Sequence[pa.Field[Any]]) -> TableVersion:
+        """This version with columns that no version has yet, null in all rows; commits nothing.
+
+        `commit_rows` with `adds_columns` makes a version of it.
+
+        Args:
+            fields: The columns, and structs with members that the table's structs lack.
+
+        Returns:
+            The version; `to_bytes` carries its manifest, whatever its length.
+
+        Raises:
+            OperationError: A column exists, must not be null, or the table has file version 0.1.
+        """
+        return TableVersion(self.place, added_columns.with_null_columns(self._state, fields), carries_all=True)
 
 
 def _newest_at(times: Mapping[int, datetime], moment: datetime, uri: str) -> int:

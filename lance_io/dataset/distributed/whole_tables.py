@@ -1,19 +1,15 @@
-"""A table as a whole: opened for changes that one process makes, compacted by tasks, dropped, renamed."""
+"""A table as a whole: opened for changes that one process makes, dropped, renamed."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lance_io.dataset.lance_dataset import LanceDataset
-from lance_io.dataset.optimizer import Compaction, CompactionMetrics
 from lance_io.errors import AlreadyExists, NotFound, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from lance_io.dataset.distributed.table_place import TablePlace
-    from lance_io.dataset.optimizer import CompactionTask, RewriteResult
 
 
 def open_dataset(table: TablePlace) -> LanceDataset:
@@ -29,38 +25,6 @@ def open_dataset(table: TablePlace) -> LanceDataset:
         ValueError: There is no table.
     """
     return LanceDataset(table.uri, storage_options=dict(table.storage_options) or None, session=table.session)
-
-
-def compaction_tasks(dataset: LanceDataset, options: Mapping[str, Any]) -> list[CompactionTask]:
-    """Plan a compaction.
-
-    Args:
-        dataset: The table.
-        options: Keywords of `DatasetOptimizer.compact_files`.
-
-    Returns:
-        The tasks; each pickles, and `execute` runs it in any process that has opened the table.
-
-    Raises:
-        ValueError: An option has an invalid value.
-    """
-    return Compaction.plan(dataset, options).tasks
-
-
-def commit_compaction(dataset: LanceDataset, results: Sequence[RewriteResult]) -> CompactionMetrics:
-    """Commit the results of all tasks of a compaction, and move `dataset` to the new version.
-
-    Args:
-        dataset: The table.
-        results: A result of each task; without any nothing is committed.
-
-    Returns:
-        Counts of fragments and files.
-
-    Raises:
-        CommitConflictError: Another writer has changed the rows.
-    """
-    return Compaction.commit(dataset, list(results)) if results else CompactionMetrics()
 
 
 def drop_table(table: TablePlace) -> bool:

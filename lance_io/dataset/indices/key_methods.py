@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lance_io.io import call_metrics
 from lance_io.plans.lazy_module import lazy_plans
+from lance_io.reads.keys import joined_look_ups
 from lance_io.reads.run_plan import AsyncFace, SyncFace
+from lance_io.reads.version.column_lists import as_list, columns_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     import pyarrow as pa
 
@@ -65,7 +68,9 @@ class DatasetKeys(SyncFace):
         index_segments: Iterable[Any] | None = None,
         timeout: Timeout = None,
     ) -> None:
-        """Load an index into memory: the lookup, keys or zones by which it is searched.
+        """Load an index into memory: the lookup, keys or zones by which it is searched, and its pages or bitmaps.
+
+        It stops at three quarters of the memory for indices: more would push out the first pages.
 
         Args:
             name: Name of the index.
@@ -93,8 +98,20 @@ class AsyncDatasetKeys(AsyncFace):
         on_missing: str = "skip",
         timeout: Timeout = None,
     ) -> pa.Table:
-        """Read the rows that have given keys. See `LanceDataset.get`."""
-        return await self._run(key_lookup.get_rows(self._state, column, keys, columns, on_missing), timeout)
+        """Read the rows that have given keys. See `LanceDataset.get`.
+
+        Calls for the same columns with few keys each, made in one turn of a loop, read their rows together.
+        """
+        state = self._state
+        if timeout is not None or call_metrics.watchers or not joined_look_ups.may_join(keys):
+            return await self._run(key_lookup.get_rows(state, column, keys, columns, on_missing), timeout)
+
+        async def run(keys_of_callers: Sequence[Any]) -> Sequence[pa.Table | Exception]:
+            plan = key_lookup.get_rows_of_callers(state, column, keys_of_callers, columns, on_missing)
+            return await self._run(plan)
+
+        kind = (column, columns_key(as_list(columns)), on_missing)
+        return await joined_look_ups.join(state.key_turns, kind, keys, run)
 
     async def prewarm_index(
         self,

@@ -256,6 +256,8 @@ class Column:
     row_starts  i64[pages + 1], table rows before each page
     pages       layouts in row order, created on first use
     paged_by    name of the column that owns these pages for error messages, None if it is this column
+    only_page_bytes  `Piece.bound` and `Piece.expected_bytes` of the only page; None for several pages, or until a scan
+                     has computed them: scans of many small files ask for them page by page
     """
 
     identity: tuple[str, str, int]
@@ -264,6 +266,7 @@ class Column:
     row_starts: IntArray
     pages: Pages | ArrayPages | SinglePage
     paged_by: str | None = None
+    only_page_bytes: tuple[int | None, int] | None = None
     _keys: list[tuple[Any, ...]] | None = None
     _known_join_key: tuple[str, set[int]] | None = None  # a join key, and the numbers of pages with this key
 

@@ -14,6 +14,7 @@ from lance_io.records import dataclass
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from lance_io.file.open.kept_ends import KeptEnds
     from lance_io.io import scheduler as schedulers
     from lance_io.io.budget import Pool
     from lance_io.io.cache import SearchCache
@@ -95,6 +96,7 @@ class ReadContext:
     schedulers       collects the schedulers of reads that end when their owner closes; None if reads have no owner
     shared           scheduler that the reads of a session share, or None
     value_bytes_max  limit of the decoded bytes of a value
+    ends             keeps the ends of files for later reads of the same scan; None where none follow
     """
 
     store: ObjectReads
@@ -105,6 +107,7 @@ class ReadContext:
     schedulers: OpenSchedulers | None = None
     shared: IoScheduler | None = None
     value_bytes_max: int = VALUE_BYTES_MAX
+    ends: KeptEnds | None = None
 
     @property
     def pool(self) -> Pool:

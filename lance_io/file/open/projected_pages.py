@@ -120,8 +120,8 @@ def _row_bytes(column: Column, num_columns: int) -> float:
     """Approximate memory of a row of a column, in bytes.
 
     Writers close a page at a fixed number of uncompressed bytes. So any page but the last gives the size of values,
-    unless its stored size is larger. For a single page, the estimate is the decoded size that its layout implies, or
-    its stored size.
+    unless its stored size is larger, or its layout bounds it more tightly: writers close pages of lists earlier. For a
+    single page, the estimate is the decoded size that its layout implies, or its stored size.
 
     num_columns  columns of the file: pages are smaller if there are many
     """
@@ -135,7 +135,9 @@ def _row_bytes(column: Column, num_columns: int) -> float:
     if num_pages > 1:
         closed_at = PAGE_BYTES_USUAL * min(1.0, COLUMNS_USUAL / num_columns)
         usual = closed_at * (num_pages - 1) / max(1, int(row_starts[-2]))
-        return max(usual, stored_bytes / max(1, int(row_starts[1])))
+        num_rows = max(1, int(row_starts[1]))
+        bound = decoded_bound(column.pages[0], num_rows * column.path.slots_per_row, stored_bytes)
+        return max(usual if bound is None else min(usual, bound / num_rows), stored_bytes / num_rows)
     num_rows = int(row_starts[-1])
     num_bytes = decoded_bound(column.pages[0], num_rows * column.path.slots_per_row, stored_bytes, usual=True)
     return (stored_bytes if num_bytes is None else num_bytes) / max(1, num_rows)

@@ -1,10 +1,10 @@
 """Pieces: the units that a scan reads and decodes, one page or a part of a page each.
 
-Pages are read whole, in one round and without caching, even if a few rows are not wanted, such as deleted rows at the
-start of a fragment. A page larger than twice `SCAN_PIECE_BYTES` is cut into pieces of about that size, so that memory
-stays bounded for any page size. Pieces are smaller when the process's memory budget is full, because every scan holds a
-piece of each column. The index of such a page comes from the search cache, or is read once before the first piece and
-cached, as for takes. Pieces of one page read disjoint bytes (one exception: `encodings/cuts.py`).
+Pages are read whole, in one round and without caching, even if a few rows are not wanted. A page larger than twice
+`SCAN_PIECE_BYTES` is cut into pieces of about that size, so that memory stays bounded for any page size. Pieces are
+smaller when the process's memory budget is full, because every scan holds a piece of each column. The index of such a
+page comes from the search cache, or is read once before the first piece and cached, as for takes. Pieces of one page
+read disjoint bytes (one exception: `encodings/cuts.py`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from lance_io.encodings.decoded_size import (
     dictionary_bound,
     has_packed_dictionary,
     read_measured,
+    scan_fetched,
 )
 from lance_io.encodings.rounds import fetch, together
 from lance_io.encodings.v2_1 import miniblock
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
     from lance_io.file.scan.slow_start import Borders
     from lance_io.io.cache import SearchCache
     from lance_io.spans import Steps
-
 TEXT_BYTES_MORE: Final = 64  # overhead of a value in a page of one value, besides its bytes
 CONSTANT_PIECES_MAX: Final = 64  # pieces per page of constants; larger pieces are decoded in parts
 NEARLY_ALL: Final = 7 / 8  # from this share of the rows on, reading the whole page beats a round for its index
@@ -98,6 +98,10 @@ class Piece:
             self._bound = decoded_bound(self.page, end - start, self.num_bytes)
         return self._bound
 
+    def expect(self, growth: float) -> None:
+        """Lower the estimate of its decoded bytes to this many for each stored byte."""
+        self._expected_bytes = max(self.num_bytes, min(self.expected_bytes, int(growth * self.num_bytes)))
+
     @property
     def expected_bytes(self) -> int:
         """Estimate of its decoded bytes, which jobs count."""
@@ -112,6 +116,8 @@ class Piece:
             if self.part_rows:
                 bound = min(bound, limits.SCAN_DECODED_BYTES)
             expected_bytes = self._expected_bytes = max(self.num_bytes, bound)
+            if self.is_whole and len(self.column.row_starts) == 2 and not self.part_rows:
+                self.column.only_page_bytes = self._bound, expected_bytes
         return expected_bytes
 
     @property
@@ -189,7 +195,7 @@ class Piece:
         at_hand = Tail(measured.start, measured.data)
         if allowance.grants(max(measured.parts.num_bytes, self.num_bytes), self.expected_bytes):
             if self.is_whole and measured.whole is not None:
-                return _scan_fetched(page, measured.whole)
+                return scan_fetched(page, measured.whole)
             return (yield from serve_from_tail(at_hand, _read_span(page, measured.index, start, end)))
         return DeferredParts(self._parts(measured, at_hand), len(measured.data))
 
@@ -311,17 +317,6 @@ class Piece:
         """Add column, page and file to an error, and the rows to an error about sizes."""
         add_row_location(error, self.row_start, self.row_end - 1)
         return add_location(error, f"{self.column.where}, page {self.number}", self.file.key)
-
-
-def _scan_fetched(page: PageLayout, fetched: Fetched) -> pa.Array:
-    """All rows of a page, from the fetched bytes of its scan."""
-    steps = page.scan()
-    next(steps)
-    try:
-        steps.send(fetched)
-    except StopIteration as done:
-        return done.value
-    raise AssertionError("a scan has one round")
 
 
 class WholeFiles(ABC):
@@ -538,7 +533,8 @@ def _by_page(file: TableFile, column: Column, row_start: int, row_end: int, tail
         raise FormatError(f"rows up to {row_end} wanted; the file has {file.num_rows}", path=file.key)
     first, borders = 0, column.row_starts
     if row_start == 0 and row_end == file.num_rows > 0 and len(borders) == 2:  # the usual case: one page with all rows
-        return [Piece(file, column, 0, 0, row_end, column.pages.num_bytes(0), tail, True)]
+        known = column.only_page_bytes or (-1, -1)
+        return [Piece(file, column, 0, 0, row_end, column.pages.num_bytes(0), tail, True, None, None, *known)]
     if row_start > 0 or row_end < file.num_rows:
         first = max(int(borders.searchsorted(row_start, side="right")) - 1, 0)
         borders = borders[first : int(borders.searchsorted(row_end, side="left")) + 1]

@@ -132,6 +132,8 @@ def file_pieces(
     source, start, end = span
     is_whole = end - start == source.num_rows and len(file_columns.columns) == len(file_columns.ref.columns)
     file, tail = yield from open_cached(context, file_columns.ref, file_columns.columns, is_whole=is_whole)
+    if context.ends is not None:
+        tail = context.ends.kept(file_columns.ref.key, tail)
     if file.version == V0_1:
         whole = batch_pieces.whole_pieces(file, file_columns, start, end, tail)
         if whole is not None:

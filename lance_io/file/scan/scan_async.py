@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import closing
+from contextlib import aclosing, closing
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lance_io import limits
 from lance_io.file.file_requests import INLINE_DECODE_BYTES_MAX, read_file_async, truncation_error
-from lance_io.file.scan.batches import Collector, Cutter
+from lance_io.file.scan.batches import Collector, Cutter, JoinedBatch
 from lance_io.file.scan.decoded_parts import Allowance, Claims, PartRoom, held_bytes
 from lance_io.file.scan.page_slices import fits_group, read_group
 from lance_io.file.scan.pool_jobs import ahead_bytes_max
 from lance_io.file.scan.readahead import DEFAULT_READAHEAD, SPANS_AHEAD_MAX, Readahead, file_pieces, group_bytes
+from lance_io.file.scan.templates.remote_files import RemoteFiles
+from lance_io.file.scan.templates.small_files import small_runs
 from lance_io.io.buffer_pool import buffer_pool
 from lance_io.limits import IO_BUFFER_BYTES
 from lance_io.plans.plan import Finished, advance, in_pool
@@ -28,13 +30,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.file.open.file_source import ReadContext
-    from lance_io.file.open.leaf_projection import Projection
+    from lance_io.file.open.leaf_projection import LeafColumns, Projection
     from lance_io.file.scan.batches import ScanBatch
     from lance_io.file.scan.page_slices import Piece
     from lance_io.file.scan.readahead import Span
+    from lance_io.file.scan.slow_start import Pace
     from lance_io.io.budget import Pool
     from lance_io.io.scheduler import FileReads, Handle
     from lance_io.spans import Ranges, Steps
+
+RUN_FILES_MIN: Final = 64  # small files of one kind after one another, where others come between them
 
 
 class _Job:
@@ -174,16 +179,27 @@ def _has_room(pool: Pool, num_bytes: int) -> bool:
 
 
 class _Jobs:
-    """Jobs of all spans in order: requests bytes some spans ahead, and decodes some pieces ahead."""
+    """Jobs of some spans in order: requests bytes some spans ahead, and decodes some pieces ahead.
+
+    pace   row limit of the scan that they belong to; None for no such limit
+    first  index of the first span in that scan
+    """
 
     def __init__(
-        self, context: ReadContext, projection: Projection, spans: Sequence[Span], ahead: Readahead = DEFAULT_READAHEAD
+        self,
+        context: ReadContext,
+        projection: Projection,
+        spans: Sequence[Span],
+        ahead: Readahead = DEFAULT_READAHEAD,
+        pace: Pace | None = None,
+        first: int = 0,
     ) -> None:
         self._context = context
         self._projection = projection
         self._spans = spans
         self._ahead = ahead
-        self._slow_start = ahead.pace(spans, context.store.profile)
+        self._slow_start = pace
+        self._first = first
         if ahead.gate is not None:
             ahead.gate.listener = self._resume
         self._next_span = 0
@@ -224,7 +240,7 @@ class _Jobs:
     def _may_open(self, index: int) -> bool:
         """Whether there is room for another span. Small files are opened by the dozen, concurrently."""
         num_opening = len(self._opening)
-        if self._slow_start is not None and not self._slow_start.allows(index):
+        if self._slow_start is not None and not self._slow_start.allows(self._first + index):
             return not self._jobs and not num_opening
         if num_opening < self._ahead.spans_on_loop:
             return self._requested_bytes < self._ahead_bytes or not num_opening
@@ -244,11 +260,11 @@ class _Jobs:
         if start >= end:
             return []
         context = self._context
-        borders = None if self._slow_start is None else self._slow_start.borders(index)
+        borders = None if self._slow_start is None else self._slow_start.borders(self._first + index)
         pieces: list[tuple[int, Piece, FileReads]] = []
         for file_columns in self._projection.locate(source):
             reads = self._scheduler.file(
-                file_columns.ref.key, size_bytes=file_columns.ref.size_bytes or None, priority=index
+                file_columns.ref.key, size_bytes=file_columns.ref.size_bytes or None, priority=self._first + index
             )
             steps = file_pieces(context, file_columns, span, borders=borders)
             for leaf_id, piece in await read_file_async(steps, reads):
@@ -262,7 +278,8 @@ class _Jobs:
         return jobs
 
     def _allows(self, index: int, job: _Job) -> bool:
-        return self._slow_start is None or self._slow_start.allows(index, job.entries[0][1].row_start)
+        pace = self._slow_start
+        return pace is None or pace.allows(self._first + index, job.entries[0][1].row_start)
 
     def consumed(self, num_rows: int) -> None:
         """The consumer took `num_rows` rows, which raises the limit of a slow start."""
@@ -359,18 +376,72 @@ class _Jobs:
         await self._scheduler.aclose()
 
 
-async def scan(
+def scan(
     context: ReadContext,
     projection: Projection,
     spans: Sequence[Span],
     batch_rows: int | None,
     ahead: Readahead,
+) -> AsyncGenerator[ScanBatch | JoinedBatch, None]:
+    """See `TableReader.scan_joined_async`."""
+    pace = ahead.pace(spans, context.store.profile)
+    # behind a gate, columns of small files are read that did not come with the filter's
+    runs = [] if ahead.gate is not None else list(small_runs(context, projection, spans, ahead))
+    is_worth = len(runs) <= 1 + len(spans) // RUN_FILES_MIN  # each run waits for the one before
+    if not is_worth or all([leaves is None for _, _, leaves in runs]):
+        return _scan_pieces(context, projection, spans, 0, len(spans), batch_rows, ahead, pace)
+    return _scan_runs(context, projection, spans, runs, batch_rows, ahead, pace)
+
+
+async def _scan_runs(
+    context: ReadContext,
+    projection: Projection,
+    spans: Sequence[Span],
+    runs: Sequence[tuple[int, int, LeafColumns | None]],
+    batch_rows: int | None,
+    ahead: Readahead,
+    pace: Pace | None,
+) -> AsyncGenerator[ScanBatch | JoinedBatch, None]:
+    """The batches of all spans; small files are read whole.
+
+    runs  as `small_runs` gives them
+    """
+    for first, end, leaves in runs:
+        if leaves is not None:
+            files = RemoteFiles(context, projection, spans[first:end], first, leaves, ahead, pace)
+            async with aclosing(files.batches()) as parts:
+                async for part in parts:
+                    if not isinstance(part, int):
+                        yield part
+                        continue
+                    at = first + part
+                    alone = _scan_pieces(context, projection, spans, at, at + 1, batch_rows, ahead)
+                    async with aclosing(alone):
+                        async for batch in alone:
+                            yield batch
+            first += files.num_done
+        if first < end:
+            pieces = _scan_pieces(context, projection, spans, first, end, batch_rows, ahead, pace)
+            async with aclosing(pieces):
+                async for batch in pieces:
+                    yield batch
+
+
+async def _scan_pieces(
+    context: ReadContext,
+    projection: Projection,
+    spans: Sequence[Span],
+    first: int,
+    end_span: int,
+    batch_rows: int | None,
+    ahead: Readahead,
+    pace: Pace | None = None,
 ) -> AsyncGenerator[ScanBatch, None]:
-    """See `TableReader.scan`."""
-    jobs = _Jobs(context, projection, spans, ahead)
+    """The batches of spans `first` to `end_span`."""
+    jobs = _Jobs(context, projection, spans[first:end_span], ahead, pace, first)
     try:
-        for index, (_, start, end) in enumerate(spans):
-            cutter = Cutter(projection, index, start, end, batch_rows, jobs.part_room)
+        for index, (_, start, end) in enumerate(spans[first:end_span]):
+            cutter = Cutter(projection, first + index, start, end, batch_rows, jobs.part_room)
             with closing(cutter):
                 await jobs.ensure_opened(index)
                 while cutter.position < end:
@@ -408,7 +479,7 @@ async def read(context: ReadContext, projection: Projection, spans: Sequence[Spa
 
 async def scan_unordered(
     context: ReadContext, projection: Projection, spans: Sequence[Span], batch_rows: int | None, ahead: Readahead
-) -> AsyncGenerator[ScanBatch, None]:
+) -> AsyncGenerator[ScanBatch | JoinedBatch, None]:
     """See `TableReader.scan`: yields batches of any span as they become ready.
 
     Every span is a scan of its own (`scan`), in row order. Several run concurrently, each with a share of the
@@ -419,10 +490,12 @@ async def scan_unordered(
     share = replace(context, io_buffer_bytes=-(-context.io_buffer_bytes // at_once))  # 0, for no bound, stays 0
     lane_ahead = replace(ahead, pieces=-(-ahead.pieces // at_once), spans=1)
     waiting = deque(enumerate(spans))
-    lanes: list[AsyncGenerator[ScanBatch, None]] = []
-    running: dict[asyncio.Future[ScanBatch | None], tuple[int, AsyncGenerator[ScanBatch, None]]] = {}
+    lanes: list[AsyncGenerator[ScanBatch | JoinedBatch, None]] = []
+    running: dict[
+        asyncio.Future[ScanBatch | JoinedBatch | None], tuple[int, AsyncGenerator[ScanBatch | JoinedBatch, None]]
+    ] = {}
 
-    def proceed(index: int, lane: AsyncGenerator[ScanBatch, None]) -> None:
+    def proceed(index: int, lane: AsyncGenerator[ScanBatch | JoinedBatch, None]) -> None:
         running[asyncio.ensure_future(anext(lane, None))] = index, lane
 
     try:

@@ -28,9 +28,11 @@ from lance_io.file.scan.readahead import (
 from lance_io.file.scan.templates.small_files import SmallFiles, small_runs
 from lance_io.io.buffer_pool import buffer_pool
 from lance_io.io.stats import sinks_now
+from lance_io.levels.row_bytes import fixed_bits
+from lance_io.limits import KIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -43,24 +45,27 @@ if TYPE_CHECKING:
 
 TURNS_MIN: Final = 4  # jobs per running job at least: with few large jobs, cores idle at the end of the scan
 OPENED_MAX: Final = 64  # files to open together
+LEARNED_BYTES_MIN: Final = 256 * KIB  # of pieces that say something of those that follow
+GROWTH_MARGIN: Final = 1.25  # of their decoded sizes
 
 
 class _Job(PoolJob["list[Any]"]):
     """Reads and decodes small pieces of one or several files. Its result: an array or `DeferredParts` per piece.
 
     groups          groups of pieces that are read and decoded together, each of one file
+    entries         (span, leaf, piece) not popped yet
     group_bytes     bytes to read for the last group
     group_expected  its expected decoded bytes
     """
 
-    __slots__ = ("_arrays", "_entries", "_rows_before", "group_bytes", "group_expected", "groups")
+    __slots__ = ("_arrays", "_rows_before", "entries", "group_bytes", "group_expected", "groups")
 
     def __init__(self, work: Callable[[_Job], list[Any]]) -> None:
         super().__init__(work)
         self.groups: list[list[Piece]] = []
         self.group_bytes = self.group_expected = 0
         self._rows_before = 0  # rows before the last group
-        self._entries: deque[tuple[int, int, Piece]] = deque()  # (span, leaf, piece) not popped yet
+        self.entries: deque[tuple[int, int, Piece]] = deque()
         self._arrays: deque[Any] | None = None
 
     def add(self, entry: tuple[int, int, Piece]) -> None:
@@ -76,7 +81,7 @@ class _Job(PoolJob["list[Any]"]):
         self.expected_bytes += piece.expected_bytes
         self.group_expected += piece.expected_bytes
         self.group_bytes += piece.num_bytes
-        self._entries.append(entry)
+        self.entries.append(entry)
 
     @property
     def num_rows(self) -> int:
@@ -89,17 +94,18 @@ class _Job(PoolJob["list[Any]"]):
     @property
     def first(self) -> tuple[int, Piece]:
         """The next piece and its span."""
-        index, _, piece = self._entries[0]
+        index, _, piece = self.entries[0]
         return index, piece
 
     def pop(self) -> tuple[int, Piece, Any]:
         """Remove and return the next leaf, piece, and decoded array or deferred parts."""
-        _, leaf_id, piece = self._entries.popleft()
-        return leaf_id, piece, self._decoded().popleft()
+        arrays = self._decoded()  # the job needs its entries until then
+        _, leaf_id, piece = self.entries.popleft()
+        return leaf_id, piece, arrays.popleft()
 
     def has_next(self, index: int, leaf_ids: Sequence[int], start: int, end: int) -> bool:
         """Whether the next pieces are exactly these rows of a span, one piece per leaf in this order."""
-        entries = self._entries
+        entries = self.entries
         if len(entries) < len(leaf_ids):
             return False
         for (span, leaf_id, piece), wanted in zip(entries, leaf_ids, strict=False):
@@ -109,7 +115,7 @@ class _Job(PoolJob["list[Any]"]):
 
     def pop_together(self, count: int, num_rows: int) -> tuple[list[Piece], list[pa.Array]] | None:
         """Remove and return the next `count` decoded pieces; None without removing any if one lacks rows."""
-        arrays, entries = self._decoded(), self._entries
+        arrays, entries = self._decoded(), self.entries
         first = list(islice(arrays, count))
         if any([type(array) is DeferredParts or len(array) != num_rows for array in first]):
             return None
@@ -123,7 +129,7 @@ class _Job(PoolJob["list[Any]"]):
         return self._arrays
 
     def __bool__(self) -> bool:
-        return bool(self._entries)
+        return bool(self.entries)
 
 
 class _PieceQueue:
@@ -156,8 +162,9 @@ class _PieceQueue:
         self._files_per_job = max(1, len(spans) // (TURNS_MIN * ahead.pieces))
         self._leaf_ids = list(projection.leaves)
         self._keeps = len(spans) <= KEPT_FILES_MAX
+        self._growth: dict[int, float] = {}  # decoded bytes per stored byte of the last pieces, by leaf
         self._source = self._pieces(spans)
-        self._next = next(self._source, None)
+        self._next = self._next_piece()
         # With several files per job, other threads have files of their own.
         self._group_bytes = group_bytes(self._held.num_cpus) if self._files_per_job == 1 else limits.SCAN_JOB_BYTES
         if ahead.gate is not None:
@@ -177,6 +184,21 @@ class _PieceQueue:
                 for leaf_id, piece in in_row_order(pieces):
                     yield index, leaf_id, piece
             first += len(some)
+
+    def _next_piece(self) -> tuple[int, int, Piece] | None:
+        """The next piece, whose decoded size is expected to be that of pieces of its leaf before."""
+        entry = next(self._source, None)
+        if entry is not None and (growth := self._growth.get(entry[1])) is not None:
+            entry[2].expect(growth)
+        return entry
+
+    def _learn(self, entries: Iterable[tuple[int, int, Piece]], arrays: Sequence[Any], sizes: Sequence[int]) -> None:
+        """Remember how much decoded pieces grew; in any thread."""
+        for (_, leaf_id, piece), array, size in zip(entries, arrays, sizes, strict=True):
+            is_large = piece.num_bytes >= LEARNED_BYTES_MIN and type(array) is not DeferredParts
+            if is_large and fixed_bits(array.type) is None:  # otherwise metadata say how much it is
+                growth = GROWTH_MARGIN * size / piece.num_bytes
+                self._growth[leaf_id] = max(growth, (growth + self._growth.get(leaf_id, growth)) / 2)
 
     def _num_together(self, spans: Sequence[Span], first: int) -> int:
         """Number of spans whose files are opened together: at most as many as fit one job."""
@@ -222,8 +244,10 @@ class _PieceQueue:
             else:
                 several = read_groups(job.groups, allowance)
                 arrays = read_files_sync(several, context, gap_bytes=gap_bytes, sinks=sinks, is_charged=True)
-            pieces = [piece for group in job.groups for piece in group]
-            self._held.keep(job, [held_bytes(piece, array) for piece, array in zip(pieces, arrays, strict=True)])
+            entries = list(job.entries)
+            sizes = [held_bytes(piece, array) for (_, _, piece), array in zip(entries, arrays, strict=True)]
+            self._learn(entries, arrays, sizes)
+            self._held.keep(job, sizes)
         finally:
             self._held.release_job(job)
         return arrays
@@ -234,7 +258,7 @@ class _PieceQueue:
             while not job or self._fits(job):
                 assert self._next is not None, "checked above"
                 job.add(self._next)
-                self._next = next(self._source, None)
+                self._next = self._next_piece()
             self._jobs.begin(job)
 
     @property

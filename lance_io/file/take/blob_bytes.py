@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from lance_io import _kernels
 from lance_io.errors import FormatError
+from lance_io.levels.arrays import values_of
 from lance_io.levels.row_sizes import cut_by_size
 from lance_io.limits import MIB
 from lance_io.spans import Ranges
@@ -133,7 +134,9 @@ def numbers_of(descriptions: pa.StructArray, name: str, valid: Any) -> IntArray:
     index = descriptions.type.get_field_index(name)
     if index < 0:
         raise FormatError(f"a blob's description lacks {name!r}: {descriptions.type}")
-    values = descriptions.field(index).fill_null(0).to_numpy(zero_copy_only=False)
+    members = descriptions.field(index)
+    values = values_of(members)  # whatever a null hides
+    valid = valid & members.is_valid().to_numpy(zero_copy_only=False) if members.null_count else valid
     return np.where(valid, np.minimum(values, np.uint64(1 << 62)).astype(np.int64), 0)
 
 

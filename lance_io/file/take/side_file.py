@@ -15,6 +15,7 @@ import pyarrow as pa
 from lance_io._kernels import PieceTooLargeError
 from lance_io.encodings.api import ArrayLayout
 from lance_io.encodings.decode_room import DecodeRoom
+from lance_io.encodings.decoded_size import can_measure, decoded_bound, read_measured, scan_fetched
 from lance_io.encodings.rounds import together
 from lance_io.errors import FormatError, ResourceLimitError
 from lance_io.file.file_steps import serve_from_tail, single_request
@@ -24,8 +25,8 @@ from lance_io.file.open.open_file import load_columns, open_cached
 from lance_io.file.take.page_rows import every_page, load_indexes, locate_error, read_column
 from lance_io.file.take.take_files import FileTake
 from lance_io.format.error_context import FILE_ERRORS
-from lance_io.levels.arrays import numbers
 from lance_io.levels.join import join_arrays
+from lance_io.levels.portable import copy_array
 from lance_io.limits import KIB, MIB
 from lance_io.spans import Ranges
 
@@ -138,9 +139,13 @@ class SideFile:
         _, others = self._columns(searched)
         if missing := file.missing([*columns.columns, *others.columns]):
             yield from load_columns(file, missing)
-        whole = [self._scan(column) for column in (file.view(columns).columns if names else ())]
+        room = DecodeRoom(DECODED_BYTES_MAX)
+        whole = [self._scan(column, room) for column in (file.view(columns).columns if names else ())]
         indexes = self._indexes_ahead(file.view(others).columns if searched else ())
-        answers: list[Any] = yield from serve_from_tail(self._tail, together([*whole, *indexes]))
+        try:
+            answers: list[Any] = yield from serve_from_tail(self._tail, together([*whole, *indexes]))
+        except PieceTooLargeError as error:
+            raise self._too_large(file.num_rows) from error
         for key, index in answers[len(whole) :]:
             cache.put(key, index, index.nbytes)
         return self._assemble(projection, columns, answers[: len(whole)], file.num_rows)
@@ -179,20 +184,29 @@ class SideFile:
         text = f"{num_rows} rows decode to more than {DECODED_BYTES_MAX} bytes"
         return ResourceLimitError(text, path=self._file.key)
 
-    def _scan(self, column: Column) -> Steps[pa.Array]:
-        """All rows of a column."""
+    def _scan(self, column: Column, room: DecodeRoom) -> Steps[pa.Array]:
+        """All rows of a column. room: for these and those of other columns."""
         if not len(column.pages):
             return pa.array([], column.path.nodes[0].arrow_type)
-        arrays = yield from together([self._scan_page(column, number) for number in range(len(column.pages))])
+        arrays = yield from together([self._scan_page(column, number, room) for number in range(len(column.pages))])
         return join_arrays(arrays)
 
-    def _scan_page(self, column: Column, number: int) -> Steps[pa.Array]:
+    def _scan_page(self, column: Column, number: int, room: DecodeRoom) -> Steps[pa.Array]:
         page = column.pages[number]
+        num_rows = int(column.row_starts[number + 1] - column.row_starts[number])
+        num_slots = num_rows * column.path.slots_per_row
         try:
-            array = yield from page.scan()
+            bound = decoded_bound(page, num_slots, column.pages.num_bytes(number), usual=True)
+            if bound is None and can_measure(page):
+                measured = yield from read_measured(page, None, 0, num_slots, is_whole=True)
+                room.use(measured.parts.num_bytes)
+                assert measured.whole is not None, "all of its bytes were read"
+                array = scan_fetched(page, measured.whole)
+            else:
+                room.use(bound or 0)
+                array = yield from page.scan()
         except FILE_ERRORS as error:
             raise locate_error(error, self._file, column, number) from error.__cause__
-        num_rows = int(column.row_starts[number + 1] - column.row_starts[number])
         if len(array) != num_rows:
             damage = FormatError(f"{len(array)} rows decoded; the page has {num_rows}")
             raise locate_error(damage, self._file, column, number)
@@ -234,6 +248,4 @@ class SideFile:
 
 
 def _own(array: pa.Array, start: int, end: int) -> pa.Array:
-    if end - start == len(array):
-        return array
-    return array.slice(start, end - start).take(numbers(np.arange(end - start, dtype=np.int64)))
+    return array if end - start == len(array) else copy_array(array.slice(start, end - start))

@@ -173,7 +173,8 @@ class FileTake:
 
     def open(self, context: ReadContext) -> FileSteps[None]:
         """Open the file and load the indexes of the wanted pages."""
-        self.begin(*(yield from open_cached(context, self.ref, self.file_columns.columns)))
+        file, tail = yield from open_cached(context, self.ref, self.file_columns.columns)
+        self.begin(file, tail if context.ends is None else context.ends.kept(self.ref.key, tail))
         self.indexes = context.cache.get_many([self.view.keys[page] for page in self.pages])
         if None in self.indexes:
             yield from self.load_indexes(context.cache)
@@ -302,7 +303,7 @@ def _prepare(context: ReadContext, jobs: list[FileTake]) -> FilesSteps[None]:
         if file is None or file.missing(job.file_columns.columns):
             todo.append((job.ref, job.open(context)))
         else:
-            job.begin(file, None)
+            job.begin(file, None if context.ends is None else context.ends.find(job.ref.key))
             ready.append(job)
     indexes = cache.get_many([job.view.keys[page] for job in ready for page in job.pages])
     at = 0

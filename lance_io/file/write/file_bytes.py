@@ -3,7 +3,8 @@
     record batch ──ingest──> stored arrays ──gather small ones──> leaf chunks ──queues──> closed pages
     closed page ──encode (CPU pool)──> encoded page ──layout──> buffers to write
 
-`FileWriter` is a set of plans. It encodes at most one page per core ahead, while earlier pages are written.
+`FileWriter` is a set of plans. It encodes at most one page per core ahead, while earlier pages are written, and, where
+there is memory for it, while the next rows come.
 
 Its memory is bounded, regardless of the size of the file: the open page of every column, the pages being encoded, and
 the initialisation data for the end of the file (`file_layout.py`); plus a few hundred bytes of metadata per page.
@@ -95,6 +96,8 @@ class FileWriter:
     first_row        number of the first row in the whole write, for errors; None for rows that are in a table already,
                      whose texts are not checked
     page_sizes       size estimates from other files with such rows
+    overlaps         whether pages of rows whose memory stays are encoded while the next rows come, which takes memory
+                     for a page and its rows for each core
 
     Raises `SchemaError` and `UnsupportedError` for schemas that files of this version cannot hold, and for invalid
     encoding options. After an error in `add` or `finish` the file cannot be completed.
@@ -115,8 +118,10 @@ class FileWriter:
         checks_rows: bool = False,
         first_row: int | None = 0,
         page_sizes: PageSizes | None = None,
+        overlaps: bool = False,
     ) -> None:
         self.path = path
+        self._overlaps = overlaps
         self.schema = schema
         self.version = version
         self.num_rows = 0
@@ -136,6 +141,7 @@ class FileWriter:
         self._gathered_rows = self._gathered_bytes = 0
         self._gathered_bytes_max = min(GATHERED_BYTES, self._cache_bytes)
         self._can_gather = not plan.has_dictionaries
+        self._encoding: deque[tuple[ClosedPage, Any]] = deque()  # pages in order, and the work that encodes them
         self._encoding_bytes = 0
         self._sums_in: list[LeafSums] | None = None
         if checks_rows:
@@ -156,8 +162,8 @@ class FileWriter:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the file so far, from encoded pages."""
-        return self._layout.size_bytes + self._layout.held_bytes
+        """Bytes of the file so far: of encoded pages, and of the rows of those being encoded."""
+        return self._layout.size_bytes + self._layout.held_bytes + self._encoding_bytes
 
     @property
     def _expected_bytes(self) -> int:
@@ -173,6 +179,7 @@ class FileWriter:
         """
         if self._expected_bytes < num_bytes:
             return False
+        yield from self._write_encoding()
         if self.size_bytes >= num_bytes:
             return True
         yield from self._add_gathered()
@@ -244,24 +251,33 @@ class FileWriter:
         if self._sums_in is not None:
             sums = yield Compute(partial(self._queues.sum_rows, arrays), lambda: 1 << 20)
             self._sums_in = [before + more for before, more in zip(self._sums_in, sums, strict=True)]
-        yield from self._write_pages(self._queues.add(arrays, held=held))
+        yield from self._begin_pages(self._queues.add(arrays, held=held))
+        if not (held and self._overlaps):
+            yield from self._write_encoding()
 
     # -- pages ------------------------------------------------------------------------------------------------------
 
     def _write_pages(self, closed: Iterator[ClosedPage]) -> Plan[None]:
         """Encode pages concurrently, a few ahead, and write them in order."""
-        pending: deque[tuple[ClosedPage, Any]] = deque()
-        for page in closed:
-            if pending and len(pending) >= self._pages_ahead:
-                yield from self._write_first(pending)
-            ticket = yield Begin(partial(self._encode, page), page.num_bytes)
-            pending.append((page, ticket))
-            self._encoding_bytes += page.num_bytes
-        while pending:
-            yield from self._write_first(pending)
+        yield from self._begin_pages(closed)
+        yield from self._write_encoding()
 
-    def _write_first(self, pending: deque[tuple[ClosedPage, Any]]) -> Plan[None]:
-        page, ticket = pending.popleft()
+    def _begin_pages(self, closed: Iterator[ClosedPage]) -> Plan[None]:
+        """The same, but for the last ones, which are still being encoded."""
+        for page in closed:
+            if len(self._encoding) >= self._pages_ahead:
+                yield from self._write_first()
+            ticket = yield Begin(partial(self._encode, page), page.num_bytes)
+            self._encoding.append((page, ticket))
+            self._encoding_bytes += page.num_bytes
+
+    def _write_encoding(self) -> Plan[None]:
+        """Write the pages that are being encoded."""
+        while self._encoding:
+            yield from self._write_first()
+
+    def _write_first(self) -> Plan[None]:
+        page, ticket = self._encoding.popleft()
         encoded: list[EncodedPage]
         encoded, sums = yield Result(ticket)
         if sums is not None:
@@ -272,6 +288,7 @@ class FileWriter:
     def _write_rest(self) -> Plan[None]:
         """Write the pages of all queued rows. In a file without pages, encodes many small pages at a time."""
         queues = self._queues
+        yield from self._write_encoding()
         if self._sums_in is not None or not isinstance(queues, LeafQueues) or self._layout.has_pages:
             yield from self._write_pages(queues.flush())
             return
@@ -318,6 +335,7 @@ class FileWriter:
 
         first_row  its first row in this file
         """
+        yield from self._write_encoding()
         for buffers in self._layout.page(column, first_row, page):
             yield from self._writes.add(buffers)
 

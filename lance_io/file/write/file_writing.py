@@ -81,6 +81,7 @@ class FileWriting:
         checks_rows: bool = False,
         first_row: int | None = 0,
         page_sizes: PageSizes | None = None,
+        overlaps: bool = False,
         value_bytes_max: int = VALUE_BYTES_MAX,
     ) -> None:
         self._first_row = first_row
@@ -106,6 +107,7 @@ class FileWriting:
                 checks_rows=checks_rows,
                 first_row=first_row,
                 page_sizes=page_sizes,
+                overlaps=overlaps,
             )
         self._end_reason: str | None = None  # why nothing can be written any more
         self._written: WrittenFile | None = None

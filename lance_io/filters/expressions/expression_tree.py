@@ -19,6 +19,8 @@ from typing import Literal as OneOf
 
 import pyarrow as pa
 
+from lance_io.levels.arrays import shown_value
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -254,7 +256,7 @@ def describe(expr: Expr) -> str:
         case Column(path):
             return dotted(path)
         case Literal(value):
-            return "null" if not value.is_valid else repr(value.as_py())
+            return "null" if not value.is_valid else repr(shown_value(value))
         case Comparison(op, left, right):
             return f"({describe(left)} {op} {describe(right)})"
         case And(args):
@@ -266,10 +268,10 @@ def describe(expr: Expr) -> str:
         case IsNull(arg, nan_is_null):
             return f"({describe(arg)} is null{' or NaN' if nan_is_null else ''})"
         case In(arg, values, has_null):
-            shown = [*map(repr, values[:5].to_pylist()), *["..."] * (len(values) > 5), *["null"] * has_null]
+            shown = [*map(repr, map(shown_value, values[:5])), *["..."] * (len(values) > 5), *["null"] * has_null]
             return f"({describe(arg)} in ({', '.join(shown)}))"
         case InLiterals(arg, groups):
-            shown = [*map(repr, groups[0].values[:5].to_pylist()), "..."] if groups else ["null"]
+            shown = [*map(repr, map(shown_value, groups[0].values[:5])), "..."] if groups else ["null"]
             return f"({describe(arg)} in ({', '.join(shown)}))"
         case InList(arg, items):
             return f"({describe(arg)} in ({', '.join(map(describe, items))}))"

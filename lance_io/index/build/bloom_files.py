@@ -18,12 +18,15 @@ from lance_io.limits import MIB
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lance_io.index.build.bloom_blocks import Hashes
     from lance_io.index.build.index_file import RowArray, RunStore
     from lance_io.index.build.zone_cuts import Zone
 
 ITEMS: Final = 8192
 PROBABILITY: Final = 0.00057
 _BATCH_BYTES: Final = 4 * MIB
+_HASH_BYTES: Final = 8
+_HASHES_MAX: Final = 1 << 17  # that wait for a filter; for a larger filter as many as take its bytes
 
 
 class BloomFilterBuilder:
@@ -46,7 +49,10 @@ class BloomFilterBuilder:
         self._num_items = num_items
         self._probability = probability
         self._num_bytes = filter_bytes(num_items, probability)
-        self._cutter = ZoneCutter(num_items)
+        self._cutter = ZoneCutter(num_items, self._hash)
+        self._hashes: list[Hashes] = []  # of values of the open zone
+        self._num_hashes = self._num_nulls = 0
+        self._filter = np.zeros(0, np.uint8)  # of its earlier values
         self._zones: list[Zone] = []
         self._has_null: list[bool] = []
         self._filters: list[bytes] = []
@@ -61,11 +67,26 @@ class BloomFilterBuilder:
         for zone in self._cutter.add(values, rows):
             self._note(zone)
 
+    def _hash(self, values: pa.Array) -> None:
+        """Take values of the open zone. Those of a large zone go into its filter now and then."""
+        present = values.drop_null() if values.null_count else values
+        self._num_nulls += values.null_count
+        self._hashes.append(value_hashes(present))
+        self._num_hashes += len(present)
+        if self._num_hashes > max(_HASHES_MAX, self._num_bytes // _HASH_BYTES):
+            self._fill()
+
+    def _fill(self) -> None:
+        bits = np.frombuffer(filter_of(np.concatenate(self._hashes), self._num_bytes), np.uint8)
+        self._filter = bits | self._filter if len(self._filter) else bits
+        self._hashes, self._num_hashes = [], 0
+
     def _note(self, zone: Zone) -> None:
-        parts = [part.drop_null() if part.null_count else part for part in zone.parts]
-        self._has_null.append(sum(map(len, parts)) < sum(map(len, zone.parts)))
-        self._filters.append(filter_of(np.concatenate([value_hashes(part) for part in parts]), self._num_bytes))
-        self._zones.append(zone.without_values())
+        self._fill()
+        self._filters.append(self._filter.tobytes())
+        self._has_null.append(self._num_nulls > 0)
+        self._filter, self._num_nulls = self._filter[:0], 0
+        self._zones.append(zone)
         if len(self._zones) >= self._batch_zones:
             self._store.add(self._take_batch())
 
@@ -100,5 +121,5 @@ class BloomFilterBuilder:
 
     def close(self) -> None:
         """See `IndexBuilder`."""
-        self._zones, self._filters, self._has_null = [], [], []
+        self._zones, self._filters, self._has_null, self._hashes = [], [], [], []
         self._store.close()

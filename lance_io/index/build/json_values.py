@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from lance_io import compute as pc
 from lance_io.errors import UsageError
+from lance_io.index.details import Space
+from lance_io.index.rows.row_set import RowSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,7 +37,7 @@ class JsonBuilder:
         self._make = builder
         self._builder: IndexBuilder | None = None
         self._type: pa.DataType | None = None
-        self._null_rows: list[RowArray] = []  # from before the first value
+        self._null_rows: list[RowSet] = []  # from before the first value; as runs, because they may be most rows
 
     def add(self, values: pa.Array, rows: RowArray) -> None:
         """See `IndexBuilder`. values: the JSON text of each value, null for none."""
@@ -44,7 +46,7 @@ class JsonBuilder:
         )
         if self._type is None:
             if texts.null_count == len(texts):
-                self._null_rows.append(rows)
+                self._null_rows.append(RowSet.of_rows(Space.ADDRESSES, rows))
                 return
             self._type = self._type_of(texts.drop_null()[0].as_py())
         self._begin(self._type).add(self._typed(texts, self._type), rows)
@@ -52,9 +54,9 @@ class JsonBuilder:
     def _begin(self, dtype: pa.DataType) -> IndexBuilder:
         if self._builder is None:
             self._builder = self._make(dtype)
-            for rows in self._null_rows:
-                self._builder.add(pa.nulls(len(rows), dtype), rows)
-            self._null_rows = []
+            null_rows, self._null_rows = self._null_rows, []
+            for rows in null_rows:
+                self._builder.add(pa.nulls(rows.num_rows, dtype), rows.rows())
         return self._builder
 
     def files(self) -> Iterator[NewIndexFile]:

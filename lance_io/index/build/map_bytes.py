@@ -23,6 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lance_io.errors import ResourceLimitError
+from lance_io.levels.arrays import distinct
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -218,7 +219,7 @@ class RowMap:
         """The RowAddrTreeMap of all rows."""
         rows = np.concatenate(self._held) if self._held else np.empty(0, np.uint64)
         if not self._is_ascending:
-            rows = np.unique(np.concatenate([rows, *map(_rows_of, self._parts)]))
+            rows = distinct(np.concatenate([rows, *map(_rows_of, self._parts)]))
             self._parts = []
         parts = [*self._parts, containers_of(rows, np.zeros(len(rows), np.int64))]
         maps = encode_maps(join_containers([part for part in parts if len(part)] or parts[:1]))

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lance_io.index.build.sort_keys import Comparable, sorted_order, stable_order, take
 from lance_io.levels.arrays import memory_bytes, numbers, values_of
-from lance_io.limits import KIB
+from lance_io.limits import GIB, KIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _RUN_SHARE: Final = 7  # sorting a run takes some times its bytes: the pairs, their keys and order, the sorted pairs
 _MERGE_SHARE: Final = 4  # so do the blocks of a merge, and the pairs taken from them
+LIMIT_BYTES_MAX: Final = 2 * GIB  # of which more is used: an array of texts, and bitmaps of a piece, have less
 _BLOCK_BYTES_MIN: Final = 64 * KIB
 _RUNS_MAX: Final = 64  # of one merge
 _ROW_BYTES: Final = 8
@@ -39,13 +40,13 @@ class RowSorter:
 
     value_type   type of the values
     store        takes what does not fit into memory
-    limit_bytes  of memory
+    limit_bytes  of memory, of which it uses `LIMIT_BYTES_MAX` at most
     """
 
     def __init__(self, value_type: pa.DataType, store: RunStore, limit_bytes: int) -> None:
         self._type = value_type
         self._store = store
-        self._limit_bytes = limit_bytes
+        self._limit_bytes = min(limit_bytes, LIMIT_BYTES_MAX)
         self._values: list[pa.Array] = []
         self._rows: list[RowArray] = []
         self._held_bytes = 0
@@ -71,7 +72,8 @@ class RowSorter:
         while len(self._runs) > _RUNS_MAX:
             first, self._runs = self._runs[:_RUNS_MAX], self._runs[_RUNS_MAX:]
             self._spill(self._merge(first))
-        yield from self._merge(self._runs)
+        for values, rows in self._merge(self._runs):
+            yield from _slices(values, rows)  # builders make more of a row than it takes here
 
     def close(self) -> None:
         """Free memory and local disk."""

@@ -10,7 +10,7 @@ from lance_io.levels.arrays import numbers
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -19,29 +19,25 @@ if TYPE_CHECKING:
 _OFFSET_BITS = 32
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Zone:
-    """A zone: the offsets that it spans, deleted rows in between included, and the parts of its live values."""
+    """A zone: the offsets that it spans, deleted rows in between included."""
 
     fragment_id: int
     start: int
     length: int
-    parts: Sequence[pa.Array]
-
-    def without_values(self) -> Zone:
-        """The zone, which then holds no values in memory."""
-        return Zone(self.fragment_id, self.start, self.length, ())
 
 
 class ZoneCutter:
     """Cuts rows in the order of their addresses into zones.
 
     zone_rows  live rows of a full zone
+    look       gets the values of the open zone, piece by piece; nothing else keeps them, as a zone may be large
     """
 
-    def __init__(self, zone_rows: int) -> None:
+    def __init__(self, zone_rows: int, look: Callable[[pa.Array], object]) -> None:
         self._zone_rows = zone_rows
-        self._parts: list[pa.Array] = []
+        self._look = look
         self._num_rows = 0
         self._first = self._last = 0  # addresses of the open zone
 
@@ -57,7 +53,7 @@ class ZoneCutter:
                 end = min(border, start + self._zone_rows - self._num_rows)
                 if not self._num_rows:
                     self._first = int(addresses[start])
-                self._parts.append(values.slice(start, end - start))
+                self._look(values.slice(start, end - start))
                 self._num_rows += end - start
                 self._last = int(addresses[end - 1])
                 start = end
@@ -70,9 +66,9 @@ class ZoneCutter:
             yield self._close()
 
     def _close(self) -> Zone:
-        parts, self._parts, self._num_rows = self._parts, [], 0
+        self._num_rows = 0
         start = self._first & ((1 << _OFFSET_BITS) - 1)
-        return Zone(self._first >> _OFFSET_BITS, start, self._last - self._first + 1, parts)
+        return Zone(self._first >> _OFFSET_BITS, start, self._last - self._first + 1)
 
 
 def place_columns(zones: Sequence[Zone]) -> list[pa.Array]:

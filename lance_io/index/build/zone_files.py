@@ -15,7 +15,7 @@ from lance_io.index.build.map_bytes import RowMap
 from lance_io.index.build.sort_keys import number_keys, sorted_order
 from lance_io.index.build.zone_cuts import ZoneCutter, place_columns
 from lance_io.index.details import FILES, Kind
-from lance_io.levels.arrays import true_positions
+from lance_io.levels.arrays import numbers, true_positions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lance_io.index.build.zone_cuts import Zone
 
 ZONE_ROWS: Final = 8192
+_ONLY: Final = numbers(np.zeros(1, np.int64))  # without pandas, which `pyarrow.array` imports
 
 
 class ZoneMapBuilder:
@@ -42,11 +43,11 @@ class ZoneMapBuilder:
                 *(pa.field(name, pa.uint64(), nullable=False) for name in ("fragment_id", "zone_start", "zone_length")),
             ]
         )
-        self._is_ordered = not (pt.is_nested(value_type) or pt.is_dictionary(value_type))
-        self._nothing = pa.nulls(1, value_type)
+        self._type = value_type
         self._zone_rows = zone_rows
-        self._cutter = ZoneCutter(zone_rows)
-        self._zones: list[Zone] = []  # without their values
+        self._bounds = _Bounds(value_type)
+        self._cutter = ZoneCutter(zone_rows, lambda values: self._bounds.add(values))
+        self._zones: list[Zone] = []
         self._ends: tuple[list[pa.Array], list[pa.Array]] = ([], [])
         self._counts: list[tuple[int, int]] = []
         self._null_rows = RowMap()
@@ -59,15 +60,11 @@ class ZoneMapBuilder:
             self._note(zone)
 
     def _note(self, zone: Zone) -> None:
-        low = high = self._nothing
-        num_nan = 0
-        if self._is_ordered:
-            values = zone.parts[0] if len(zone.parts) == 1 else pa.concat_arrays(zone.parts)
-            low, high, num_nan = value_bounds(values)
-        self._ends[0].append(low)
-        self._ends[1].append(high)
-        self._counts.append((sum(part.null_count for part in zone.parts), num_nan))
-        self._zones.append(zone.without_values())
+        bounds, self._bounds = self._bounds, _Bounds(self._type)
+        for ends, value in zip(self._ends, (bounds.low, bounds.high), strict=True):
+            ends.append(value.take(_ONLY))  # a slice would keep its neighbours
+        self._counts.append((bounds.num_nulls, bounds.num_nan))
+        self._zones.append(zone)
 
     def files(self) -> Iterator[NewIndexFile]:
         """See `IndexBuilder`."""
@@ -94,6 +91,27 @@ class ZoneMapBuilder:
         """See `IndexBuilder`."""
         self._ends = ([], [])
         self._zones, self._counts = [], []
+
+
+class _Bounds:
+    """Bounds of the values of one zone, and counts. It keeps none of the memory of the values.
+
+    low, high  the least and the greatest value, one each; null if there is none
+    """
+
+    def __init__(self, value_type: pa.DataType) -> None:
+        self._is_ordered = not (pt.is_nested(value_type) or pt.is_dictionary(value_type))
+        self.low = self.high = pa.nulls(1, value_type)
+        self.num_nulls = self.num_nan = 0
+
+    def add(self, values: pa.Array) -> None:
+        """Add values of the zone."""
+        self.num_nulls += values.null_count
+        if self._is_ordered:
+            low, high, num_nan = value_bounds(values)
+            self.low = value_bounds(pa.concat_arrays([self.low, low]))[0]
+            self.high = value_bounds(pa.concat_arrays([self.high, high]))[1]
+            self.num_nan += num_nan
 
 
 def value_bounds(values: pa.Array) -> tuple[pa.Array, pa.Array, int]:

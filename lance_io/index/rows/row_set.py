@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lance_io.errors import FormatError
+from lance_io.levels.arrays import distinct
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -45,11 +46,13 @@ class RowSet:
     def of_rows(cls, space: Space, rows: U64Array) -> RowSet:
         """These rows, u64 in any order. Raises `FormatError` for a number that no row has."""
         if len(rows) > 1 and not (rows[1:] > rows[:-1]).all():
-            rows = np.unique(rows)
+            rows = distinct(rows)
         if not len(rows):
             return cls.none(space)
         if int(rows[-1]) == ROW_END:
             raise FormatError(f"an index names row {ROW_END}, which no table has")
+        if len(rows) == 1:
+            return cls(space, rows, rows + np.uint64(1))
         cuts = np.flatnonzero(rows[1:] != rows[:-1] + np.uint64(1))
         return cls(space, rows[np.r_[0, cuts + 1]], rows[np.r_[cuts, len(rows) - 1]] + np.uint64(1))
 
@@ -100,6 +103,12 @@ class RowSet:
     def intersect(self, other: RowSet) -> RowSet:
         """The rows of both sets."""
         self._check(other)
+        if self.is_empty or other.is_empty:
+            return RowSet.none(self.space)
+        if len(self.starts) == 1:  # mostly a row of one fragment among those that an index covers
+            at = int(other.starts.searchsorted(self.starts[0], side="right")) - 1
+            if at >= 0 and self.ends[0] <= other.ends[at]:
+                return self
         first = np.searchsorted(self.ends, other.starts, side="right")
         last = np.searchsorted(self.starts, other.ends, side="left")
         counts = np.maximum(last - first, 0)

@@ -71,6 +71,11 @@ class Bitmap:
         """See `Segment`."""
         return answers(question)
 
+    def blocks(self) -> Blocks | None:
+        """See `Segment`."""
+        num_rows = len(self.rows) + (self.null_row is not None)
+        return Blocks(LOOKUP, ("bitmaps",), [(row, row + 1) for row in range(num_rows)])
+
     def search(self, question: Question, *, needs_null: bool) -> Search:
         """See `Segment`."""
         wanted = self._rows_of(question)
@@ -118,6 +123,10 @@ class LabelList:
     def answers(self, question: Question) -> bool | None:
         """See `Segment`. Without null lists, a list that lacks an item cannot be told from a null list."""
         return None if answers_labels(question) is None else self.null_lists is not None
+
+    def blocks(self) -> Blocks | None:
+        """See `Segment`."""
+        return self.bitmap.blocks()
 
     def search(self, question: Question, *, needs_null: bool) -> Search:
         """See `Segment`."""

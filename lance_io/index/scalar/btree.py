@@ -52,6 +52,25 @@ class PageValues(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Page:
+    """A page that was read.
+
+    num_nulls  rows with nulls, which come first
+    keys       of the other rows
+    rows       of the table, u64
+    """
+
+    num_nulls: int
+    keys: SortedKeys
+    rows: U64Array
+
+    @property
+    def nbytes(self) -> int:
+        """See `Prepared`."""
+        return self.keys.nbytes + self.rows.nbytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class BTree:
     """A segment of a B-tree index.
 
@@ -87,30 +106,25 @@ class BTree:
         """See `Segment`."""
         is_null_test = isinstance(question, IsNull)
         spans = [] if is_null_test else _spans(question)
-        wanted = {page for span in spans for page in self._pages_of(span)}
-        if isinstance(question, OneOf):
-            wanted = self._pages_with(question.values)
+        keys = keys_of(question.values) if isinstance(question, OneOf) else None
+        wanted = {page for span in spans for page in self._pages_of(span)} if keys is None else self._pages_with(keys)
         if is_null_test or needs_null:
             wanted.update(np.flatnonzero(self.null_counts).tolist())
-        pages = sorted(wanted)
-        blocks = yield Blocks(DATA, ("values", "ids"), [self._range(page) for page in pages])
+        pages: list[Page] = yield self._blocks(sorted(wanted))
         true: list[np.ndarray[Any, Any]] = []
         null: list[np.ndarray[Any, Any]] = []
-        keys = keys_of(question.values) if isinstance(question, OneOf) else None
-        for page, (values, ids) in zip(pages, blocks, strict=True):
-            rows = values_of(ids)
-            num_nulls = self._check(page, values)
-            null.append(rows[:num_nulls])
+        for page in pages:
+            if page.num_nulls:
+                null.append(page.rows[: page.num_nulls])
             if is_null_test:
                 continue
-            sorted_keys = self._keys_of_page(page, values.slice(num_nulls))
+            rows = page.rows[page.num_nulls :]
             if keys is not None:
-                first, end = sorted_keys.equal_to(keys)
-                true += [rows[num_nulls + low : num_nulls + high] for low, high in _pairs(first, end)]
+                true += [rows[low:high] for low, high in _pairs(*page.keys.equal_to(keys))]
             else:
                 for span in spans:
-                    low, high = span.within(sorted_keys)
-                    true.append(rows[num_nulls + low : num_nulls + high])
+                    low, high = span.within(page.keys)
+                    true.append(rows[low:high])
         nulls = RowSet.of_rows(self.space, _joined(null))
         if is_null_test:
             return Answer(nulls, RowSet.none(self.space))
@@ -126,19 +140,26 @@ class BTree:
         least = self.least.value(0) if self.first_value_page == self.first_page else None
         return least, self.greatest.value(len(self.greatest) - 1)
 
-    def read_pages(self, pages: Sequence[int]) -> Generator[Blocks, list[list[pa.Array]], list[PageValues]]:
-        """The values of pages with their rows. pages: ascending. Raises `FormatError` as a search does."""
-        blocks = yield Blocks(DATA, ("values", "ids"), [self._range(page) for page in pages])
-        read = []
-        for page, (values, ids) in zip(pages, blocks, strict=True):
-            num_nulls = self._check(page, values)
-            self._keys_of_page(page, values.slice(num_nulls))
-            read.append(PageValues(values.slice(num_nulls), values_of(ids)[num_nulls:]))
-        return read
+    def blocks(self) -> Blocks | None:
+        """See `Segment`."""
+        return self._blocks(range(len(self.null_counts)))
 
-    def _range(self, page: int) -> tuple[int, int]:
-        first = page * self.page_rows
-        return first, min(first + self.page_rows, self.num_rows)
+    def read_pages(self, pages: Sequence[int]) -> Generator[Blocks, list[Page], list[PageValues]]:
+        """The values of pages with their rows. pages: ascending. Raises `FormatError` as a search does."""
+        read = yield self._blocks(pages)
+        return [PageValues(page.keys.values, page.rows[page.num_nulls :]) for page in read]
+
+    def _blocks(self, pages: Sequence[int]) -> Blocks:
+        firsts = [page * self.page_rows for page in pages]
+        ranges = [(first, min(first + self.page_rows, self.num_rows)) for first in firsts]
+        return Blocks(DATA, ("values", "ids"), ranges, self._page)
+
+    def _page(self, first_row: int, columns: list[pa.Array]) -> Page:
+        """A page that was read, checked."""
+        number = first_row // self.page_rows
+        values, ids = columns
+        num_nulls = self._check(number, values)
+        return Page(num_nulls, self._keys_of_page(number, values.slice(num_nulls)), values_of(ids))
 
     def _pages_of(self, span: KeySpan) -> range:
         """The pages that may have values of a span."""
@@ -146,11 +167,9 @@ class BTree:
         end = self.first_page + len(self.least) - span.num_above(self.least)
         return range(first, max(first, end))
 
-    def _pages_with(self, values: pa.Array) -> set[int]:
-        keys = keys_of(values)
-        first, _ = self.greatest.equal_to(keys)
-        _, end = self.least.equal_to(keys)
-        firsts, ends = self.first_value_page + first, self.first_page + end
+    def _pages_with(self, keys: np.ndarray[Any, Any] | list[Any]) -> set[int]:
+        """The pages that may have values with these keys."""
+        firsts, ends = self.first_value_page + self.greatest.lefts(keys), self.first_page + self.least.rights(keys)
         return {page for low, high in _pairs(firsts, ends) for page in range(low, high)}
 
     def _keys_of_page(self, page: int, values: pa.Array) -> SortedKeys:
@@ -178,6 +197,8 @@ def _pairs(first: IntArray, end: IntArray) -> list[tuple[int, int]]:
 
 
 def _joined(parts: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    if len(parts) == 1:
+        return parts[0]
     return np.concatenate(parts) if parts else np.empty(0, np.uint64)
 
 

@@ -122,6 +122,11 @@ class SortedKeys:
         """Type of the values."""
         return self._values.type
 
+    @property
+    def values(self) -> pa.Array:
+        """The values."""
+        return self._values
+
     def value(self, position: int) -> pa.Scalar:
         """A value."""
         return self._values[position]
@@ -176,12 +181,21 @@ class SortedKeys:
             return int(np.searchsorted(self._numbers, key, side="right"))
         return bisect_right(range(len(self._values)), key, key=self.at)
 
+    def lefts(self, keys: npt.NDArray[Any] | list[Any]) -> IntArray:
+        """For each key the number of values below it."""
+        if self._numbers is not None:
+            return self._numbers.searchsorted(keys, side="left")
+        return np.array([self.left(key) for key in keys], dtype=np.int64)
+
+    def rights(self, keys: npt.NDArray[Any] | list[Any]) -> IntArray:
+        """For each key the number of values below it or equal to it."""
+        if self._numbers is not None:
+            return self._numbers.searchsorted(keys, side="right")
+        return np.array([self.right(key) for key in keys], dtype=np.int64)
+
     def equal_to(self, keys: npt.NDArray[Any] | list[Any]) -> tuple[IntArray, IntArray]:
         """For each key the range of equal values: first positions and ends."""
-        if self._numbers is not None:
-            return np.searchsorted(self._numbers, keys, "left"), np.searchsorted(self._numbers, keys, "right")
-        first = np.array([self.left(key) for key in keys], dtype=np.int64)
-        return first, np.array([self.right(key) for key in keys], dtype=np.int64)
+        return self.lefts(keys), self.rights(keys)
 
 
 def keys_of(values: pa.Array) -> npt.NDArray[Any] | list[Any]:

@@ -78,6 +78,10 @@ class NGram:
         """See `Segment`."""
         return answers(question)
 
+    def blocks(self) -> Blocks | None:
+        """See `Segment`."""
+        return Blocks(POSTINGS, ("posting_list",), [(row, row + 1) for row in range(len(self.tokens))])
+
     def search(self, question: Question, *, needs_null: bool) -> Search:
         """See `Segment`."""
         assert isinstance(question, Contains), "it answers no other question"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lance_io.index.details import IndexDetails, Space
-    from lance_io.index.questions import Question, Search, TableFile
+    from lance_io.index.questions import Blocks, Question, Search, TableFile
 
     Mask = npt.NDArray[np.bool_]
     Keys = npt.NDArray[Any] | list[Any]
@@ -130,6 +130,10 @@ class ZoneMap:
         least, greatest = min(_some(self.least, inside)), max(_some(self.greatest, inside))
         return value_of_key(least, dtype), value_of_key(greatest, dtype)
 
+    def blocks(self) -> Blocks | None:
+        """See `Segment`."""
+        return None
+
     def search(self, question: Question, *, needs_null: bool) -> Search:
         """See `Segment`."""
         yield from ()
@@ -195,6 +199,10 @@ class BloomZones:
     def answers(self, question: Question) -> bool | None:
         """See `Segment`."""
         return self.zones.nulls is not None if isinstance(question, IsNull) else bloom_answers(question)
+
+    def blocks(self) -> Blocks | None:
+        """See `Segment`."""
+        return None
 
     def search(self, question: Question, *, needs_null: bool) -> Search:
         """See `Segment`."""

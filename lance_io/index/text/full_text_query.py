@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import operator as operators
 from enum import Enum, StrEnum
 from math import isfinite
@@ -76,12 +75,19 @@ class Occur(Enum):
     MUST_NOT = "MUST_NOT"
 
 
-class FullTextQuery(abc.ABC):
-    """A full-text query, for `full_text_query=` of scans."""
+class FullTextQuery:
+    """A full-text query, for `full_text_query=` of scans; its subclasses can be made.
 
-    @abc.abstractmethod
+    Raises:
+        TypeError: It is made itself.
+    """
+
+    def __init__(self) -> None:
+        raise TypeError("Can't instantiate abstract class FullTextQuery: make a MatchQuery, or another subclass")
+
     def query_type(self) -> FullTextQueryType:
         """Kind of the query."""
+        raise NotImplementedError
 
     def __and__(self, other: FullTextQuery) -> BooleanQuery:
         return BooleanQuery([(Occur.MUST, self), (Occur.MUST, other)])
@@ -225,7 +231,7 @@ class MultiMatchQuery(FullTextQuery):
 
 
 class CombinedFieldsQuery(FullTextQuery):
-    """Rows that have words in several columns, which count as one column (BM25F). Scans do not answer it.
+    """Rows that have words in several columns, which count as one column (BM25F).
 
     Args:
         query: The words.
@@ -248,6 +254,9 @@ class CombinedFieldsQuery(FullTextQuery):
     ) -> None:
         self.query = _text("query", query)
         self.columns = _columns("CombinedFieldsQuery", columns)
+        repeated = [name for number, name in enumerate(self.columns) if name in self.columns[:number]]
+        if repeated:
+            raise UsageError(f"CombinedFieldsQuery columns must be unique, but '{repeated[0]}' is duplicated")
         weights = [1.0] * len(self.columns) if boosts is None else [_real("boosts", boost) for boost in boosts]
         if len(weights) != len(self.columns):
             raise UsageError("Invalid boosts: The number of boosts must match the number of columns")
@@ -259,6 +268,7 @@ class CombinedFieldsQuery(FullTextQuery):
                 )
         self.boosts = tuple(weights)
         self.operator = FullTextOperator(operator.value)
+        self.matches = tuple(MatchQuery(query, name, operator=operator) for name in self.columns)
 
     def query_type(self) -> FullTextQueryType:
         """Kind of the query."""
@@ -290,7 +300,7 @@ def parts_of(query: FullTextQuery) -> Sequence[FullTextQuery]:
     match query:
         case BoostQuery():
             return (query.positive, query.negative)
-        case MultiMatchQuery():
+        case MultiMatchQuery() | CombinedFieldsQuery():
             return query.matches
         case BooleanQuery():
             return [part for _, part in query.queries]
@@ -312,6 +322,14 @@ def leaves_of(query: FullTextQuery, depth: int = 0) -> Iterator[FullTextQuery]:
         yield query
     for part in parts:
         yield from leaves_of(part, depth + 1)
+
+
+def combined_in(query: FullTextQuery) -> Iterator[CombinedFieldsQuery]:
+    """The queries of several columns as one inside of a query."""
+    if isinstance(query, CombinedFieldsQuery):
+        yield query
+    for part in parts_of(query):
+        yield from combined_in(part)
 
 
 def clauses(query: BooleanQuery, occur: Occur) -> list[FullTextQuery]:

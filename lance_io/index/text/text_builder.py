@@ -19,6 +19,7 @@ import pyarrow as pa
 from lance_io import _kernels
 from lance_io import compute as pc
 from lance_io.errors import UsageError
+from lance_io.index.text.list_elements import ElementRows
 from lance_io.index.text.text_files import (
     PartitionFiles,
     Run,
@@ -53,6 +54,7 @@ class TextBuilder:
     make_store      returns a place for runs that do not fit into memory
     limit_bytes     of memory
     num_workers     threads
+    of_elements     whether each element of a list is a document
     """
 
     def __init__(
@@ -62,11 +64,17 @@ class TextBuilder:
         make_store: Callable[[], RunStore],
         limit_bytes: int,
         num_workers: int,
+        *,
+        of_elements: bool = False,
     ) -> None:
         self._parameters = parameters
         self._metadata = partition_metadata(parameters, format_version)
+        self._is_first = format_version == 1
+        self._elements = ElementRows() if of_elements else None
         self._analyzer = analyzer_of(parameters)
-        self._lists = _kernels.TermLists(_SEED, num_workers, with_positions=parameters.with_position, keep_empty=False)
+        self._lists = _kernels.TermLists(
+            _SEED, num_workers, with_positions=parameters.with_position, keep_empty=of_elements
+        )
         self._num_workers = num_workers
         self._limit_bytes = limit_bytes
         self._terms, self._documents = make_store(), make_store()
@@ -77,6 +85,9 @@ class TextBuilder:
         """See `IndexBuilder`."""
         if self._parameters.lance_tokenizer == "json":
             values = values if pa.types.is_large_binary(values.type) else jsonb_values(values, "a document")
+        elif self._elements is not None:
+            values, numbers = self._elements.add(values, rows)
+            rows = numbers.view(np.uint64)
         elif pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
             values = joined_lists(values)
         data, offsets, is_wide, present = text_buffers(values)
@@ -84,7 +95,8 @@ class TextBuilder:
             self._lists.add(self._analyzer, len(values), (data, offsets, is_wide), present, rows)
         except ValueError as error:
             raise UsageError(f"a text cannot be indexed: {error}") from error
-        if self._lists.nbytes * _MAPS_SHARE > self._limit_bytes:
+        num_bytes = self._lists.nbytes + (0 if self._elements is None else self._elements.nbytes)
+        if num_bytes * _MAPS_SHARE > self._limit_bytes:
             self._spill()
 
     def files(self) -> Iterator[NewIndexFile]:
@@ -97,7 +109,8 @@ class TextBuilder:
             ]
         partitions = [runs for runs in self._partitions if runs]
         for number, runs in enumerate(partitions):
-            yield from PartitionFiles(number, runs, self._parameters, self._metadata).files()
+            files = PartitionFiles(number, runs, self._parameters, self._metadata, is_first=self._is_first)
+            yield from files.files()
         yield index_metadata_file(self._parameters, len(partitions), self._metadata)
 
     def close(self) -> None:
@@ -108,14 +121,20 @@ class TextBuilder:
 
     def _held_run(self, worker: int) -> Run:
         """The documents of a worker, in memory."""
-        rows, lengths = self._lists.documents(worker)
-        batch = document_batch(rows, lengths)
+        batch = self._documents_of(worker)
 
         def terms() -> Iterator[Columns]:
             while (columns := self._lists.take(worker, _TAKEN_BYTES)) is not None:
                 yield columns
 
         return Run(len(batch), lambda: values_of(batch.column(1)), lambda: iter([batch]), terms)
+
+    def _documents_of(self, worker: int) -> pa.RecordBatch:
+        """The documents of a worker's map."""
+        rows, lengths = self._lists.documents(worker)
+        if self._elements is None:
+            return document_batch(rows, lengths)
+        return document_batch(*self._elements.find(np.frombuffer(memoryview(rows), np.int64), lengths))
 
     def _spill(self) -> None:
         """Write the maps to local disk, as runs of the last partition."""
@@ -130,10 +149,12 @@ class TextBuilder:
         for worker, count in enumerate(counts):
             if count:
                 runs.append(self._spilled_run(worker, count))
+        if self._elements is not None:
+            self._elements = ElementRows()
 
     def _spilled_run(self, worker: int, num_documents: int) -> Run:
         number = len(self._documents)
-        self._documents.add(document_batch(*self._lists.documents(worker)))
+        self._documents.add(self._documents_of(worker))
         first = len(self._terms)
         taken_bytes = max(_TAKEN_BYTES_MIN, self._limit_bytes >> 12)
         while (columns := self._lists.take(worker, taken_bytes)) is not None:

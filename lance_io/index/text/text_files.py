@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,12 +17,17 @@ from lance_io.records import dataclass
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    import numpy.typing as npt
+
     from lance_io.index.text.text_parameters import TextParameters
 
 MERGED_BYTES: Final = 1 << 20
 """Of the rows that are made at a time."""
+ELEMENT_COLUMN: Final = "_doc_index_"
+"""Where a document stands in the lists of its row: a column for each depth, numbered."""
 _BYTES = pa.large_binary()
 _TAIL: Final = "varint_delta_v1"
+_FIRST_TAIL: Final = "fixed32_v1"  # of format 1
 
 Columns = tuple[Any, ...]
 """Tokens of a run, as `TermLists.take` returns them."""
@@ -55,13 +61,17 @@ class PartitionFiles:
     runs        its documents
     parameters  of the index
     metadata    of the files with postings
+    is_first    whether they are of format 1
     """
 
-    def __init__(self, number: int, runs: Sequence[Run], parameters: TextParameters, metadata: dict[str, str]) -> None:
+    def __init__(
+        self, number: int, runs: Sequence[Run], parameters: TextParameters, metadata: dict[str, str], *, is_first: bool
+    ) -> None:
         self._prefix = f"part_{number}_"
         self._runs = runs
         self._parameters = parameters
         self._metadata = metadata
+        self._is_first = is_first
 
     def files(self) -> Iterator[NewIndexFile]:
         """The files; see `IndexBuilder.files`."""
@@ -72,16 +82,19 @@ class PartitionFiles:
             [run.num_documents for run in self._runs],
             block_size=self._parameters.block_size,
             with_positions=self._parameters.with_position,
+            is_first_format=self._is_first,
         )
         del lengths
-        schema = posting_schema(with_positions=self._parameters.with_position)
+        schema = posting_schema(with_positions=self._parameters.with_position, is_first=self._is_first)
         rows = self._rows(merger, schema)
         yield NewIndexFile(f"{self._prefix}invert.lance", schema, rows, lambda: self._metadata)
         tokens = iter([_token_batch(merger)])
         del merger
         yield NewIndexFile(f"{self._prefix}tokens.lance", _TOKENS, tokens, no_metadata)
         documents = (batch for run in self._runs for batch in run.documents())
-        yield NewIndexFile(f"{self._prefix}docs.lance", DOCUMENTS, documents, lambda: {"total_tokens": str(total)})
+        first = next(documents)  # says whether documents are elements of lists
+        batches = chain([first], documents)
+        yield NewIndexFile(f"{self._prefix}docs.lance", first.schema, batches, lambda: {"total_tokens": str(total)})
 
     def _rows(self, merger: _kernels.TermMerger, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         sources = [run.terms() for run in self._runs]
@@ -95,15 +108,17 @@ class PartitionFiles:
                 return
 
 
-def posting_schema(*, with_positions: bool) -> pa.Schema:
-    """The schema of a file of postings."""
+def posting_schema(*, with_positions: bool, is_first: bool) -> pa.Schema:
+    """The schema of a file of postings. is_first: whether it is of format 1"""
     fields = [
         pa.field("_posting", pa.list_(_BYTES), nullable=False),
         pa.field("_max_score", pa.float32(), nullable=False),
         pa.field("_length", pa.uint32(), nullable=False),
         pa.field("_impacts", pa.list_(_BYTES), nullable=False),
     ]
-    if with_positions:
+    if with_positions and is_first:
+        fields.append(pa.field("_position", pa.list_(pa.list_(_BYTES)), nullable=False))
+    elif with_positions:
         fields.append(pa.field("_compressed_position", _BYTES, nullable=False))
         fields.append(pa.field("_position_block_offset", pa.list_(pa.uint32()), nullable=False))
     return pa.schema(fields)
@@ -123,7 +138,12 @@ def _posting_batch(schema: pa.Schema, num_rows: int, buffers: list[Any]) -> pa.R
         pa.Array.from_buffers(pa.uint32(), num_rows, [None, memory[4]]),
         lists(5),
     ]
-    if len(schema) > len(columns):
+    if "_position" in schema.names:
+        pieces = pa.Array.from_buffers(_BYTES, memory[14].size // 8 - 1, [None, *memory[14:16]])
+        num_documents = memory[13].size // 4 - 1
+        documents = pa.Array.from_buffers(pa.list_(_BYTES), num_documents, [None, memory[13]], children=[pieces])
+        columns.append(pa.Array.from_buffers(schema[-1].type, num_rows, [None, memory[12]], children=[documents]))
+    elif len(schema) > len(columns):
         starts = pa.Array.from_buffers(pa.uint32(), memory[11].size // 4, [None, memory[11]])
         columns.append(pa.Array.from_buffers(_BYTES, num_rows, [None, *memory[8:10]]))
         columns.append(pa.Array.from_buffers(pa.list_(pa.uint32()), num_rows, [None, memory[10]], children=[starts]))
@@ -150,24 +170,27 @@ def _token_batch(merger: _kernels.TermMerger) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=_TOKENS)
 
 
-def document_batch(rows: Any, lengths: Any) -> pa.RecordBatch:
-    """Documents: their rows (i64) and numbers of tokens (i32)."""
+def document_batch(rows: Any, lengths: Any, places: npt.NDArray[np.uint32] | None = None) -> pa.RecordBatch:
+    """Documents: their rows (i64), numbers of tokens (i32), and places in the lists of their rows."""
     memory = [pa.py_buffer(rows), pa.py_buffer(lengths)]
     count = memory[1].size // 4
     columns = [
         pa.Array.from_buffers(field.type, count, [None, buffer])
         for field, buffer in zip(DOCUMENTS, memory, strict=True)
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=DOCUMENTS)
+    schema = DOCUMENTS
+    for depth, column in enumerate(() if places is None else places.T):
+        columns.append(pa.array(np.ascontiguousarray(column), pa.uint32()))
+        schema = schema.append(pa.field(f"{ELEMENT_COLUMN}{depth}", pa.uint32(), nullable=False))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def partition_metadata(parameters: TextParameters, format_version: int) -> dict[str, str]:
     """The metadata that files of postings have."""
-    metadata = {
-        "posting_block_size": str(parameters.block_size),
-        "format_version": str(format_version),
-        "posting_tail_codec": _TAIL,
-    }
+    metadata = {"posting_block_size": str(parameters.block_size), "format_version": str(format_version)}
+    if format_version == 1:
+        return metadata
+    metadata["posting_tail_codec"] = _TAIL
     if parameters.with_position:
         metadata |= {"positions_layout": "shared_stream_v2", "positions_codec": "packed_delta_v1"}
     return metadata
@@ -183,6 +206,7 @@ def index_metadata_file(
         "partitions": json.dumps([*range(num_partitions)], separators=(",", ":")),
         "params": parameters.to_json(),
         "token_set_format": "fst",
+        "posting_tail_codec": _FIRST_TAIL,
         **partition_metadata,
     }
     return NewIndexFile("metadata.lance", schema, iter([batch]), lambda: metadata)

@@ -20,16 +20,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextMatches:
-    """Rows and scores; no row twice.
+    """Rows and scores, no row twice; or elements of lists, no element twice.
 
     scores     f32[n]
     ids        u64[n], row ids, which break ties of equal scores
     addresses  i64[n]
+    elements   u32[n, depth], where in the lists of its row each stands, the outermost first; None for rows
     """
 
     scores: F32Array
     ids: npt.NDArray[np.uint64]
     addresses: IntArray
+    elements: npt.NDArray[np.uint32] | None = None
 
     @classmethod
     def none(cls) -> TextMatches:
@@ -39,23 +41,27 @@ class TextMatches:
     @classmethod
     def joined(cls, parts: Sequence[TextMatches]) -> TextMatches:
         """The rows of several, of which no two have one in common."""
+        parts = [part for part in parts if len(part)] or [*parts[:1]]
         if len(parts) == 1:
             return parts[0]
         parts = parts or [cls.none()]
-        fields = (np.concatenate([getattr(part, name) for part in parts]) for name in ("scores", "ids", "addresses"))
-        return cls(*fields)
+        names = ("scores", "ids", "addresses", *(() if parts[0].elements is None else ("elements",)))
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
     def __getitem__(self, rows: Any) -> TextMatches:
-        return TextMatches(self.scores[rows], self.ids[rows], self.addresses[rows])
+        elements = None if self.elements is None else self.elements[rows]
+        return TextMatches(self.scores[rows], self.ids[rows], self.addresses[rows], elements)
 
     def __len__(self) -> int:
         return len(self.scores)
 
+    def scored(self, scores: F32Array) -> TextMatches:
+        """The same rows with other scores."""
+        return TextMatches(scores, self.ids, self.addresses, self.elements)
+
     def scaled(self, factor: float) -> TextMatches:
         """The same rows with scores times a factor."""
-        if factor == 1:
-            return self
-        return TextMatches(self.scores * np.float32(factor), self.ids, self.addresses)
+        return self if factor == 1 else self.scored(self.scores * np.float32(factor))
 
     def best(self, most: int | None) -> TextMatches:
         """The rows with the highest scores, at most `most`, highest first."""
@@ -65,52 +71,64 @@ class TextMatches:
         if most is not None and len(rows) > 2 * most:
             least = np.partition(rows.scores, len(rows) - most)[len(rows) - most]
             rows = rows[rows.scores >= least]
-        order = np.lexsort((rows.ids, -rows.scores))
+        elements = () if rows.elements is None else tuple(rows.elements.T[::-1])
+        order = np.lexsort((*elements, rows.ids, -rows.scores))
         return rows[order[:most]]
 
-    def by_address(self) -> TextMatches:
-        """The rows in ascending order of their addresses."""
-        return self[np.argsort(self.addresses, kind="stable")]
+
+def _keys(parts: Sequence[TextMatches]) -> list[IntArray]:
+    """A number for each row of each part, the same wherever the row, or the element of one, is the same."""
+    if all(part.elements is None for part in parts):
+        return [part.addresses for part in parts]
+    every = [np.column_stack((part.addresses, part.elements)) for part in parts if part.elements is not None]
+    _, numbers = np.unique(np.concatenate(every), axis=0, return_inverse=True)
+    ends = np.cumsum([len(part) for part in parts])
+    return np.split(numbers.reshape(-1), ends[:-1])
+
+
+def _common(rows: TextMatches, others: TextMatches) -> tuple[IntArray, IntArray]:
+    """Where the rows of both stand in the first, and in the second."""
+    mine, its = _keys([rows, others])
+    _, here, there = np.intersect1d(mine, its, assume_unique=True, return_indices=True)
+    return here, there
 
 
 def without(rows: TextMatches, others: TextMatches) -> TextMatches:
     """The rows of the first that the second does not have."""
-    return rows[~np.isin(rows.addresses, others.addresses)]
+    mine, its = _keys([rows, others])
+    return rows[~np.isin(mine, its)]
 
 
 def all_of(parts: Sequence[TextMatches]) -> TextMatches:
     """The rows that all have, with the sum of their scores."""
-    rows = parts[0].by_address()
+    rows = parts[0]
     for part in parts[1:]:
-        other = part.by_address()
-        _, mine, its = np.intersect1d(rows.addresses, other.addresses, assume_unique=True, return_indices=True)
-        common = rows[mine]
-        rows = TextMatches(common.scores + other.scores[its], common.ids, common.addresses)
+        mine, its = _common(rows, part)
+        rows = rows[mine].scored(rows.scores[mine] + part.scores[its])
     return rows
 
 
 def any_of(parts: Sequence[TextMatches]) -> TextMatches:
     """The rows that one of them has, with the sum of their scores."""
+    _, first, inverse = np.unique(np.concatenate(_keys(parts)), return_index=True, return_inverse=True)
     every = TextMatches.joined(parts)
-    addresses, first, inverse = np.unique(every.addresses, return_index=True, return_inverse=True)
-    scores = np.zeros(len(addresses), np.float32)
+    scores = np.zeros(len(first), np.float32)
     np.add.at(scores, inverse, every.scores)
-    return TextMatches(scores, every.ids[first], addresses)
+    return every[first].scored(scores)
 
 
 def best_of(parts: Sequence[TextMatches]) -> TextMatches:
     """The rows that one of them has, with the highest of their scores."""
+    _, first, inverse = np.unique(np.concatenate(_keys(parts)), return_index=True, return_inverse=True)
     every = TextMatches.joined(parts)
-    addresses, first, inverse = np.unique(every.addresses, return_index=True, return_inverse=True)
-    scores = np.full(len(addresses), -np.inf, np.float32)
+    scores = np.full(len(first), -np.inf, np.float32)
     np.maximum.at(scores, inverse, every.scores)
-    return TextMatches(scores, every.ids[first], addresses)
+    return every[first].scored(scores)
 
 
 def added(rows: TextMatches, others: TextMatches, factor: float) -> TextMatches:
     """The rows of the first; where the second has them, too, its scores times a factor are added."""
-    mine, its = rows.by_address(), others.by_address()
-    scores = mine.scores.copy()
-    _, here, there = np.intersect1d(mine.addresses, its.addresses, assume_unique=True, return_indices=True)
-    scores[here] += np.float32(factor) * its.scores[there]
-    return TextMatches(scores, mine.ids, mine.addresses)
+    scores = rows.scores.copy()
+    mine, its = _common(rows, others)
+    scores[mine] += np.float32(factor) * others.scores[its]
+    return rows.scored(scores)

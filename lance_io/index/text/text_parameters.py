@@ -7,7 +7,7 @@ import operator
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from lance_io.errors import FormatError, UsageError
+from lance_io.errors import FormatError, UnsupportedError, UsageError
 from lance_io.format.wire import parse_message
 from lance_io.proto import table_pb2
 from lance_io.records import dataclass
@@ -27,6 +27,10 @@ _BUILT_IN: Final = ("simple", "whitespace", "raw", "ngram", "icu", "icu/split", 
 _WITH_MODELS: Final = ("jieba", "lindera")
 _PLAIN: Final = ("ngram", "code")  # tokenizers without stemming and stop words, unless these are asked for
 _CODE_FLAGS: Final = ("split_identifiers", "split_on_numerics", "preserve_original", "index_operators")
+
+
+class UnknownTokenizer(UnsupportedError):
+    """Parameters in files name a tokenizer that this release does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,11 @@ class TextParameters:
     split_on_numerics: bool = False
     preserve_original: bool = False
     index_operators: bool = False
+
+    @property
+    def analysis(self) -> TextParameters:
+        """What decides the tokens of a text."""
+        return replace(self, with_position=False, block_size=BLOCK_SIZES[0])
 
     def to_json(self) -> str:
         """The `params` of a file's metadata."""
@@ -182,7 +191,7 @@ def check_parameters(parameters: TextParameters) -> None:
 def parameters_of_json(text: str, where: str) -> TextParameters:
     """Parameters from the `params` of a file's metadata; names that are absent have their defaults.
 
-    Raises `FormatError` for damaged text, `UsageError` for a tokenizer that is not there.
+    Raises `FormatError` for damaged text, `UnknownTokenizer` for a tokenizer that is not there.
     """
     try:
         given = json.loads(text)
@@ -199,19 +208,30 @@ def parameters_of_json(text: str, where: str) -> TextParameters:
         values["custom_stop_words"] = None if words is None else tuple(words)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise FormatError(f"{where}: params: {error}") from error
-    parameters = TextParameters(**values)
-    check_parameters(parameters)
+    return _known(TextParameters(**values), f"{where}: params")
+
+
+def _known(parameters: TextParameters, where: str) -> TextParameters:
+    """These parameters from a file. Raises `UnknownTokenizer`."""
+    try:
+        check_parameters(parameters)
+    except UsageError as error:
+        raise UnknownTokenizer(f"{where}: {error.message}") from error
     return parameters
 
 
 def parameters_of_details(value: bytes) -> TextParameters:
     """Parameters from a details message, which has no words of a user's own. Raises as `parameters_of_json`."""
+    return _known(_of_details(value), "details of a full text index")
+
+
+def _of_details(value: bytes) -> TextParameters:
     message = parse_message(table_pb2.InvertedIndexDetails, value, "details of a full text index")
     try:
         language = json.loads(message.language or '"English"')
     except (ValueError, RecursionError) as error:
         raise FormatError(f"details of a full text index: language: {error}") from error
-    parameters = TextParameters(
+    return TextParameters(
         base_tokenizer=message.base_tokenizer or "simple",
         language=str(language),
         with_position=message.with_position,
@@ -226,5 +246,16 @@ def parameters_of_details(value: bytes) -> TextParameters:
         block_size=message.block_size or BLOCK_SIZES[0],
         **{name: getattr(message.code_config, name) for name in _CODE_FLAGS},
     )
-    check_parameters(parameters)
-    return parameters
+
+
+def text_details(value: bytes) -> dict[str, Any]:
+    """The settings of a details message by name; whether the tokenizer is that of JSON is not among them."""
+    parameters = _of_details(value)
+    named = {field.name: getattr(parameters, field.name) for field in fields(parameters)}
+    return {**named, "lance_tokenizer": None, "document_granularity": LIST_ELEMENT if is_of_elements(value) else ROW}
+
+
+def is_of_elements(value: bytes) -> bool:
+    """Whether a details message says that documents are elements of lists. Raises `FormatError`."""
+    message = parse_message(table_pb2.InvertedIndexDetails, value, "details of a full text index")
+    return bool(message.document_granularity)

@@ -18,11 +18,12 @@ import pyarrow as pa
 
 from lance_io._kernels import DamagedError, TermPostings, find_tokens, near_tokens
 from lance_io.errors import FormatError, UnsupportedError
+from lance_io.index.text.text_files import ELEMENT_COLUMN
 from lance_io.index.text.text_parameters import parameters_of_json
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -33,6 +34,7 @@ TOKENS, DOCUMENTS, POSTINGS = "tokens", "docs", "invert"
 MAP: Final = "_token_fst_bytes"
 LISTED_TOKENS: Final = ("_token", "_token_id")
 DOCUMENT_COLUMNS: Final = ("_rowid", "_num_tokens")
+_DEPTH_MAX: Final = 64
 _BLOCKS: Final = ("_posting", "_length")
 _STREAMS: Final = ("_compressed_position", "_position_block_offset")
 _LISTED: Final = ("_position",)
@@ -62,8 +64,8 @@ class TextSettings:
 def read_settings(metadata: Mapping[str, str]) -> TextSettings:
     """The settings in the metadata of `metadata.lance`.
 
-    Raises `FormatError` for damaged ones, `UnsupportedError` for a format that this release does not read, `UsageError`
-    for a tokenizer that is not there.
+    Raises `FormatError` for damaged ones, `UnsupportedError` for a format that this release does not read,
+    `UnknownTokenizer` for a tokenizer that is not there.
     """
     version = metadata.get("format_version", "1")
     if version not in _FORMATS:
@@ -156,6 +158,7 @@ class TextPartition:
     lengths     u32[n], their numbers of tokens
     total       sum of the lengths
     form        of the posting lists
+    elements    u32[n, depth], places of documents in the lists of their rows; None if documents are rows
     """
 
     number: int
@@ -165,12 +168,14 @@ class TextPartition:
     lengths: npt.NDArray[np.uint32]
     total: int
     form: PostingForm
+    elements: npt.NDArray[np.uint32] | None = None
 
     @property
     def nbytes(self) -> int:
         """Memory, in bytes."""
         tokens = len(self.tokens) if isinstance(self.tokens, bytes) else 150 * len(self.tokens)
-        return 1024 + tokens + self.rows.nbytes + self.lengths.nbytes
+        elements = 0 if self.elements is None else self.elements.nbytes
+        return 1024 + tokens + self.rows.nbytes + self.lengths.nbytes + elements
 
     def find(self, tokens: Sequence[bytes]) -> list[int | None]:
         """The numbers of tokens. Raises `FormatError`."""
@@ -245,6 +250,19 @@ def read_documents(rows: pa.Array, lengths: pa.Array) -> tuple[npt.NDArray[np.ui
         np.frombuffer(rows.buffers()[1] or b"", np.uint64, len(rows), rows.offset * 8),
         np.frombuffer(lengths.buffers()[1] or b"", np.uint32, len(lengths), lengths.offset * 4),
     )
+
+
+def element_columns(names: Collection[str]) -> list[str]:
+    """The columns of places in lists, the outermost list first."""
+    return [name for depth in range(_DEPTH_MAX) if (name := f"{ELEMENT_COLUMN}{depth}") in names]
+
+
+def read_elements(columns: Sequence[pa.Array]) -> npt.NDArray[np.uint32] | None:
+    """Places of documents in lists, from their columns; None without any. Raises `FormatError`."""
+    for array in columns:
+        if array.type != pa.uint32() or array.null_count:
+            raise FormatError(f"{ELEMENT_COLUMN}: expected uint32 without nulls, found {array.type}")
+    return np.column_stack([array.to_numpy() for array in columns]) if columns else None
 
 
 # -- posting lists ---------------------------------------------------------------------------------------------------

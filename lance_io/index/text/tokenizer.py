@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 TOKEN_BYTES_MAX: Final = 1 << 30
 """Of the tokens of one batch."""
+ANALYZERS_KEPT: Final = 8
 _WIDE: Final = (pa.large_string(), pa.large_binary())
 _DEFAULT_LENGTH: Final[Any] = ...
 
@@ -41,8 +43,9 @@ class Tokens:
         return self.texts[self.rows[row] : self.rows[row + 1]].to_pylist()  # type: ignore[no-any-return]
 
 
+@lru_cache(ANALYZERS_KEPT)
 def analyzer_of(parameters: TextParameters) -> _kernels.Analyzer:
-    """The tokenizer of an index. It holds the lists of its language only; making it takes less than a millisecond."""
+    """The tokenizer of an index; the last ones are kept. It holds the lists of its language, and words of a user."""
     words = parameters.custom_stop_words
     try:
         return _kernels.Analyzer(
@@ -83,6 +86,19 @@ def tokenized(analyzer: _kernels.Analyzer, texts: pa.Array, bytes_max: int = TOK
     count = len(positions) // 4
     array = pa.StringArray.from_buffers(count, pa.py_buffer(ends), pa.py_buffer(token_bytes))
     return Tokens(np.frombuffer(memoryview(rows), np.int32), array, np.frombuffer(memoryview(positions), np.int32))
+
+
+def text_tokens(analyzer: _kernels.Analyzer, text: str) -> list[tuple[bytes, int]]:
+    """The tokens of one text, and their positions. Raises `UsageError` as `tokenized`."""
+    data = text.encode()
+    ends = np.array([0, len(data)], np.int64)
+    try:
+        buffers = analyzer.tokenize(1, (data, ends, True), None, TOKEN_BYTES_MAX)
+    except ValueError as error:
+        raise UsageError(f"tokenizer: {error}") from error
+    marks, whole = np.frombuffer(memoryview(buffers[1]), np.int32).tolist(), bytes(memoryview(buffers[2]))
+    positions = np.frombuffer(memoryview(buffers[3]), np.int32).tolist()
+    return [(whole[marks[at] : marks[at + 1]], position) for at, position in enumerate(positions)]
 
 
 def text_buffers(texts: pa.Array) -> tuple[Any, Any, bool, npt.NDArray[np.bool_] | None]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
 from lance_io.errors import UsageError
 from lance_io.index.text.full_text_query import FullTextOperator, MatchQuery, PhraseQuery
-from lance_io.index.text.tokenizer import analyzer_of, tokenized
+from lance_io.index.text.tokenizer import analyzer_of, text_tokens
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -74,11 +72,7 @@ def word_search(query: MatchQuery | PhraseQuery, parameters: TextParameters) -> 
 
 def _words(text: str, parameters: TextParameters, before: bytes = b"") -> tuple[QueryToken, ...]:
     """The tokens of a text, each with bytes before it."""
-    tokens = tokenized(analyzer_of(parameters), pa.array([text], pa.string()))
-    texts = tokens.texts.cast(pa.binary()).to_pylist()
-    return tuple(
-        QueryToken(before + token, position) for token, position in zip(texts, tokens.positions.tolist(), strict=True)
-    )
+    return tuple(QueryToken(before + token, position) for token, position in text_tokens(analyzer_of(parameters), text))
 
 
 def _json_words(text: str, parameters: TextParameters) -> tuple[QueryToken, ...]:

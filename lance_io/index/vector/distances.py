@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from lance_io.spans import IntArray
+
     FloatArray = npt.NDArray[np.floating[Any]]
     Distances = npt.NDArray[np.float32]
 
@@ -59,13 +61,44 @@ def exact(metric: Metric, vectors: npt.NDArray[Any], query: npt.NDArray[Any]) ->
         return np.concatenate(distances or [np.empty(0)]).astype(np.float32)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """Which rows are compared with which queries. Pieces are read once for all queries that want them.
+
+    triples    i64[n, 3]: a piece, a query, and the first row of their distances; those of a piece together
+    num_rows   distances of all pairs
+    """
+
+    triples: IntArray
+    num_rows: int
+
+    @classmethod
+    def of_one(cls, lengths: Sequence[int]) -> Pairs:
+        """All pieces with one query, one after the other. lengths: rows of each piece."""
+        triples = np.zeros((len(lengths), 3), np.int64)
+        triples[:, 0] = range(len(lengths))
+        ends = np.cumsum(lengths)
+        triples[1:, 2] = ends[:-1]
+        return cls(triples, int(ends[-1]) if len(ends) else 0)
+
+
 def exact_of_many(metric: Metric, pieces: Sequence[npt.NDArray[Any]], query: npt.NDArray[Any]) -> Distances:
     """`exact` of the vectors of several matrices, one after the other; sums are in another order."""
+    return exact_of_pairs(metric, pieces, query[None], Pairs.of_one([len(piece) for piece in pieces]))
+
+
+def exact_of_pairs(
+    metric: Metric, pieces: Sequence[npt.NDArray[Any]], queries: npt.NDArray[Any], pairs: Pairs
+) -> Distances:
+    """Exact distances of pieces [n, dim] from the queries [m, dim] that want them."""
+    out = np.empty(pairs.num_rows, np.float32)
     if metric is Metric.HAMMING:
-        return np.concatenate([exact(metric, piece, query) for piece in pieces])
+        for at, number, start in pairs.triples.tolist():
+            out[start : start + len(pieces[at])] = exact(metric, pieces[at], queries[number])
+        return out
     floats = [np.ascontiguousarray(as_floats(piece)) for piece in pieces]
-    out = np.empty(sum(map(len, floats)), np.float32)
-    scan_vectors(metric.value, floats[0].itemsize, np.ascontiguousarray(query, np.float64), floats, out)
+    wide, dim = np.ascontiguousarray(queries, np.float64), queries.shape[1]
+    scan_vectors(metric.value, floats[0].itemsize if floats else 4, dim, wide, floats, pairs.triples, out)
     return out
 
 

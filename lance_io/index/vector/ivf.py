@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.wire import parse_message
-from lance_io.index.vector.distances import Metric, exact_of_many
+from lance_io.index.vector.distances import Metric, exact_of_many, exact_of_pairs
 from lance_io.index.vector.rotated_codes import RotatedCodes
 from lance_io.index.vector.storage_metadata import parse_json, storage_of
 from lance_io.index.vector.vector_arrays import vector_rows
 from lance_io.index.vector.vector_codes import ProductCodes, ScalarCodes, read_codes, read_tensor
-from lance_io.index.vector.vector_details import Coding
+from lance_io.index.vector.vector_details import Coding, mean_distance_of
 from lance_io.proto import index_pb2
 from lance_io.records import dataclass
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lance_io.format.wire import Buffer
-    from lance_io.index.vector.distances import Distances, FloatArray
+    from lance_io.index.vector.distances import Distances, FloatArray, Pairs
     from lance_io.index.vector.vector_codes import Codes
     from lance_io.index.vector.vector_details import VectorDetails
     from lance_io.spans import IntArray
@@ -76,6 +76,7 @@ class Ivf:
     offsets    i64[partitions], the first row of each partition in its file
     lengths    i64[partitions], its number of rows
     item       type of the numbers of a vector
+    mean_distance  mean squared distance of its vectors from their centroids, if the file says it
     """
 
     kind: str
@@ -86,6 +87,7 @@ class Ivf:
     offsets: IntArray
     lengths: IntArray
     item: pa.DataType
+    mean_distance: float | None = None
 
     @property
     def nbytes(self) -> int:
@@ -146,27 +148,31 @@ class Ivf:
             return Partition(row_numbers, codes.rows_of(bytes_of), factors)
         return Partition(row_numbers, codes.rows_of(bytes_of[0]) if isinstance(codes, ProductCodes) else bytes_of[0])
 
-    def distances(self, query: FloatArray, numbers: Sequence[int], partitions: Sequence[Partition]) -> Distances:
-        """Distances of the rows of some partitions from a query, one partition after the other; NaN if undefined.
+    def distances(
+        self, queries: FloatArray, numbers: Sequence[int], partitions: Sequence[Partition], pairs: Pairs
+    ) -> Distances:
+        """Distances of the rows of some partitions from the queries that want them; NaN if undefined.
 
-        query    [dim], of unit length for cosine
+        queries  [m, dim], of unit length for cosine
         numbers  of the partitions
         """
         codes, stored = self.codes, [partition.values for partition in partitions]
         if codes is None:
-            return exact_of_many(self.metric, stored, query)
+            return exact_of_pairs(self.metric, stored, queries, pairs)
         if isinstance(codes, ScalarCodes):
-            return codes.distances(self.metric, query, stored)
-        centroids = self.centroids[numbers]
+            return codes.distances(self.metric, queries, stored, pairs)
+        centroids = self.centroids[[*numbers]]
         if isinstance(codes, ProductCodes):
-            return codes.distances(self.metric, query, centroids, stored)
-        rotated = codes.rotate(query)
-        parts = [
-            codes.distances(self.metric, query, rotated, centroid, partition.values, partition.factors)
-            for centroid, partition in zip(centroids, partitions, strict=True)
-            if partition.factors is not None
-        ]
-        return np.concatenate(parts)
+            return codes.distances(self.metric, queries, centroids, stored, pairs)
+        rotated = [codes.rotate(query) for query in queries]
+        out = np.empty(pairs.num_rows, np.float32)
+        for at, number, start in pairs.triples.tolist():
+            values, factors = partitions[at].values, partitions[at].factors
+            assert factors is not None, "rotated codes have factors"
+            out[start : start + len(values)] = codes.distances(
+                self.metric, queries[number], rotated[number], centroids[at], values, factors
+            )
+        return out
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -242,7 +248,8 @@ def open_ivf(
     _check_columns(rows.types, codes, dim, item)
     if coding is not Coding.FLAT and is_bytes:
         raise FormatError(f"{ROWS_FILE}: codes of vectors of bytes")
-    return Ivf(kind, metric, coding, codes, centroids, offsets, lengths, item)
+    mean_distance = mean_distance_of(index.metadata)
+    return Ivf(kind, metric, coding, codes, centroids, offsets, lengths, item, mean_distance)
 
 
 def _check_columns(types: Mapping[str, pa.DataType], codes: Codes | None, dim: int, item: pa.DataType) -> None:

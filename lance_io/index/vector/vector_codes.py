@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lance_io.format.wire import Buffer
-    from lance_io.index.vector.distances import Distances, FloatArray
+    from lance_io.index.vector.distances import Distances, FloatArray, Pairs
 
 _DTYPES: Final[Mapping[int, np.dtype[Any]]] = {
     0: np.dtype("<u2"),  # bfloat16
@@ -78,27 +78,34 @@ class ProductCodes:
         return np.ascontiguousarray(stored.T)
 
     def distances(
-        self, metric: Metric, query: FloatArray, centroids: FloatArray, pieces: Sequence[npt.NDArray[np.uint8]]
+        self,
+        metric: Metric,
+        queries: FloatArray,
+        centroids: FloatArray,
+        pieces: Sequence[npt.NDArray[np.uint8]],
+        pairs: Pairs,
     ) -> Distances:
-        """Distances of the rows of some partitions from a query, one partition after the other.
+        """Distances of the rows of some partitions from the queries that want them.
 
-        query      [dim], of unit length for cosine
+        queries    [m, dim], of unit length for cosine
         centroids  [pieces, dim], those of the partitions
         pieces     from `rows_of`
         """
-        dtype = self.codebook.dtype
+        dtype, triples = self.codebook.dtype, pairs.triples
         is_dot = metric is Metric.DOT
-        targets = np.broadcast_to(query, centroids.shape) if is_dot else query - centroids
-        out = np.empty(sum(columns.shape[1] for columns in pieces), np.float32)
-        parts, words, width = self.codebook.shape
-        book = np.ascontiguousarray(self.codebook)
+        targets = queries if is_dot else queries[triples[:, 1]] - centroids[triples[:, 0]]
+        if not is_dot:
+            triples = triples.copy()
+            triples[:, 1] = np.arange(len(triples))
+        out = np.empty(pairs.num_rows, np.float32)
         scan_product_codes(
-            book,
+            np.ascontiguousarray(self.codebook),
             dtype.itemsize,
-            (parts, words, width),
+            self.codebook.shape,
             is_dot,
             np.ascontiguousarray(targets, dtype),
             [np.ascontiguousarray(columns) for columns in pieces],
+            triples,
             out,
         )
         return out
@@ -128,19 +135,22 @@ class ScalarCodes:
         """Memory of a row, in bytes."""
         return self.dim
 
-    def distances(self, metric: Metric, query: FloatArray, pieces: Sequence[npt.NDArray[np.uint8]]) -> Distances:
-        """Distances of rows [n, dim] of some partitions from a query [dim], which is of unit length for cosine."""
+    def distances(
+        self, metric: Metric, queries: FloatArray, pieces: Sequence[npt.NDArray[np.uint8]], pairs: Pairs
+    ) -> Distances:
+        """Distances of rows [n, dim] of some partitions from the queries that want them, of unit length for cosine."""
         step = (self.end - self.start) / _LEVELS
-        out = np.empty(sum(map(len, pieces)), np.float32)
-        codes = [np.ascontiguousarray(piece) for piece in pieces]
+        out = np.empty(pairs.num_rows, np.float32)
+        codes, triples = [np.ascontiguousarray(piece) for piece in pieces], pairs.triples
         if metric is Metric.DOT:
-            base = 1 - self.start * float(query.sum(dtype=np.float64))
-            scan_scalar_codes(np.ascontiguousarray(query, np.float32), True, -step, base, codes, out)
+            bases = 1 - self.start * queries.sum(axis=1, dtype=np.float64)
+            wide = np.ascontiguousarray(queries, np.float32)
+            scan_scalar_codes(wide, self.dim, True, -step, bases, codes, triples, out)
             return out
         with np.errstate(all="ignore"):
-            scaled = np.nan_to_num((query.astype(np.float64) - self.start) / step if step else query * 0.0)
+            scaled = np.nan_to_num((queries.astype(np.float64) - self.start) / step if step else queries * 0.0)
         wanted = scaled.clip(0, _LEVELS).astype(np.uint8)  # truncated, as stored codes are
-        scan_scalar_codes(wanted, False, step * step, 0.0, codes, out)
+        scan_scalar_codes(wanted, self.dim, False, step * step, np.zeros(len(queries)), codes, triples, out)
         return out
 
 

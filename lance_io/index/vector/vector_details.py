@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from math import isfinite
 from typing import TYPE_CHECKING, Final
 
 from lance_io.format.wire import parse_message
@@ -61,3 +62,12 @@ def decode_vector_details(type_url: str, value: bytes, version: int) -> VectorDe
         return VectorDetails(None, None, version)
     metric = METRICS[message.metric] if message.metric < len(METRICS) else None
     return VectorDetails(metric, Coding[name.upper()], version)
+
+
+def mean_distance_of(metadata: Mapping[str, str]) -> float | None:
+    """The mean squared distance of the vectors of a segment from their centroids; None if its file does not say it."""
+    try:
+        value = float(metadata[MEAN_DISTANCE])
+    except (KeyError, ValueError):
+        return None
+    return value if isfinite(value) and value >= 0 else None

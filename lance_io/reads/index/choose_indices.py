@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     Answers = Callable[[TableIndex, Question, pa.DataType | None], bool | None]
 
+_FALSE: Final = scalar(False, pa.bool_())
 _MIRRORED: Final[dict[CompareOp, CompareOp]] = {"=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _NEGATED: Final[dict[CompareOp, CompareOp]] = {"<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _PREFERRED: Final = (Kind.BTREE, Kind.BITMAP, Kind.LABEL_LIST, Kind.NGRAM, Kind.BLOOM_FILTER, Kind.ZONE_MAP)
@@ -196,7 +197,7 @@ class _Chooser:
                 return self._opposite(self._node(Function("is_not_distinct", args)))
             case Function("is_not_distinct", (left, right)):
                 return self._is_true(self._node(Comparison("=", left, right)))
-            case Function("coalesce", (arg, Literal(value))) if value.is_valid and value.as_py() is False:
+            case Function("coalesce", (arg, Literal(value))) if value.equals(_FALSE):
                 return self._is_true(self._node(arg))
             case _:
                 return self._condition(self._asked(expr) if asked is None else asked)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lance_io.index import questions
+from lance_io.levels.arrays import shown_value
 from lance_io.reads.index.choose_indices import AllOf, AnyOf, Condition, IsTrue, Opposite
 
 if TYPE_CHECKING:
@@ -56,15 +57,15 @@ def _question(column: str, question: questions.Question) -> str:
         case questions.Prefix(prefix):
             return f"{column} LIKE '{prefix.decode('utf-8', 'replace')}%'"
         case questions.Contains(needle):
-            return f"contains({column}, {needle!r})"
+            return f'contains({column}, Utf8("{needle}"))'
         case questions.Labels(items, needs_all):
             name = "array_has_all" if needs_all else "array_has_any"
-            return f"{name}({column}, [{','.join(map(str, items))}])"
+            return f"{name}({column}, List([{', '.join(map(str, items))}]))"
 
 
 def _shown(value: pa.Scalar) -> str:
     """A value; of bytes the first ones, in hexadecimal digits."""
-    content = value.as_py() if value.is_valid else None
+    content = shown_value(value)
     if not isinstance(content, bytes):
-        return str(value)
+        return str(content)
     return content[:_SHOWN_BYTES].hex() + ("..." if len(content) > _SHOWN_BYTES else "")

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.index.vector.flat_search import FlatSearch
-from lance_io.levels.arrays import numbers
+from lance_io.levels.arrays import distinct, numbers
 from lance_io.plans.cpu_requests import Compute
 from lance_io.reads.index.partitions import GROUP_BYTES
 from lance_io.reads.rows.row_arithmetic import OFFSET_BITS, OFFSET_MASK, group_rows
@@ -39,7 +39,7 @@ def nearest_of_rows(
     searches = [
         FlatSearch(replace(terms, queries=terms.queries[number : number + 1])) for number in range(len(terms.queries))
     ]
-    addresses = np.unique(np.concatenate([each.addresses for each in rows]))
+    addresses = distinct(np.concatenate([each.addresses for each in rows]))
     prepared = prepare(state, Projection((vectors,), None))
     dtype: Any = vectors.field.type
     step = max(1, GROUP_BYTES // max(1, dtype.list_size * dtype.value_type.bit_width // 8))

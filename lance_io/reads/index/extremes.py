@@ -3,7 +3,8 @@
     B-tree     each entry is a live row: the ends of its lookup. Otherwise pages from its ends on, up to a live row
     zone map   no row of its fragments is deleted: the bounds of their zones
 
-Both have to cover all fragments. Nulls do not count. NaN is no extreme: there is no answer then, as orders differ.
+Both have to cover all fragments, with at least as many rows as these. Nulls do not count. NaN is no extreme: there is
+no answer then, as orders differ.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from lance_io.index.details import Kind, Space
 from lance_io.index.scalar.btree import BTree
 from lance_io.index.scalar.key_order import key_of
 from lance_io.index.scalar.zone_maps import ZoneMap
+from lance_io.reads.index.indexed_rows import whole_indices
 from lance_io.reads.index.segments import open_segments, search_segments
 from lance_io.reads.index.table_indices import load_table_indices
 from lance_io.reads.rows.deletions_and_ids import load_live, load_live_counts, load_row_id_index
@@ -62,6 +64,9 @@ def column_extremes(state: DatasetState, path: Path) -> Plan[Extremes | None]:
             if not index.covered.issuperset(state.fragment_ids) or (known.moves and not _names_ids(index)):
                 continue
             segments = yield from open_segments(state, [(index, part) for part in index.parts])
+            by_uuid = {part.uuid: segment for part, segment in zip(index.parts, segments, strict=True)}
+            if not (yield from whole_indices(state, [index], by_uuid)):
+                continue
             extremes = yield from read(state, index, segments)
             if extremes is not None:
                 return extremes

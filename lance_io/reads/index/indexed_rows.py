@@ -15,7 +15,17 @@ from lance_io.index.details import Space
 from lance_io.index.rows.moves import moved_rows
 from lance_io.index.rows.row_set import Answer, RowSet, conjunction, disjunction
 from lance_io.index.scalar.kinds import READERS, num_zones, value_type
-from lance_io.reads.index.choose_indices import AllOf, AnyOf, Condition, IsTrue, Opposite, choose, conditions
+from lance_io.plans.cpu_requests import Compute
+from lance_io.reads.index.choose_indices import (
+    AllOf,
+    AnyOf,
+    Choice,
+    Condition,
+    IsTrue,
+    Opposite,
+    choose,
+    conditions,
+)
 from lance_io.reads.index.index_counts import record_comparisons
 from lance_io.reads.index.segments import TooManyRows, open_segments, search_segments
 from lance_io.reads.index.table_indices import load_table_indices
@@ -32,7 +42,7 @@ if TYPE_CHECKING:
     from lance_io.index.questions import Question, Segment
     from lance_io.index.rows.moves import Move
     from lance_io.plans.plan import Plan
-    from lance_io.reads.index.choose_indices import Choice, Node
+    from lance_io.reads.index.choose_indices import Node
     from lance_io.reads.index.table_indices import IndexPart, TableIndex
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.row_ids import RowIdIndex
@@ -69,7 +79,7 @@ def indexed_rows(state: DatasetState, expression: Expr, rows_max: int | None = N
         return None
     parts = [(index, part) for index in choice.indices for part in index.parts]
     segments = dict(zip(_uuids(parts), (yield from open_segments(state, parts)), strict=True))
-    whole = yield from _whole_indices(state, choice.indices, segments)
+    whole = yield from whole_indices(state, choice.indices, segments)
     while (choice := choose(expression, whole, _Opened(segments).answers)) is not None:
         try:
             answer = yield from _answer(state, choice, segments, known.moves, rows_max)
@@ -78,6 +88,22 @@ def indexed_rows(state: DatasetState, expression: Expr, rows_max: int | None = N
         else:
             return answer if rows_max is None or len(answer.rows.starts) <= rows_max else None
     return None
+
+
+def rows_of_question(state: DatasetState, index: TableIndex, question: Question) -> Plan[RowSet | None]:
+    """The rows of one question, including deleted ones; None if the index has lost rows, or answers it inexactly.
+
+    Raises as `indexed_rows`.
+    """
+    parts = [(index, part) for part in index.parts]
+    segments = dict(zip(_uuids(parts), (yield from open_segments(state, parts)), strict=True))
+    if not (yield from whole_indices(state, [index], segments)):
+        return None
+    if not _Opened(segments).answers(index, question, None):
+        return None
+    known = yield from load_table_indices(state)
+    answer = yield from _answer(state, Choice(Condition(index, question), ()), segments, known.moves, None)
+    return answer.rows
 
 
 def likely_covered(state: DatasetState, expression: Expr) -> Plan[frozenset[int] | None]:
@@ -91,7 +117,7 @@ def _covered(choice: Choice) -> frozenset[int]:
     return frozenset.intersection(*(index.covered for index in choice.indices))
 
 
-def _whole_indices(
+def whole_indices(
     state: DatasetState, indices: Sequence[TableIndex], segments: Mapping[str, Segment]
 ) -> Plan[list[TableIndex]]:
     """The indices whose segments have as many rows as they have to: at least those of the fragments that they cover."""
@@ -162,19 +188,24 @@ def _answer(
         for part in condition.index.parts
     ]
     record_comparisons(sum([num_zones(segments[part.uuid]) for (_, part), _ in searches]))
-    answers = iter((yield from search_segments(state, searches, rows_max)))
+    known = yield from search_segments(state, searches, rows_max)
+    answers = iter(known)
     uses_ids = any(part.space is Space.IDS for (_, part), _ in searches)
     row_ids = (yield from load_row_id_index(state)) if uses_ids else None
-    by_condition = {
-        id(condition): _joined(
-            [_to_addresses(state, part, next(answers), row_ids, moves) for part in condition.index.parts]
-        )
-        for condition, _ in asked
-    }
     covered = _covered(choice)
-    universe = fragment_rows(state, covered)
-    answer = _combined(choice.node, by_condition, universe)
-    return IndexedRows(choice, covered, answer.true.intersect(universe))
+
+    def combined() -> RowSet:
+        by_condition = {
+            id(condition): _joined(
+                [_to_addresses(state, part, next(answers), row_ids, moves) for part in condition.index.parts]
+            )
+            for condition, _ in asked
+        }
+        universe = fragment_rows(state, covered)
+        return _combined(choice.node, by_condition, universe).true.intersect(universe)
+
+    rows: RowSet = yield Compute(combined, lambda: sum(answer.true.nbytes + answer.null.nbytes for answer in known))
+    return IndexedRows(choice, covered, rows)
 
 
 def _combined(node: Node, answers: Mapping[int, Answer], universe: RowSet) -> Answer:
@@ -195,6 +226,8 @@ def _combined(node: Node, answers: Mapping[int, Answer], universe: RowSet) -> An
 def _joined(answers: Sequence[Answer]) -> Answer:
     """The answers of the segments of one index, which cover different fragments."""
     first, *others = answers
+    if not others:
+        return first
     true = first.true.union(*[answer.true for answer in others])
     null = first.null.union(*[answer.null for answer in others])
     return Answer(true, null, all(answer.is_exact for answer in answers))

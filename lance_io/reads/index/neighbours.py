@@ -2,20 +2,20 @@
 
     nprobes n           n partitions of each segment
     minimum, maximum    the minimum, then twice as many and so on up to the maximum, while a query has fewer than k rows
-    neither             the same, from half of the root of the number of partitions
+    neither             the same, from 0.6 of the root of the number of partitions
 
-A partition that several queries want is read once.
+A partition that several queries want is read and scanned once.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from math import isqrt
-from typing import TYPE_CHECKING, Any, Final
+from math import ceil, isqrt
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from lance_io.index.vector.distances import Metric
+from lance_io.index.vector.distances import Metric, Pairs
 from lance_io.index.vector.nearest_rows import NearestRows, Scored
 from lance_io.index.vector.vector_arrays import as_floats
 from lance_io.plans.cpu_requests import Compute
@@ -23,7 +23,7 @@ from lance_io.reads.index.partitions import Piece, groups_of, pieces_of, read_pi
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     RowNumbers = npt.NDArray[np.uint64]
 
 _SPARE_ROWS: Final = 64  # looked up beside the k nearest: some of these may be deleted
-_SHARE: Final = 2  # of the root of the number of partitions, for searches without a number
+_DISTANCES_MAX: Final = 4 << 20  # of several queries in memory at once
+_FINITE_MAX: Final = float(np.finfo(np.float32).max)
+_SHARE: Final = 0.6  # of the root of the number of partitions, for searches without a number: pylance's recall
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,9 +63,9 @@ class Probing:
     first: int
     most: int | None
 
-    def orders(self) -> list[list[IntArray]]:
-        """The partitions of each segment in the order of the search, for each query."""
-        return [[segment.nearest(query)[: self.most] for segment in self.segments] for query in self.prepared()]
+    def orders(self, queries: npt.NDArray[Any]) -> list[list[IntArray]]:
+        """The partitions of each segment in the order of the search, for each query from `prepared`."""
+        return [[segment.nearest(query)[: self.most] for segment in self.segments] for query in queries]
 
     def prepared(self) -> npt.NDArray[Any]:
         """The queries as centroids and codes need them."""
@@ -88,7 +90,7 @@ def num_probes(hints: Mapping[str, Any], segments: Sequence[Ivf]) -> tuple[int, 
         least = max(1, round((least or 1) ** (1 - effort) * max(1, largest) ** effort))
         return least if most is None else min(least, most), most
     if least is None:
-        least = max(1, -(-isqrt(max(0, largest - 1)) // _SHARE) if largest > 1 else 1)
+        least = max(1, ceil(_SHARE * isqrt(max(0, largest - 1))))
         least = least if most is None else min(least, most)
     return least, most
 
@@ -114,24 +116,35 @@ class _Collected:
             self._keep(entries, distances[chosen], rows[chosen], addresses[chosen])
             return
         # which rows count is looked up for the nearest ones alone: few do not
-        left = np.flatnonzero(distances <= self._nearest.limit)  # false for NaN
-        num_wanted, num_live = 2 * terms.k + _SPARE_ROWS, 0
-        while len(left) and num_live < terms.k:
-            nearest, left = _split_nearest(distances, left, num_wanted)
+        num_wanted, num_live, above = 2 * terms.k + _SPARE_ROWS, 0, -np.inf
+        while num_live < terms.k:
+            limit = self._limit
+            cut = min(limit, _distance_of(distances, num_wanted))
+            is_near = distances <= cut  # false for NaN
+            if above > -np.inf:
+                is_near &= distances > above
+            nearest = np.flatnonzero(is_near)
             counts, addresses = entries.find(part, rows[nearest])
             chosen = np.flatnonzero(counts)
             num_live += len(chosen)
             self._keep(entries, distances[nearest[chosen]], rows[nearest[chosen]], addresses[chosen])
-            num_wanted *= 4
+            if cut >= limit:
+                break
+            above, num_wanted = cut, 4 * num_wanted
         self.num_rows += num_live
 
     def rows(self) -> Scored:
         """The rows, nearest first."""
         return self._nearest.rows()
 
+    @property
+    def _limit(self) -> float:
+        """Above which no distance counts; infinite ones never do."""
+        return min(self._nearest.limit, _FINITE_MAX)
+
     def _is_wanted(self, distances: Distances) -> BoolArray:
         terms = self._terms
-        wanted: BoolArray = distances <= self._nearest.limit  # false for NaN
+        wanted: BoolArray = distances <= self._limit  # false for NaN
         if terms.lower is not None:
             wanted &= distances >= np.float32(terms.lower)
         if terms.upper is not None:
@@ -144,30 +157,26 @@ class _Collected:
             self._nearest.add(Scored(distances, ids, addresses))
 
 
-def _split_nearest(distances: Distances, left: IntArray, num_wanted: int) -> tuple[IntArray, IntArray]:
-    """The nearest of some rows, with all that are as near as the last of them; and the others."""
-    if len(left) <= num_wanted:
-        return left, left[:0]
-    its = distances[left]
-    is_near = its <= np.partition(its, num_wanted - 1)[num_wanted - 1]
-    return left[is_near], left[~is_near]
+def _distance_of(distances: Distances, rank: int) -> float:
+    """The distance of the row of a rank, from 1; infinite where there are not as many rows with a distance."""
+    if len(distances) <= rank:
+        return np.inf
+    distance = float(np.partition(distances, rank - 1)[rank - 1])
+    return np.inf if np.isnan(distance) else distance
 
 
 def search_index(state: DatasetState, probing: Probing, entries: LiveEntries) -> Plan[list[Scored]]:
     """The candidates of each query, nearest first; at most `terms.k`. Raises `FormatError` naming index and file."""
-    orders: list[list[IntArray]] = yield Compute(probing.orders, lambda: _order_bytes(probing))
     queries = probing.prepared()
+    orders: list[list[IntArray]] = yield Compute(partial(probing.orders, queries), lambda: _order_bytes(probing))
     collected = [_Collected(probing.terms) for _ in queries]
     first, end = 0, probing.first
-    active = [number for number in range(len(queries)) if np.isfinite(queries[number]).all()]
+    active = np.flatnonzero(np.isfinite(queries).all(axis=1)).tolist()
     while active:
         wanted = _wanted(orders, active, first, end)
-        pieces = [
-            piece for part, partition in sorted(wanted) for piece in pieces_of(probing.segments[part], part, partition)
-        ]
-        for group in groups_of(probing.segments, pieces):
+        for group in groups_of(probing.segments, _pieces(probing, wanted)):
             partitions = yield from read_pieces(state, probing.index, probing.segments, group)
-            num_bytes = sum(partition.nbytes for partition in partitions)
+            num_bytes = sum([partition.nbytes for partition in partitions])
             look = partial(_look, probing, entries, queries, collected, group, partitions, wanted)
             yield Compute(look, lambda num_bytes=num_bytes: num_bytes)  # type: ignore[misc]
         active = [
@@ -177,6 +186,14 @@ def search_index(state: DatasetState, probing: Probing, entries: LiveEntries) ->
         ]
         first, end = end, 2 * end
     return [each.rows() for each in collected]
+
+
+def _pieces(probing: Probing, wanted: Collection[tuple[int, int]]) -> list[Piece]:
+    """Partitions as pieces, segment by segment and then by their numbers."""
+    by_part: dict[int, list[int]] = {}
+    for part, partition in sorted(wanted):
+        by_part.setdefault(part, []).append(partition)
+    return [piece for part, numbers in by_part.items() for piece in pieces_of(probing.segments[part], part, numbers)]
 
 
 def _order_bytes(probing: Probing) -> int:
@@ -206,14 +223,56 @@ def _look(
 ) -> None:
     """Compare pieces with the queries that want them."""
     for part, segment in enumerate(probing.segments):
-        wishes: dict[int, list[int]] = {}
-        for at, piece in enumerate(pieces):
-            if piece.part == part and len(partitions[at].rows):
-                for number in wanted[part, piece.partition]:
-                    wishes.setdefault(number, []).append(at)
-        for number, chosen in wishes.items():
-            its = [partitions[at] for at in chosen]
+        chosen = [at for at, piece in enumerate(pieces) if piece.part == part and len(partitions[at].rows)]
+        numbers = [pieces[at].partition for at in chosen]
+        its = [partitions[at] for at in chosen]
+        for wishes in _wishes([wanted[part, number] for number in numbers], [len(each.rows) for each in its]):
             with np.errstate(all="ignore"):
-                distances = segment.distances(queries[number], [pieces[at].partition for at in chosen], its)
-            rows = np.concatenate([partition.rows for partition in its])
-            collected[number].add(entries, probing.index.parts[part], distances, rows)
+                distances = segment.distances(queries, numbers, its, wishes.pairs)
+            for number, positions, start, end in wishes.answers:
+                rows = np.concatenate([its[at].rows for at in positions])
+                collected[number].add(entries, probing.index.parts[part], distances[start:end], rows)
+
+
+class _Wishes(NamedTuple):
+    """Some queries and the pieces that they want.
+
+    pairs    of piece and query
+    answers  of each query: its number, its pieces, and where their distances begin and end
+    """
+
+    pairs: Pairs
+    answers: list[tuple[int, list[int], int, int]]
+
+
+def _wishes(wanted: Sequence[Sequence[int]], lengths: Sequence[int]) -> Iterator[_Wishes]:
+    """Queries in groups whose distances are in memory at once.
+
+    wanted   the queries that want each piece
+    lengths  rows of each piece
+    """
+    positions: dict[int, list[int]] = {}
+    for at, numbers in enumerate(wanted):
+        for number in numbers:
+            positions.setdefault(number, []).append(at)
+    group: list[tuple[int, list[int], int, int]] = []
+    end = 0
+    for number, its in positions.items():
+        count = sum([lengths[at] for at in its])
+        if group and end + count > _DISTANCES_MAX:
+            yield _Wishes(_pairs(group, lengths, end), group)
+            group, end = [], 0
+        group.append((number, its, end, end + count))
+        end += count
+    if group:
+        yield _Wishes(_pairs(group, lengths, end), group)
+
+
+def _pairs(group: Sequence[tuple[int, list[int], int, int]], lengths: Sequence[int], num_rows: int) -> Pairs:
+    triples: list[tuple[int, int, int]] = []
+    for number, positions, start, _ in group:
+        for at in positions:
+            triples.append((at, number, start))
+            start += lengths[at]
+    triples.sort()
+    return Pairs(np.array(triples, np.int64).reshape(-1, 3), num_rows)

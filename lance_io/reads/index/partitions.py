@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from lance_io.file.open.file_source import FileRef
     from lance_io.index.vector.ivf import Partition
     from lance_io.index.vector.vector_details import VectorDetails
+    from lance_io.io.cache import Key
     from lance_io.plans.plan import Plan
     from lance_io.reads.index.table_indices import IndexPart
     from lance_io.reads.index.vector_indices import VectorIndex
@@ -48,9 +49,10 @@ WITHOUT: Final = "use_index=False compares all vectors"  # in errors
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A segment that this release cannot search, and why."""
+    """A segment that this release cannot search, why, and the key of the file that says so."""
 
     reason: str
+    path: str
 
 
 class Piece(NamedTuple):
@@ -76,7 +78,7 @@ def open_vector_segments(
     Raises `FormatError` naming index and file.
     """
     cache = state.session.index_cache
-    keys = [("vectors", *folder_key(state, part), dim, item) for part in index.parts]
+    keys = segment_keys(state, index, dim, item)
     opened: list[Ivf | Unread] = yield Together(
         [
             load_cached(cache, key, partial(_open, state, index, part, dim, item))
@@ -84,6 +86,11 @@ def open_vector_segments(
         ]
     )
     return opened
+
+
+def segment_keys(state: DatasetState, index: VectorIndex, dim: int, item: pa.DataType) -> list[Key]:
+    """Keys of the segments of an index in the cache."""
+    return [("vectors", *folder_key(state, part), dim, item) for part in index.parts]
 
 
 def _open(
@@ -103,7 +110,7 @@ def _open(
         )
         segment = open_ivf(head, rows, codebook[0] if codebook else None, part.details, dim, item)
     except UnsupportedError as error:
-        return Unread(error.message), 256
+        return Unread(error.message, error.path or refs[0].key), 256
     except INDEX_ERRORS as error:
         raise in_index(error, index.name, refs[0].key, WITHOUT) from error
     return segment, segment.nbytes
@@ -125,22 +132,29 @@ def _buffers(file: SideFile) -> list[int]:
 # -- partitions ------------------------------------------------------------------------------------------------------
 
 
-def pieces_of(segment: Ivf, part: int, partition: int) -> list[Piece]:
-    """A partition as pieces that are read by themselves: one, unless it is large."""
-    length = int(segment.lengths[partition])
-    step = max(1, GROUP_BYTES // segment.row_bytes)
-    if length <= step or not segment.can_cut:
-        return [Piece(part, partition, 0, length)]
-    return [Piece(part, partition, first, min(first + step, length)) for first in range(0, length, step)]
+def pieces_of(segment: Ivf, part: int, partitions: Sequence[int], group_bytes: int = GROUP_BYTES) -> list[Piece]:
+    """Partitions as pieces that are read by themselves: one each, unless it is large."""
+    lengths: list[int] = segment.lengths[[*partitions]].tolist()
+    step = max(1, group_bytes // segment.row_bytes)
+    if max(lengths, default=0) <= step or not segment.can_cut:
+        return [Piece(part, partition, 0, length) for partition, length in zip(partitions, lengths, strict=True)]
+    return [
+        Piece(part, partition, first, min(first + step, length))
+        for partition, length in zip(partitions, lengths, strict=True)
+        for first in range(0, length, step)
+    ]
 
 
-def groups_of(segments: Sequence[Ivf], pieces: Sequence[Piece]) -> list[list[Piece]]:
+def groups_of(segments: Sequence[Ivf], pieces: Sequence[Piece], group_bytes: int = GROUP_BYTES) -> list[list[Piece]]:
     """Pieces in groups that are read at once."""
+    row_bytes = [segment.row_bytes for segment in segments]
+    sizes = [(piece.end - piece.first) * row_bytes[piece.part] for piece in pieces]
+    if sum(sizes) <= group_bytes:
+        return [[*pieces]] if pieces else []
     groups: list[list[Piece]] = []
     num_bytes = 0
-    for piece in pieces:
-        its_bytes = (piece.end - piece.first) * segments[piece.part].row_bytes
-        if not groups or num_bytes + its_bytes > GROUP_BYTES:
+    for piece, its_bytes in zip(pieces, sizes, strict=True):
+        if not groups or num_bytes + its_bytes > group_bytes:
             groups.append([])
             num_bytes = 0
         groups[-1].append(piece)
@@ -183,6 +197,18 @@ def read_pieces(
                 abandoned.append(at)  # that search gave up
         wanted = abandoned
     return partitions
+
+
+def read_apart(state: DatasetState, index: VectorIndex, segment: Ivf, pieces: Sequence[Piece]) -> Plan[list[Partition]]:
+    """Pieces of the first segment of an index, ascending by their rows, which the cache neither has nor keeps.
+
+    Raises `FormatError` naming index and file.
+    """
+    ref = file_ref(state, index.parts[0], ROWS_FILE)
+    read: list[list[Partition]] = yield ReadFiles(
+        state.context, independent([(ref, _read(state, index, ref, segment, pieces))])
+    )
+    return read[0]
 
 
 def _read_owned(

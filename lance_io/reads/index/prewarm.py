@@ -1,4 +1,4 @@
-"""Loading an index into memory before it is asked."""
+"""Loading an index into memory before it is asked: its lookup, and its pages or bitmaps as far as memory allows."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lance_io.errors import UsageError
+from lance_io.file.take.take_files import WARMED_SHARE
 from lance_io.index.scalar.kinds import READERS
-from lance_io.reads.index.segments import open_segments
+from lance_io.plans.plan import Together
+from lance_io.reads.index.segments import load_blocks, open_segments
 from lance_io.reads.index.table_indices import load_table_indices
 from lance_io.reads.index.text_indices import load_text_indices
-from lance_io.reads.index.text_segments import open_text_segments
+from lance_io.reads.index.text_segments import load_all_postings, open_text_segments
 from lance_io.reads.version.index_entries import details_of, load_indices
 
 if TYPE_CHECKING:
@@ -32,14 +34,18 @@ def prewarm(state: DatasetState, name: str, segments: Iterable[Any] | None = Non
     if index is None:
         texts = {other.name: other for other in (yield from load_text_indices(state))}
         if name in texts:
-            yield from open_text_segments(state, replace(texts[name], parts=tuple(_chosen(texts[name], segments))))
+            chosen = replace(texts[name], parts=tuple(_chosen(texts[name], segments)))
+            yield from load_all_postings(state, chosen, (yield from open_text_segments(state, chosen)))
             return
     if index is None and (yield from _covers_nothing(state, name, segments)):
         return
     if index is None or index.kind not in READERS:
         readable = ", ".join(other.name for other in indices.values() if other.kind in READERS) or "none"
         raise UsageError(f"there is no index {name!r} that this release reads; there are: {readable}")
-    yield from open_segments(state, [(index, part) for part in _chosen(index, segments)])
+    parts = [(index, part) for part in _chosen(index, segments)]
+    opened = yield from open_segments(state, parts)
+    bytes_max = int(WARMED_SHARE * state.session.index_cache.capacity_bytes)
+    yield Together([load_blocks(state, part, segment, bytes_max) for part, segment in zip(parts, opened, strict=True)])
 
 
 def _chosen(index: Any, segments: list[Any] | None) -> list[Any]:

@@ -54,6 +54,7 @@ class LiveEntries:
     row_ids  by which ids become addresses; None for an index of addresses
     chosen   mask of the searched fragments, by fragment index
     allowed  addresses that a filter allows; None for all
+    masks    from `covered_masks`, if it is known
     """
 
     state: DatasetState
@@ -62,6 +63,7 @@ class LiveEntries:
     row_ids: RowIdIndex | None
     chosen: BoolArray
     allowed: RowSet | None = None
+    masks: Mapping[str, BoolArray] | None = None
 
     def find(self, part: IndexPart[Any], rows: npt.NDArray[np.uint64]) -> tuple[BoolArray, IntArray]:
         """Which rows of a segment count, and the addresses of all (of those that do not count, any number)."""
@@ -74,7 +76,7 @@ class LiveEntries:
         fragment_indexes = self.state.find_fragment_indexes(addresses >> OFFSET_BITS)
         offsets = addresses & OFFSET_MASK
         counts &= fragment_indexes >= 0
-        counts &= self.chosen[fragment_indexes] & self._is_covered(part)[fragment_indexes]
+        counts &= self._is_covered(part)[fragment_indexes]
         counts &= offsets < self.state.physical_rows[fragment_indexes]
         if self.row_ids is None and self.live:  # ids of deleted rows lead to no address
             for fragment_index in np.unique(fragment_indexes[counts]).tolist():
@@ -95,9 +97,18 @@ class LiveEntries:
         return replace(self, allowed=None)
 
     def _is_covered(self, part: IndexPart[Any]) -> BoolArray:
-        covered = np.zeros(len(self.chosen), np.bool_)
-        covered[self.state.find_fragment_indexes(np.array(sorted(part.covered), np.int64))] = True
-        return covered
+        return _covered(self.state, part, self.chosen) if self.masks is None else self.masks[part.uuid]
+
+
+def covered_masks(state: DatasetState, index: PartedIndex, chosen: BoolArray) -> dict[str, BoolArray]:
+    """Masks of the chosen fragments that each segment covers, by its UUID."""
+    return {part.uuid: _covered(state, part, chosen) for part in index.parts}
+
+
+def _covered(state: DatasetState, part: IndexPart[Any], chosen: BoolArray) -> BoolArray:
+    covered = np.zeros(len(chosen), np.bool_)
+    covered[state.find_fragment_indexes(np.array(sorted(part.covered), np.int64))] = True
+    return covered & chosen
 
 
 def contains(rows: RowSet, numbers: npt.NDArray[np.uint64]) -> BoolArray:

@@ -7,15 +7,18 @@ are opened in one round; what each reads next is independent of the others.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import FormatError
 from lance_io.file.file_requests import ReadFiles
 from lance_io.file.take.side_file import SideFile
 from lance_io.index.details import Kind
 from lance_io.index.questions import TableFile
+from lance_io.index.rows.row_set import Answer, RowSet
 from lance_io.index.scalar.kinds import READERS
+from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.plan import Together
 from lance_io.reads.index.index_counts import record_comparisons, record_opened, record_parts
 from lance_io.reads.index.index_files import buffer_number, file_ref, folder_key, independent
@@ -27,13 +30,14 @@ if TYPE_CHECKING:
 
     from lance_io.file.file_steps import FileSteps
     from lance_io.file.open.file_source import FileRef
-    from lance_io.index.details import IndexDetails
+    from lance_io.index.details import IndexDetails, Space
     from lance_io.index.questions import Blocks, FileUse, Search, Segment
-    from lance_io.index.rows.row_set import Answer
     from lance_io.plans.plan import Plan
     from lance_io.reads.index.table_indices import IndexPart, TableIndex
     from lance_io.reads.version.state import DatasetState
 
+_BLOCK_BYTES: Final = 256  # of the entry of a block, besides its memory
+_LOADED_TOGETHER: Final = 256  # pages or bitmaps of a round; a page takes about 64 KiB
 
 Part = tuple["TableIndex", "IndexPart[IndexDetails]"]
 
@@ -81,6 +85,26 @@ def _open_file(state: DatasetState, ref: FileRef, use: FileUse) -> FileSteps[Tab
     return TableFile(file.num_rows, file.types, file.metadata, dict(zip(use.columns, columns, strict=True)), buffers)
 
 
+def load_blocks(state: DatasetState, part: Part, segment: Segment, bytes_max: int) -> Plan[None]:
+    """Read all that searches read of a segment's files into memory, up to this size of the cache of indices.
+
+    Raises as `search_segments`.
+    """
+    whole, cache = segment.blocks(), state.session.index_cache
+    if whole is None:
+        return
+    for start in range(0, len(whole.ranges), _LOADED_TOGETHER):
+        if cache.stats.bytes > bytes_max:
+            return
+        group = replace(whole, ranges=whole.ranges[start : start + _LOADED_TOGETHER])
+        yield from search_segments(state, [(part, _load(group, part[1].space))])
+
+
+def _load(blocks: Blocks, space: Space) -> Search:
+    yield blocks
+    return Answer.at_most(RowSet.none(space))
+
+
 # -- searches --------------------------------------------------------------------------------------------------------
 
 
@@ -107,6 +131,7 @@ def search_segments(
     sizes: Counter[TableIndex] = Counter()
     steps: list[tuple[FileRef, FileSteps[Any]]] = []
     positions: list[int] = []
+    held: list[tuple[int, Search, list[Any]]] = []
     for at, ((index, part), search) in enumerate(searches):
         try:
             blocks = next(search)
@@ -118,7 +143,7 @@ def search_segments(
             is_pages = part.details.kind is Kind.BTREE
             record_comparisons(sum(end - first for first, end in blocks.ranges) if is_pages else len(blocks.ranges))
             if None not in cached:
-                answers[at] = _finish(search, cached)
+                held.append((at, search, cached))
                 continue
         except StopIteration as done:
             answers[at] = done.value
@@ -130,11 +155,30 @@ def search_segments(
         positions.append(at)
     if rows_max is not None and sizes.total() > rows_max:
         raise TooManyRows(max(sizes, key=lambda index: sizes[index]))
+    for at, search, cached in held:
+        answers[at] = yield from _finish_held(state, searches[at][0], search, cached)
     if steps:
         read: list[Any] = yield ReadFiles(state.context, independent(steps))
         for at, answer in zip(positions, read, strict=True):
             answers[at] = answer
     return answers
+
+
+def _finish_held(state: DatasetState, part: Part, search: Search, blocks: list[Any]) -> Plan[Answer]:
+    """The answer by blocks in memory, which may be many: then not on a loop."""
+    try:
+        answer: Answer = yield Compute(partial(_finish, search, blocks), lambda: sum(map(_block_bytes, blocks)))
+    except FormatError as error:
+        index, segment = part
+        file = READERS[segment.details.kind].uses[0].name
+        raise in_index(error, index.name, file_ref(state, segment, file).key) from error
+    return answer
+
+
+def _block_bytes(block: Any) -> int:
+    """Memory of a block: its columns, or the value that a search has made of them."""
+    num_bytes: int = sum([array.nbytes for array in block]) if isinstance(block, list) else block.nbytes
+    return num_bytes
 
 
 def _finish(search: Search, blocks: list[Any]) -> Answer:
@@ -163,9 +207,10 @@ def _search_steps(
         file = yield from SideFile.open(state.context, ref.key, ref.size_bytes)
         read = yield from file.read_ranges(blocks.columns, [blocks.ranges[at] for at in missing])
         keys = _block_keys(state, ref, blocks)
-        for at, block in zip(missing, read, strict=True):
+        for at, columns in zip(missing, read, strict=True):
+            block: Any = columns if blocks.prepare is None else blocks.prepare(blocks.ranges[at][0], columns)
             cached[at] = block
-            state.session.index_cache.put(keys[at], block, 256 + sum(array.nbytes for array in block))
+            state.session.index_cache.put(keys[at], block, _BLOCK_BYTES + _block_bytes(block))
         return _finish(search, cached)
     except INDEX_ERRORS as error:
         raise in_index(error, index.name, ref.key) from error

@@ -154,7 +154,12 @@ def _move(recorded: RecordedMove) -> Move:
 def _indices(state: DatasetState, entries: Sequence[IndexMetadata]) -> Iterator[TableIndex]:
     columns = {field.id: (path, field) for path, field in _walk(state.schema.fields)}
     for name, segments in by_name(of_one_column(entries)).items():
-        column = columns.get(segments[0].fields[0])
+        field_id = segments[0].fields[0]
+        column = columns.get(field_id)
+        if field_id not in state.schema.by_id:
+            warnings.warn(
+                f"index {name!r} is of a column that is gone (field {field_id}); it is not used: drop it", stacklevel=2
+            )
         if column is None or any(segment.fields != segments[0].fields for segment in segments):
             continue
         parts = _parts(state, name, segments)

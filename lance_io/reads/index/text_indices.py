@@ -6,6 +6,7 @@ import warnings
 from typing import TYPE_CHECKING, Final
 
 from lance_io.index.details import Space
+from lance_io.index.text.text_parameters import is_of_elements
 from lance_io.reads.index.table_indices import IndexPart, of_one_column, usable_entries
 from lance_io.reads.version.index_entries import by_name, load_indices
 from lance_io.records import dataclass
@@ -34,6 +35,8 @@ class TextIndex:
     field  its field
     parts  its segments that cover fragments
     moves  by which addresses in their files become current ones, oldest first
+    of_elements  whether its documents are elements of lists, not rows
+    details      message of its first segment
     """
 
     name: str
@@ -41,6 +44,8 @@ class TextIndex:
     field: Field
     parts: tuple[IndexPart[bytes], ...]
     moves: tuple[Move, ...]
+    of_elements: bool = False
+    details: bytes = b""
 
     @property
     def covered(self) -> frozenset[int]:
@@ -66,13 +71,15 @@ def _indices(state: DatasetState, entries: Sequence[IndexMetadata], moves: tuple
         if column is None or any(segment.fields != segments[0].fields for segment in segments):
             continue
         parts = _parts(state, name, segments, space)
-        if parts:
-            yield TextIndex(name, *column, parts, moves)
+        if parts is not None and segments[0].message is not None:
+            details = segments[0].message.index_details.value
+            yield TextIndex(name, *column, parts, moves, is_of_elements(details), details)
 
 
 def _parts(
     state: DatasetState, name: str, segments: Sequence[IndexMetadata], space: Space
-) -> tuple[IndexPart[bytes], ...]:
+) -> tuple[IndexPart[bytes], ...] | None:
+    """The segments that cover fragments; None for an index of another kind, or that this release does not read."""
     parts: list[IndexPart[bytes]] = []
     seen: set[int] = set()
     for segment in segments:
@@ -80,10 +87,10 @@ def _parts(
         if message is None or segment.fragment_ids is None:
             continue
         if message.index_details.type_url.rpartition("/")[2].rpartition(".")[2].lower() != _MESSAGE:
-            return ()
+            return None
         if message.index_version > VERSION_MAX:
             warn_text_index_unused(name, f"this release does not read version {message.index_version} of its kind")
-            return ()
+            return None
         covered = frozenset(segment.fragment_ids.intersection(state.fragment_ids)) - seen
         seen |= covered
         if covered:

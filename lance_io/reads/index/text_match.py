@@ -16,6 +16,7 @@ from lance_io.errors import FormatError, UsageError
 from lance_io.index.text.scoring import CorpusStatistics
 from lance_io.index.text.text_matches import TextMatches, best_of
 from lance_io.index.text.text_partition import METADATA_FILE, POSTINGS, partition_file
+from lance_io.levels.arrays import distinct
 from lance_io.plans.cpu_requests import Compute
 from lance_io.reads.index.index_files import file_ref
 from lance_io.reads.index.text_segments import WITHOUT, TokenKey, load_postings
@@ -170,12 +171,13 @@ def _similar(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _PartitionRows:
+class PartitionRows:
     """The documents of a partition as rows of the version.
 
     counts     u8[n], whether each counts; None if all do
     addresses  i64[n], of those that count
-    is_distinct  whether no two of these are one row: of a row that changed, an index may have an older text, too
+    is_distinct  whether no two of these are one row, or one element of its lists: of a row that changed, an index may
+                 have an older text, too
     """
 
     counts: npt.NDArray[np.uint8] | None
@@ -190,10 +192,13 @@ def match_by_index(
     matched: MatchedTokens,
     entries: LiveEntries,
     most: int | None,
+    corpus: tuple[CorpusStatistics, Mapping[bytes, int]] | None = None,
 ) -> Plan[TextMatches]:
-    """The rows that match, with the highest scores if only `most` are wanted. Raises `FormatError`."""
-    statistics = opened.statistics
-    num_matches = matched.num_matches()
+    """The rows that match, with the highest scores if only `most` are wanted. Raises `FormatError`.
+
+    corpus  statistics, and the number of documents with each token, where they are not those of the index
+    """
+    statistics, num_matches = corpus or (opened.statistics, matched.num_matches())
     factors = [statistics.factor(num_matches[term.text]) * term.count for term in matched.terms]
     threshold = float("-inf")
     parts: list[TextMatches] = []
@@ -235,7 +240,7 @@ def _match(
 ) -> TextMatches:
     part, number = where
     partition = opened.segments[part].partitions[number]
-    rows = _rows(state, opened, where, entries)
+    rows = partition_rows(state, opened, where, entries)
     groups = numbers = None
     if search.needs_all:
         numbers = {group: at for at, group in enumerate(dict.fromkeys(term.group for term, _, _ in chosen))}
@@ -259,11 +264,21 @@ def _match(
     documents = np.frombuffer(memoryview(docs), np.int64)
     addresses = rows.addresses[documents]
     ids = partition.rows[documents] if entries.row_ids is not None else addresses.view(np.uint64)
-    matches = TextMatches(np.frombuffer(memoryview(scores), np.float32), ids, addresses)
+    elements = None if partition.elements is None else partition.elements[documents]
+    matches = TextMatches(np.frombuffer(memoryview(scores), np.float32), ids, addresses, elements)
     return matches if rows.is_distinct else best_of([matches])
 
 
-def _rows(state: DatasetState, opened: OpenedText, where: tuple[int, int], entries: LiveEntries) -> _PartitionRows:
+def _is_distinct(addresses: IntArray, counts: npt.NDArray[np.bool_], elements: npt.NDArray[np.uint32] | None) -> bool:
+    live = addresses[counts]
+    if elements is None:
+        return len(distinct(live)) == len(live)
+    return len(np.unique(np.column_stack((live, elements[counts])), axis=0)) == len(live)
+
+
+def partition_rows(
+    state: DatasetState, opened: OpenedText, where: tuple[int, int], entries: LiveEntries
+) -> PartitionRows:
     """The documents of a partition as rows; kept for the version, its chosen fragments, and no filter."""
     part, number = where
     segment = opened.index.parts[part]
@@ -275,12 +290,11 @@ def _rows(state: DatasetState, opened: OpenedText, where: tuple[int, int], entri
     if rows is None:
         counts, addresses = entries.without_filter().find(segment, partition.rows)
         mask = None if bool(counts.all()) else counts.astype(np.uint8)
-        live = addresses[counts]
-        rows = _PartitionRows(mask, addresses, len(np.unique(live)) == len(live))
+        rows = PartitionRows(mask, addresses, _is_distinct(addresses, counts, partition.elements))
         cache.put(key, rows, 256 + addresses.nbytes + (0 if mask is None else mask.nbytes))
     if entries.allowed is None:
         return rows
     allowed = entries.allows(rows.addresses)
     if rows.counts is not None:
         allowed &= rows.counts != 0
-    return _PartitionRows(allowed.astype(np.uint8), rows.addresses, rows.is_distinct)
+    return PartitionRows(allowed.astype(np.uint8), rows.addresses, rows.is_distinct)

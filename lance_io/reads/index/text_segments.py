@@ -15,6 +15,7 @@ import numpy as np
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.file.file_requests import ReadFiles
 from lance_io.file.take.side_file import SideFile
+from lance_io.index.text.text_parameters import UnknownTokenizer
 from lance_io.index.text.text_partition import (
     DOCUMENT_COLUMNS,
     DOCUMENTS,
@@ -24,15 +25,18 @@ from lance_io.index.text.text_partition import (
     POSTINGS,
     TOKENS,
     TextPartition,
+    element_columns,
     partition_file,
     posting_form,
     read_documents,
+    read_elements,
     read_postings,
     read_settings,
     read_tokens,
 )
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.plan import Together
+from lance_io.reads.index.index_counts import record_opened, record_parts
 from lance_io.reads.index.index_files import file_ref, folder_key, independent
 from lance_io.reads.rows.deletions_and_ids import load_cached
 from lance_io.reads.version.index_errors import INDEX_ERRORS, in_index
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
     from lance_io._kernels import TermPostings
     from lance_io.file.file_steps import FileSteps
     from lance_io.file.open.file_source import FileRef
+    from lance_io.index.text.text_parameters import TextParameters
     from lance_io.index.text.text_partition import TextSettings
     from lance_io.plans.plan import Plan
     from lance_io.reads.index.table_indices import IndexPart
@@ -52,6 +57,8 @@ if TYPE_CHECKING:
 
 INDEXED_PAGES_MAX: Final = 16  # of posting lists whose indexes are loaded before it is known which are wanted
 WITHOUT: Final = "a search of a column without an index compares all texts"  # in errors
+LOADED_TOKENS: Final = 4096  # whose posting lists are read at once before an index is asked
+_FILLED_SHARE: Final = 0.75  # of the cache, then no more lists are loaded in advance
 _KINDS: Final = (TOKENS, DOCUMENTS, POSTINGS)
 
 
@@ -70,9 +77,13 @@ class TextSegment:
 
 @dataclass(frozen=True, slots=True)
 class UnreadText:
-    """A segment that this release cannot search, and why."""
+    """A segment that this release cannot search, and why.
+
+    parameters  of its tokenizer; None if they are not known
+    """
 
     reason: str
+    parameters: TextParameters | None
 
 
 def open_text_segments(state: DatasetState, index: TextIndex) -> Plan[list[TextSegment | UnreadText]]:
@@ -81,6 +92,7 @@ def open_text_segments(state: DatasetState, index: TextIndex) -> Plan[list[TextS
     keys = [("texts", *folder_key(state, part)) for part in index.parts]
     opened: list[Any] = cache.get_many(keys)
     missing = [at for at, segment in enumerate(opened) if segment is None]
+    record_opened(len(missing))
     if missing:
         loaded = yield Together[Any](
             [load_cached(cache, keys[at], partial(_open, state, index, index.parts[at])) for at in missing]
@@ -92,6 +104,7 @@ def open_text_segments(state: DatasetState, index: TextIndex) -> Plan[list[TextS
 
 def _open(state: DatasetState, index: TextIndex, part: IndexPart[bytes]) -> Plan[tuple[TextSegment | UnreadText, int]]:
     ref = file_ref(state, part, METADATA_FILE)
+    settings: TextSettings | None = None
     try:
         names = [name for name in part.sizes if name != METADATA_FILE]
         refs = {name: file_ref(state, part, name) for name in (METADATA_FILE, *names)}
@@ -111,8 +124,12 @@ def _open(state: DatasetState, index: TextIndex, part: IndexPart[bytes]) -> Plan
         ]
         read: list[Any] = (yield ReadFiles(state.context, independent(steps))) if steps else []
         partitions = [_partition(number, *read[3 * at : 3 * at + 3]) for at, number in enumerate(settings.partitions)]
+        if any((partition.elements is None) == index.of_elements for partition in partitions):
+            raise FormatError(f"documents are {'elements' if index.of_elements else 'rows'}, their files say otherwise")
+    except UnknownTokenizer as error:  # other tokens would find other rows
+        raise in_index(error, index.name, ref.key, WITHOUT) from error
     except UnsupportedError as error:
-        return UnreadText(error.message), 256
+        return UnreadText(error.message, None if settings is None else settings.parameters), 1024
     except INDEX_ERRORS as error:
         raise in_index(error, index.name, ref.key, WITHOUT) from error
     segment = TextSegment(settings, tuple(partitions))
@@ -128,7 +145,9 @@ def _read_part(state: DatasetState, ref: FileRef, kind: str) -> FileSteps[Any]:
             columns = yield from file.read_whole(names)
             return read_tokens(dict(zip(names, columns, strict=True)))
         if kind == DOCUMENTS:
-            return read_documents(*(yield from file.read_whole(DOCUMENT_COLUMNS)))
+            more = element_columns(file.types)
+            rows, lengths, *elements = yield from file.read_whole([*DOCUMENT_COLUMNS, *more])
+            return *read_documents(rows, lengths), read_elements(elements)
         form = posting_form(file.types, file.metadata)
         yield from file.load_indexes([*form.columns, *form.positions], INDEXED_PAGES_MAX)
         return form, file.num_rows
@@ -138,9 +157,10 @@ def _read_part(state: DatasetState, ref: FileRef, kind: str) -> FileSteps[Any]:
 
 
 def _partition(number: int, tokens: Any, documents: Any, postings: Any) -> TextPartition:
-    rows, lengths = documents
+    rows, lengths, elements = documents
     form, num_tokens = postings
-    return TextPartition(number, tokens, num_tokens, rows, lengths, int(lengths.sum(dtype=np.uint64)), form)
+    total = int(lengths.sum(dtype=np.uint64))
+    return TextPartition(number, tokens, num_tokens, rows, lengths, total, form, elements)
 
 
 # -- posting lists ---------------------------------------------------------------------------------------------------
@@ -186,12 +206,32 @@ def load_postings(
     for each, postings in known.items():
         if postings is None:
             missing.setdefault((each.part, each.partition), []).append(each)
+    num_missing = sum(map(len, missing.values()))
+    record_parts(len(known) - num_missing, num_missing)
     if missing:
         yield from _read_missing(state, index, segments, missing, known, has_positions=has_positions)
         for its in missing.values():
             for each in its:
                 cache.put(keys[each], known[each], known[each].nbytes)
     return known
+
+
+def load_all_postings(
+    state: DatasetState, index: TextIndex, segments: Sequence[TextSegment | UnreadText]
+) -> Plan[None]:
+    """The posting lists of all tokens into the cache, without positions, as far as it has room."""
+    cache = state.session.index_cache
+    readable = [segment for segment in segments if isinstance(segment, TextSegment)]
+    if len(readable) < len(segments):
+        return
+    for part, segment in enumerate(readable):
+        for number, partition in enumerate(segment.partitions):
+            for first in range(0, partition.num_tokens, LOADED_TOKENS):
+                if cache.stats.bytes > cache.capacity_bytes * _FILLED_SHARE:
+                    return
+                tokens = range(first, min(first + LOADED_TOKENS, partition.num_tokens))
+                keys = [TokenKey(part, number, token) for token in tokens]
+                yield from load_postings(state, index, readable, keys, has_positions=False)
 
 
 def _read_missing(

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from lance_io.errors import UnsupportedError
 from lance_io.format.wire import parse_message
+from lance_io.index.text.text_parameters import text_details
 from lance_io.proto import table_pb2
 from lance_io.reads.version.index_entries import by_name, load_indices
 
@@ -78,15 +78,16 @@ class IndexDescription:
 
     @property
     def details(self) -> dict[str, Any]:
-        """Settings of a vector index; empty for the other kinds.
-
-        Raises:
-            UnsupportedError: The index is a full text index, whose settings are not read.
-        """
+        """Settings of a vector index, or of a full text index; empty for the other kinds."""
         kind = _kind(self.type_url)
         if kind == _INVERTED:
-            raise UnsupportedError("this release does not read the settings of full text indices; pylance does")
+            return text_details(self._details)
         return _vector_details(self._details) if kind == _VECTOR else {}
+
+
+def is_text_segment(entry: IndexMetadata) -> bool:
+    """Whether it is a segment of a full text index."""
+    return entry.message is not None and _kind(entry.message.index_details.type_url) == _INVERTED
 
 
 def describe_indices(state: DatasetState) -> Plan[list[IndexDescription]]:

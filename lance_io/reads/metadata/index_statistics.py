@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -11,8 +12,10 @@ from lance_io.file.file_requests import ReadFile
 from lance_io.file.open.file_source import FileRef
 from lance_io.file.reader import FileAccess
 from lance_io.index.details import FILES, Kind
+from lance_io.index.text.text_partition import DOCUMENTS, METADATA_FILE, POSTINGS, partition_file, read_settings
+from lance_io.levels.arrays import shown_value
 from lance_io.plans.plan import Together
-from lance_io.reads.metadata.index_descriptions import describe_indices
+from lance_io.reads.metadata.index_descriptions import describe_indices, is_text_segment
 from lance_io.reads.metadata.vector_statistics import is_vector_segment, vector_segment, with_drift
 from lance_io.reads.rows.deletions_and_ids import load_live_counts
 from lance_io.reads.version.index_entries import details_of, load_indices
@@ -122,6 +125,8 @@ def index_stats(state: DatasetState, name: str) -> Plan[dict[str, Any]]:
 def _segment(state: DatasetState, entry: IndexMetadata) -> Plan[dict[str, Any]]:
     """The size of a segment; empty for kinds that are not read."""
     details = details_of(entry)
+    if details is None and is_text_segment(entry):
+        return (yield from _text_segment(state, entry))
     if details is None:
         return (yield from vector_segment(state, entry)) if is_vector_segment(entry) else {}
     file = yield from open_index_file(state, entry, FILES[details.kind][0])
@@ -143,6 +148,20 @@ def _segment(state: DatasetState, entry: IndexMetadata) -> Plan[dict[str, Any]]:
     return {"min": low, "max": high, "num_pages": file.num_rows}
 
 
+def _text_segment(state: DatasetState, entry: IndexMetadata) -> Plan[dict[str, Any]]:
+    """The parameters of a segment of full text, and its numbers of tokens and documents."""
+    file = yield from open_index_file(state, entry, METADATA_FILE)
+    try:
+        settings = read_settings(file.metadata)
+    except INDEX_ERRORS as error:
+        raise in_index(error, entry.name, file.access.source.files[0].key) from error
+    names = [partition_file(number, kind) for kind in (POSTINGS, DOCUMENTS) for number in settings.partitions]
+    files = yield Together[Any]([open_index_file(state, entry, name) for name in names])
+    counts, half = [each.num_rows for each in files], len(settings.partitions)
+    params = json.loads(file.metadata["params"])
+    return {"params": params, "num_tokens": sum(counts[:half]), "num_docs": sum(counts[half:])}
+
+
 def _ends(file: IndexFileInfo) -> Plan[tuple[str | None, str | None]]:
     """The first and the last value of a B-tree, as text."""
     if not file.num_rows:
@@ -154,7 +173,7 @@ def _ends(file: IndexFileInfo) -> Plan[tuple[str | None, str | None]]:
 
 
 def _text(value: pa.Scalar) -> str:
-    shown = value.as_py()
+    shown = shown_value(value)
     if shown is None:
         return "NULL"
     if isinstance(shown, bool):

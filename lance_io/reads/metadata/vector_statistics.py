@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import FormatError
@@ -12,7 +11,7 @@ from lance_io.format.wire import parse_message
 from lance_io.index.vector.ivf import INDEX_FILE, LAYOUT, ROWS_FILE, STORAGE
 from lance_io.index.vector.storage_metadata import parse_json, storage_of
 from lance_io.index.vector.vector_codes import read_tensor
-from lance_io.index.vector.vector_details import MEAN_DISTANCE, decode_vector_details
+from lance_io.index.vector.vector_details import decode_vector_details, mean_distance_of
 from lance_io.plans.plan import Together
 from lance_io.proto import index_pb2
 from lance_io.reads.version.index_errors import INDEX_ERRORS, in_index
@@ -69,7 +68,7 @@ def vector_segment(state: DatasetState, entry: IndexMetadata) -> Plan[dict[str, 
         "centroids": centroids.tolist(),
         "loss": message.loss if message.HasField("loss") else None,
         "index_file_version": "V3",
-        "mean_distance": _distance(index),
+        "mean_distance": mean_distance_of(index),
     }
 
 
@@ -112,11 +111,3 @@ def _open(state: DatasetState, entry: IndexMetadata, name: str) -> Plan[tuple[Ma
     except INDEX_ERRORS as error:
         raise in_index(error, entry.name, key) from error
     return opened
-
-
-def _distance(metadata: Mapping[str, str]) -> float | None:
-    try:
-        value = float(metadata[MEAN_DISTANCE])
-    except (KeyError, ValueError):
-        return None
-    return value if math.isfinite(value) and value >= 0 else None

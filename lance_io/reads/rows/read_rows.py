@@ -32,11 +32,12 @@ class RowReader:
     """Reads chosen rows of some fields.
 
     projection  pruned top-level fields of the table's schema
+    context     of the scan that chose the rows; None for that of the version
     """
 
-    def __init__(self, state: DatasetState, projection: Projection) -> None:
+    def __init__(self, state: DatasetState, projection: Projection, context: ReadContext | None = None) -> None:
         self._sources = state.sources  # not the state: it caches readers, so that would be a cycle
-        self._reader = TableReader(state.context, projection)
+        self._reader = TableReader(context or state.context, projection)
 
     def read(self, groups: Sequence[tuple[int, IntArray]], layout: BatchLayout | None = None) -> Plan[Taken]:
         """One array per field, the groups one after the other.
@@ -62,6 +63,10 @@ class RowReader:
     def read_piece(self, pieces: PiecewiseTake) -> Plan[tuple[int, Taken]]:
         """The next piece: its number of rows, and their fields."""
         return self._reader.take_piece(pieces)
+
+    def open_files(self, fragment_indexes: Sequence[int]) -> Plan[None]:
+        """Open the files of these fragments, before it is known which of them have wanted rows."""
+        return self._reader.open_files([self._sources[fragment_index] for fragment_index in fragment_indexes])
 
     def warm(self, fragment_indexes: Sequence[int]) -> Plan[None]:
         """Load the metadata and page indexes that reads of these fragments need, but no rows."""

@@ -18,7 +18,7 @@ from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.plans.streams import Each, Items, iterate_async, iterate_sync
 from lance_io.reads.rows.rebatch import Rebatcher, to_table
 from lance_io.reads.run_plan import run, run_awaited, run_in_thread
-from lance_io.reads.scan.scan_plan import plan_count, plan_scan
+from lance_io.reads.scan.scan_plan import plan_count, plan_or_known, plan_scan, take_named
 from lance_io.reads.scan.scan_statistics import count_items, counted, counting, is_watched, watch_scan
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from lance_io.reads.scan import ordering as orderings
     from lance_io.reads.scan import stream as scan_runs
     from lance_io.reads.scan.ordering import Ordering
+    from lance_io.reads.scan.pipeline import ScanPlan
     from lance_io.reads.scan.scan_options import ScanOptions
     from lance_io.reads.scan.scan_statistics import ScanStatistics, ScanWatch
     from lance_io.reads.scan.stream import ScanRun
@@ -98,7 +99,8 @@ class _Scan:
                 yield Items(cutter.push(batch))
             yield Items(cutter.flush())
             return
-        run = yield from self._run(None if options.filter is None else options.batch_rows, apart=not across)
+        plan = yield from self._plan()
+        run = self._run(plan, None if options.filter is None else options.batch_rows, apart=not across)
         yield from run.batches(cutter)
 
     def table(self) -> Plan[pa.Table]:
@@ -107,9 +109,13 @@ class _Scan:
             return (yield from text_search.search_text(self.state, self.options, self._projection, self.watch))
         if self.options.nearest is not None:
             return (yield from nearest.search(self.state, self.options, self._projection, self.watch))
-        run = yield from self._run(None)
+        plan = yield from self._plan()
+        if self.watch is None and self._ordering is None and self._projection is None:
+            taken = yield from take_named(self.state, self.options, plan)
+            if taken is not None:
+                return taken
         items: list[tuple[int, pa.RecordBatch]] = []
-        yield Each(run.batches(), items.append)
+        yield Each(self._run(plan, None).batches(), items.append)
         batches = [batch for _, batch in items]
         if self._ordering is None:
             return to_table(batches, self.schema)
@@ -119,15 +125,21 @@ class _Scan:
         """Whether a batch may be made in advance."""
         return self.state.context.pool.avail_bytes > 0
 
-    def _run(self, batch_rows: int | None, *, apart: bool = False) -> Plan[ScanRun]:
+    def _plan(self) -> Plan[ScanPlan]:
         if not self.state.is_local:
             yield load(scan_runs)
         options, projection = self.options, self._projection
         if self._ordering is not None:
             options, projection = self._ordering.options, self._ordering.projection
+        if self.watch is None and projection is None:
+            return (yield from plan_or_known(self.state, options))
         plan = yield from plan_scan(self.state, options, projection, ahead=True)
         if self.watch is not None:
             self.watch.record_plan(plan)
+        return plan
+
+    def _run(self, plan: ScanPlan, batch_rows: int | None, *, apart: bool = False) -> ScanRun:
+        options = self.options if self._ordering is None else self._ordering.options
         return scan_runs.ScanRun(self.state, plan, options, batch_rows, self.watch, apart=apart)
 
 
@@ -260,7 +272,7 @@ def _count(state: DatasetState, options: ScanOptions, watch: ScanWatch | None) -
         return (yield from text_search.count_text_matches(state, options, watch))
     if options.nearest is not None:
         return (yield from nearest.count_matches(state, options, watch))
-    counted = yield from plan_count(state, options)
+    counted = yield from plan_count(state, options, is_watched=watch is not None)
     if isinstance(counted, int):
         return counted
     if watch is not None:

@@ -213,10 +213,21 @@ def _note_unknown(ledger: Ledger, plan: ScanPlan, options: ScanOptions) -> None:
     late = dict.fromkeys(name for part in parts for name in part.late)
     if late:
         ledger.notes.append(f"{', '.join(late)}: read afterwards, for the rows that pass the filter")
+        along = dict.fromkeys(name for part in parts for name in _read_along(part))
+        if along:
+            ledger.notes.append(f"{', '.join(along)}: read with the filter's columns, which costs less than look-ups")
     if plan.limit is not None:
         ledger.notes.append(f"the scan ends as soon as {plan.limit + plan.skip} rows have passed the filter")
     if options.blob_handling == "all_binary":
         ledger.notes.append("the bytes of blobs are read afterwards, where their descriptions say")
+
+
+def _read_along(plan: ScanPlan) -> list[str]:
+    """Columns that are read for all rows, but not for the filter."""
+    if plan.predicate is None:
+        return []
+    needed = {path[0] for path in plan.predicate.paths}
+    return [name for name in plan.early if name not in needed]
 
 
 # -- one file --------------------------------------------------------------------------------------------------------

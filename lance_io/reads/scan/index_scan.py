@@ -53,6 +53,9 @@ RUN_ROWS_MIN: Final = 64  # average rows of a run from which reading runs beats 
 TAKEN_ROWS_MAX: Final = 16_384  # of a fragment in a bucket: taking keeps page indexes, which saves later rounds
 RUNS_MAX: Final = 1024  # of a fragment that are read as runs
 AHEAD_BYTES_MAX: Final = 4 * MIB  # of rows that no index covers, about; more take longer than the rounds they save
+INDEX_ROWS_MIN: Final = 1 << 20  # that an index may read of its files for any table: a tenth of a second
+INDEX_ROWS_SHARE: Final = 8  # of the table: an index has 16 bytes for a number of 8
+INDEX_ROWS_MAX: Final = 1 << 26  # a gigabyte of pages in memory
 OPENED_FRAGMENTS_MAX: Final = 8  # whose files are opened before it is known which have rows: a request each
 
 
@@ -126,7 +129,8 @@ def _answered(
     assert predicate is not None, "indices answer filters"
     if not state.is_local and columns.early_read is not None and columns.late_read is not None:
         opened = columns_for(predicate, replace(options, late_materialization=False))
-    rows = yield from _rows_beside_files(state, opened, predicate, fragment_indexes)
+    at_most = None if options.hints.get("fast_search") else index_rows_max(int(state.physical_rows.sum()))
+    rows = yield from _rows_beside_files(state, opened, predicate, fragment_indexes, at_most)
     if rows is None:
         return None
     rest = rows.choice.rest
@@ -245,19 +249,31 @@ def plan_named(
 
 
 def _rows_beside_files(
-    state: DatasetState, columns: ScanPlan, predicate: Predicate, fragment_indexes: Sequence[int]
+    state: DatasetState,
+    columns: ScanPlan,
+    predicate: Predicate,
+    fragment_indexes: Sequence[int],
+    rows_max: int | None,
 ) -> Plan[IndexedRows | None]:
-    """The rows that indices name; opens the data files of few fragments meanwhile, where that saves a round."""
+    """The rows that indices name; opens the data files of few fragments meanwhile, where that saves a round.
+
+    rows_max  see `indexed_rows`
+    """
     read = columns.early_read if columns.late_read is None else columns.late_read
     has_indices = bool((yield from load_table_indices(state)).indices)
     is_counted = not columns.projection.data_paths  # mostly without data
     is_opened = has_indices and not state.is_local and not is_counted
     if read is None or not is_opened or len(fragment_indexes) > OPENED_FRAGMENTS_MAX:
-        return (yield from indexed_rows(state, predicate.expression))
+        return (yield from indexed_rows(state, predicate.expression, rows_max))
     sources = [state.sources[index] for index in fragment_indexes]
     opening = TableReader(state.context, read).open_files(sources)
-    rows, _ = yield Together[Any]([indexed_rows(state, predicate.expression), opening])
+    rows, _ = yield Together[Any]([indexed_rows(state, predicate.expression, rows_max), opening])
     return rows  # type: ignore[no-any-return]
+
+
+def index_rows_max(num_rows: int) -> int:
+    """Rows of index files that a filter may read: with more, a scan is as fast, and holds no set of rows."""
+    return max(INDEX_ROWS_MIN, min(INDEX_ROWS_MAX, num_rows // INDEX_ROWS_SHARE))
 
 
 def _by_coverage(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from lance_io.levels.join import holds_dictionary
+from lance_io.levels.row_bytes import fixed_bits
 from lance_io.reads.rows.value_widths import width_bytes
-from lance_io.reads.scan.late_choice import LateCosts, is_wide, worth_waiting
+from lance_io.reads.scan.late_choice import LateCosts, Role, StoredColumn, is_wide, read_along, worth_waiting
 from lance_io.reads.version.column_lists import project
 from lance_io.reads.version.system_columns import SYSTEM_COLUMNS
 
@@ -102,7 +104,35 @@ def _choose(
         return {
             field.name for field in fields if is_wide(width_bytes(field.arrow_type), state.context.store.profile)
         }, None
-    return _worth_waiting(state, fields, fragment_indexes)
+    late, costs = _worth_waiting(state, fields, fragment_indexes)
+    along = _read_along(state, late, needed, fragment_indexes) if late else set()
+    if not along:
+        return late, costs
+    rest = [field for field in fields if field.name in late - along]
+    return _worth_waiting(state, rest, fragment_indexes)  # alone they may arrive as fast as the filter's
+
+
+def _read_along(state: DatasetState, late: set[str], needed: set[str], fragment_indexes: Sequence[int]) -> set[str]:
+    """Late columns that are read with the filter's, because they lie beside these (`read_along`)."""
+    profile = state.context.store.profile
+    if profile.costs is None:
+        return set()
+    num_rows = int(state.physical_rows[list(fragment_indexes)].max())
+    fields = [field for field in state.schema.fields if field.name in late or field.name in needed]
+    along: set[str] = set()
+    for ref in state.sources[fragment_indexes[0]].files:  # an example: fragments mostly have the same files
+        spots = [(sorted(ref.columns_of([each.id for each in field.walk()]).values()), field) for field in fields]
+        columns: list[StoredColumn] = []
+        end = 0
+        for indices, field in sorted(((indices, field) for indices, field in spots if indices), key=itemgetter(0)):
+            if indices[0] != end:
+                columns.append(StoredColumn("", None, "unread"))
+            end = indices[-1] + 1
+            bits = fixed_bits(field.arrow_type)
+            role: Role = "filter" if field.name in needed else "late"
+            columns.append(StoredColumn(field.name, None if bits is None else bits / 8 * num_rows, role))
+        along |= read_along(columns, len(fragment_indexes), profile)
+    return along
 
 
 def _worth_waiting(
@@ -116,8 +146,8 @@ def _worth_waiting(
     num_rows = int(state.physical_rows[list(fragment_indexes)].sum())
     if not worth_waiting(num_rows, row_bytes, file_bytes, profile):
         return set(), None
-    num_columns = sum([1 for field in wide for each in field.walk() if not each.children])
-    return {field.name for field in wide}, LateCosts.of(profile, row_bytes, num_columns)
+    widths = [width_bytes(each.arrow_type) for field in wide for each in field.walk() if not each.children]
+    return {field.name for field in wide}, LateCosts.of(profile, row_bytes, len(widths), widths)
 
 
 def _stored_bytes(state: DatasetState, fields: Iterable[Field], fragment_indexes: Sequence[int]) -> tuple[float, float]:

@@ -22,6 +22,7 @@ from lance_io.reads.scan.span_rows import kept_rows
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
+    from lance_io.file.open.kept_ends import KeptEnds
     from lance_io.plans.plan import Plan
     from lance_io.plans.streams import Stream
     from lance_io.reads.scan.late_choice import LateCosts
@@ -68,15 +69,18 @@ class LateScan:
     """Reads late columns page by page, no further than rows are known to be needed.
 
     costs  decide whether rows are read this way
+    ends   the ends of files that the scan of the filter's columns has read
 
     After a gap another scan starts, while the rows before it are still being delivered.
     """
 
-    def __init__(self, state: DatasetState, plan: ScanPlan, options: ScanOptions, costs: LateCosts) -> None:
+    def __init__(
+        self, state: DatasetState, plan: ScanPlan, options: ScanOptions, costs: LateCosts, ends: KeptEnds | None = None
+    ) -> None:
         assert plan.late_read is not None, "there are late columns"
         self._plan = plan
         self.costs = costs
-        self._reader = TableReader(state.scan_context(options.io_buffer_size), plan.late_read)
+        self._reader = TableReader(state.scan_context(options.io_buffer_size, ends), plan.late_read)
         self._sources = state.sources
         self._read_options: dict[str, Any] = {
             "pieces_ahead": options.batch_readahead,

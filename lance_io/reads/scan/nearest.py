@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -49,6 +50,8 @@ from lance_io.reads.scan.vectors.index_search import (
     read_by_index,
     run_by_index,
 )
+from lance_io.reads.scan.vectors.settled import find_settled, settle
+from lance_io.reads.scan.vectors.shared_turns import shared_turns
 from lance_io.reads.scan.vectors.vector_choice import choose_index, expected_index, vector_output
 from lance_io.reads.takes.take_rows import prepare, take_grouped
 from lance_io.reads.version.column_lists import COMPILER, OutputColumn, Projection
@@ -59,7 +62,10 @@ from lance_io.runtime import cpu_count
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import numpy.typing as npt
+
     from lance_io.filters import Predicate
+    from lance_io.index.vector.distances import Metric
     from lance_io.plans.plan import Plan
     from lance_io.reads.scan.pipeline import ScanPlan
     from lance_io.reads.scan.scan_options import ScanOptions
@@ -67,6 +73,7 @@ if TYPE_CHECKING:
     from lance_io.reads.scan.vector_query import VectorColumn
     from lance_io.reads.scan.vectors.index_search import IndexSearch, Known
     from lance_io.reads.scan.vectors.vector_choice import VectorChoice
+    from lance_io.reads.takes.take_rows import PreparedTake
     from lance_io.reads.version.state import DatasetState, FragmentPlace
 
 _NONE: Final = np.empty(0, np.int64)
@@ -115,6 +122,13 @@ def plan_search(state: DatasetState, options: ScanOptions, *, reads: bool = Fals
     if options.include_deleted_rows:
         raise UsageError("Invalid user input: Cannot include deleted rows in a nearest neighbor search")
     column = vector_column(state.schema, query)
+    names = search_column_names(query, column.is_multi)
+    if reads and (common := find_settled(state, options)) is not None:
+        settled, segments = common
+        terms = _terms(options, column, settled.metric)
+        by_index: IndexSearch | None
+        by_index = settled.search(options, terms, segments, (yield from settled.load_known(state)))
+        return SearchPlan(terms, settled.options, settled.scan, names, by_index)
     fragment_indexes = state.scanned_fragment_indexes(options.fragments)
     choosing = choose_index(state, query, column)
     expected = (yield from expected_index(state, query, column)) if reads else None
@@ -124,12 +138,7 @@ def plan_search(state: DatasetState, options: ScanOptions, *, reads: bool = Fals
     else:
         beside = load_known(state, options, expected, fragment_indexes)
         choice, known = yield Together[Any]([choosing, beside])
-    k = options.limit if query.k is None and options.limit is not None else query.k or K
-    if not k:
-        raise UsageError("Invalid user input: k must be positive")
-    terms = SearchTerms(
-        column.metric(choice.metric), column.queries(query), k, column.is_multi, query.lower, query.upper
-    )
+    terms = _terms(options, column, choice.metric)
     scanned, projection = _scan_of(state, options, column)
     by_index = plan_by_index(state, options, terms, choice, fragment_indexes, known)
     is_fast = bool(options.hints.get("fast_search"))
@@ -142,7 +151,17 @@ def plan_search(state: DatasetState, options: ScanOptions, *, reads: bool = Fals
         left = [index for index in fragment_indexes if state.fragment_ids[index] in choice.covered]
         scanned = replace(scanned, fragments=_named(state, left))
     plan = yield from plan_scan(state, scanned, projection)
-    return SearchPlan(terms, scanned, plan, search_column_names(query, column.is_multi), by_index)
+    if by_index is not None:
+        settle(state, options, column, by_index, scanned, plan)
+    return SearchPlan(terms, scanned, plan, names, by_index)
+
+
+def _terms(options: ScanOptions, column: VectorColumn, metric: Metric | None) -> SearchTerms:
+    query = query_of(options)
+    k = options.limit if query.k is None and options.limit is not None else query.k or K
+    if not k:
+        raise UsageError("Invalid user input: k must be positive")
+    return SearchTerms(column.metric(metric), column.queries(query), k, column.is_multi, query.lower, query.upper)
 
 
 def _named(state: DatasetState, fragment_indexes: Sequence[int]) -> tuple[int | FragmentPlace, ...]:
@@ -170,6 +189,11 @@ def search(
     projection  output columns, if they differ from those of the options
     """
     projection = projection or nearest_projection(state, options)
+    turns = shared_turns(state, options, projection) if watch is None else None
+    if turns is not None:
+        return (
+            yield from turns.search(query_of(options).queries, partial(_search_together, state, options, projection))
+        )
     ordering = Ordering(state, options, projection) if options.order_by else None
     if ordering is not None:
         projection = ordering.projection
@@ -179,13 +203,39 @@ def search(
         matches = matches[_window(options)]
     if predicate is not None and state.schema.has_blobs:  # the result may lack their descriptions
         matches, predicate = (yield from _filtered(state, predicate, names, matches)), None
-    table = yield from _take(state, SearchColumns.of(state, projection, predicate, names), matches)
+    table = yield from _take(state, *_columns_to_take(state, projection, predicate, names), matches)
     if ordering is not None:
         return (yield from ordering.finish(table))
     if is_cut:
         return table
     chosen = _window(options)
     return table.slice(chosen.start, None if chosen.stop is None else chosen.stop - chosen.start)
+
+
+def _search_together(
+    state: DatasetState, options: ScanOptions, projection: Projection, queries: npt.NDArray[Any]
+) -> Plan[Sequence[pa.Table]]:
+    """Searches of several callers, which differ in their query alone: a table for each."""
+    if len(queries) > 1:
+        options = replace(options, nearest=replace(query_of(options), queries=queries))
+    parts, predicate, names = yield from _nearest_parts(state, options, None, projection)
+    window = _window(options)
+    parts = [part[window] for part in parts]
+    matches = _Matches(np.zeros(sum(map(len, parts)), np.int32), Scored.joined(parts))
+    table = yield from _take(state, *_columns_to_take(state, projection, predicate, names), matches)
+    if len(parts) == 1:
+        return [table]
+    ends = np.cumsum([len(part) for part in parts]).tolist()
+    return [_own_rows(table, first, end) for first, end in pairwise([0, *ends])]
+
+
+def _own_rows(table: pa.Table, first: int, end: int) -> pa.Table:
+    """Some rows in memory of their own: a caller keeps only its result in memory."""
+    part = table.slice(first, end - first)
+    if first == end or not part.num_columns:
+        return part
+    columns = [pa.concat_arrays([*column.chunks, column.chunk(0).slice(0, 0)]) for column in part.columns]
+    return pa.Table.from_arrays(columns, schema=table.schema)
 
 
 def count_matches(state: DatasetState, options: ScanOptions, watch: ScanWatch | None) -> Plan[int]:
@@ -207,38 +257,46 @@ def _search(
     state: DatasetState, options: ScanOptions, watch: ScanWatch | None, projection: Projection | None = None
 ) -> Plan[tuple[_Matches, Predicate | None, tuple[str, ...]]]:
     """The matches, the filter still to be applied, and the columns that the search adds."""
-    nearest_projection(state, options)
-    if options.filter is not None:
-        yield Import(COMPILER)
-    names = search_column_names(query_of(options), vector_column(state.schema, query_of(options)).is_multi)
-    predicate = None
-    if options.filter is not None and not options.hints.get("prefilter"):
-        predicate = _bind(state, options.filter, names)
-    planning = plan_search(state, options, reads=True)
-    opening = (
-        None
-        if projection is None
-        else _opened_beside(state, options, SearchColumns.of(state, projection, predicate, names).taken)
-    )
-    plan: SearchPlan = (yield from planning) if opening is None else (yield Together[Any]([planning, opening]))[0]
-    if watch is not None:
-        watch.record_plan(plan.scan)
-    parts = yield from _results(state, options, plan, watch)
+    parts, predicate, names = yield from _nearest_parts(state, options, watch, projection)
     queries = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts])
     return _Matches(queries, Scored.joined(parts)), predicate, names
 
 
-def _opened_beside(state: DatasetState, options: ScanOptions, taken: Projection) -> Plan[None] | None:
-    """Loads metadata of few data files while an index is opened, where that saves rounds; once for each column list.
+def _nearest_parts(
+    state: DatasetState, options: ScanOptions, watch: ScanWatch | None, projection: Projection | None
+) -> Plan[tuple[list[Scored], Predicate | None, tuple[str, ...]]]:
+    """`_search`, with the matches of each query."""
+    if projection is None:
+        nearest_projection(state, options)  # checks the options
+    if options.filter is not None:
+        yield Import(COMPILER)
+    query = query_of(options)
+    names = search_column_names(query, vector_column(state.schema, query).is_multi)
+    predicate = None
+    if options.filter is not None and not options.hints.get("prefilter"):
+        predicate = _bind(state, options.filter, names)
+    planning = plan_search(state, options, reads=True)
+    opening = None if projection is None else _opened_beside(state, options, projection, predicate, names)
+    plan: SearchPlan = (yield from planning) if opening is None else (yield Together[Any]([planning, opening]))[0]
+    if watch is not None:
+        watch.record_plan(plan.scan)
+    return (yield from _results(state, options, plan, watch)), predicate, names
 
-    taken  the columns that are read of the matches
-    """
+
+def _opened_beside(
+    state: DatasetState,
+    options: ScanOptions,
+    projection: Projection,
+    predicate: Predicate | None,
+    names: tuple[str, ...],
+) -> Plan[None] | None:
+    """Loads metadata of few data files while an index is opened, where that saves rounds; once for each column list."""
     query = query_of(options)
     fragment_indexes = state.scanned_fragment_indexes(options.fragments)
     is_of_use = state.has_index and query.use_index and not state.is_local
     if not is_of_use or len(fragment_indexes) > OPENED_FRAGMENTS_MAX:
         return None
-    outputs = taken.outputs
+    outputs = SearchColumns.of(state, projection, predicate, names).taken.outputs
     if query.hints.get("refine_factor"):
         outputs = (*outputs, vector_output(vector_column(state.schema, query)))
     paths = frozenset(Projection(outputs, None).data_paths)
@@ -315,7 +373,8 @@ def _look(searched: FlatSearch, batch: pa.RecordBatch) -> None:
 def _filtered(state: DatasetState, predicate: Predicate, names: tuple[str, ...], matches: _Matches) -> Plan[_Matches]:
     """The matches that pass a filter; reads only the filter's columns."""
     columns = SearchColumns.of(state, Projection((), None), predicate, names)
-    masks = [columns.mask(part, arrays) for part, arrays in (yield from _parts(state, columns.taken, matches))]
+    parts = yield from _parts(state, prepare(state, columns.taken), matches)
+    masks = [columns.mask(part, arrays) for part, arrays in parts]
     kept = np.concatenate([np.asarray(true_positions(mask)) + start for start, mask in _placed(masks)] or [_NONE])
     return matches[kept]
 
@@ -328,23 +387,39 @@ def _placed(masks: Sequence[pa.BooleanArray]) -> Iterator[tuple[int, pa.BooleanA
         before += len(mask)
 
 
-def _take(state: DatasetState, columns: SearchColumns, matches: _Matches) -> Plan[pa.Table]:
+def _columns_to_take(
+    state: DatasetState, projection: Projection, predicate: Predicate | None, names: tuple[str, ...]
+) -> tuple[SearchColumns, PreparedTake]:
+    """How the result is built, and the take for it; kept with the version for results without a filter."""
+    if predicate is not None:
+        columns = SearchColumns.of(state, projection, predicate, names)
+        return columns, prepare(state, columns.taken)
+    key = "search take", id(projection), names
+    kept: tuple[Projection, SearchColumns, PreparedTake] | None = state.prepared.get(key)
+    if kept is None or kept[0] is not projection:
+        columns = SearchColumns.of(state, projection, None, names)
+        kept = projection, columns, prepare(state, columns.taken)
+        state.prepared.put(key, kept)
+    return kept[1:]
+
+
+def _take(state: DatasetState, columns: SearchColumns, take: PreparedTake, matches: _Matches) -> Plan[pa.Table]:
     """The matches with all of their columns, without those that the filter drops."""
-    parts = yield from _parts(state, columns.taken, matches)
+    parts = yield from _parts(state, take, matches)
     batches = [columns.batch(part, arrays) for part, arrays in parts]
     return pa.Table.from_batches(batches, schema=columns.projection.arrow_schema)
 
 
 def _parts(
-    state: DatasetState, taken: Projection, matches: _Matches
+    state: DatasetState, take: PreparedTake, matches: _Matches
 ) -> Plan[list[tuple[pa.RecordBatch, dict[str, pa.Array]]]]:
     """Columns of the matches, in batches, each with the columns that the search adds."""
     addresses = matches.rows.addresses
     if not len(addresses):
         return []
-    if taken.outputs:
+    if take.columns.projection.outputs:
         grouped = group_rows(state.find_fragment_indexes(addresses >> OFFSET_BITS), addresses & OFFSET_MASK)
-        parts = (yield from take_grouped(state, grouped, prepare(state, taken))).to_batches()
+        parts = (yield from take_grouped(state, grouped, take)).to_batches()
     else:
         parts = [empty_columns(len(addresses), pa.schema([]))]
     pairs, start = [], 0
@@ -385,10 +460,16 @@ def explain(state: DatasetState, options: ScanOptions) -> Plan[str]:
         depth = len(lines)
         lines += describe_by_index(by_index, terms)
     text = "".join("  " * depth + line + "\n" for depth, line in enumerate(lines))
+    if by_index is not None and by_index.allowed is not None:
+        allowed = yield from plan_scan(state, by_index.allowed)
+        text += _indented(explain_plan(state, allowed, by_index.allowed), len(lines))
     if by_index is not None and not by_index.is_mixed:
         return text
-    inner = explain_plan(state, plan.scan, plan.options).splitlines()
-    return text + "".join("  " * depth + line + "\n" for line in inner)
+    return text + _indented(explain_plan(state, plan.scan, plan.options), depth)
+
+
+def _indented(text: str, depth: int) -> str:
+    return "".join("  " * depth + line + "\n" for line in text.splitlines())
 
 
 def scan_part(state: DatasetState, options: ScanOptions) -> Plan[tuple[ScanOptions, Projection, Sequence[str]]]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,7 @@ from lance_io.levels.retype import batch_as, concat
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.streams import Items
 from lance_io.reads.rows.rebatch import empty_columns
-from lance_io.reads.rows.row_arithmetic import kept_runs
+from lance_io.reads.rows.row_arithmetic import Grouped, kept_runs
 from lance_io.reads.scan.span_rows import ChosenBatch, Joined, Rows, Spans
 from lance_io.reads.version.system_columns import SYSTEM_COLUMNS
 
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     Batch = ScanBatch | JoinedBatch | ChosenBatch
     Cut = Callable[[list[tuple[int, pa.RecordBatch]]], Iterable[Any]]
 
+PLAN_BYTES: Final = 1024  # of a plan and of each part, about
+SPAN_BYTES: Final = 256  # of a span and its live rows, about
 RUN_ROWS_MIN = 1024  # average rows between two deleted ones below which copying beats slicing
 
 
@@ -137,6 +139,30 @@ class ScanPlan:
         if self.chosen is not None:
             return sum(map(len, self.chosen))
         return sum(span.end - span.start for span in self.spans)
+
+    @property
+    def kept_bytes(self) -> int | None:
+        """Memory of the plan of a scan by indices, about; None for one with rows, which is not kept."""
+        if any([part.ready is not None for part in self.parts]):
+            return None
+        chosen = [rows.nbytes for part in self.parts for rows in part.chosen or ()]
+        deleted = [live.deleted.nbytes for live in self.live.values() if live.deleted is not None]
+        return PLAN_BYTES * (1 + len(self.parts)) + SPAN_BYTES * len(self.spans) + sum(chosen) + sum(deleted)
+
+    def named_rows(self) -> Grouped | None:
+        """The rows of a plan that is no more than rows that indices name, and columns; None for another plan."""
+        if self.index is None or len(self.parts) > 1 or self.skip or self.limit is not None:
+            return None
+        if not self.parts:
+            return Grouped((), None)
+        (part,) = self.parts
+        is_more = part.predicate is not None or part.ready is not None or part.late_read is not None
+        if part.chosen is None or is_more:
+            return None
+        pairs = zip(part.spans, part.chosen, strict=True)
+        groups = tuple([(span.fragment_index, rows) for span, rows in pairs if len(rows)])
+        is_ascending = all([first[0] < second[0] for first, second in pairwise(groups)])
+        return Grouped(groups, None) if is_ascending else None
 
     def again(self) -> ScanPlan:
         """The same plan for another scan: stored columns cache the lookups of a scan."""

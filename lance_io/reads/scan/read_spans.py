@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lance_io.file.open.kept_ends import KeptEnds
     from lance_io.file.scan.batches import JoinedBatch
     from lance_io.file.take.take_files import Taken
     from lance_io.io.scheduler import Merge
@@ -62,12 +63,20 @@ class SpanReader:
     """Reads the early columns of a scan, span by span.
 
     batch_rows  maximum rows per batch; None for batches as they are decoded
+    ends        keeps the ends of the files that it opens, for later columns
 
     A scan of very few rows takes them instead (`is_taken`). If order does not matter, spans of remote stores are
     delivered as they arrive.
     """
 
-    def __init__(self, state: DatasetState, plan: ScanPlan, options: ScanOptions, batch_rows: int | None) -> None:
+    def __init__(
+        self,
+        state: DatasetState,
+        plan: ScanPlan,
+        options: ScanOptions,
+        batch_rows: int | None,
+        ends: KeptEnds | None = None,
+    ) -> None:
         self._plan = plan
         self._batch_rows = batch_rows
         self._in_order = options.scan_in_order is not False or plan.late_costs is not None or plan.second is not None
@@ -76,7 +85,7 @@ class SpanReader:
             "spans_ahead": options.fragment_readahead,
             "first_rows": _first_rows(plan, options) if options.starts_small else None,
         }
-        context = state.scan_context(options.io_buffer_size)
+        context = state.scan_context(options.io_buffer_size, ends)
         self._reader = None if plan.early_read is None else TableReader(context, plan.early_read)
         spans = plan.spans if len(plan.spans) < MANY else yielding(plan.spans)
         self._spans = [(state.sources[span.fragment_index], span.start, span.end) for span in spans]
@@ -93,13 +102,13 @@ class SpanReader:
             return self._taken_sync()
         return self._cut_sync(self._reader.scan_joined(self._spans, None, **self._read_options))
 
-    async def read(self) -> AsyncGenerator[ScanBatch | ChosenBatch, None]:
-        """The batches, read on the running loop."""
+    async def read(self) -> AsyncGenerator[Batch, None]:
+        """The batches, read on the running loop; those of small fragments may be joined."""
         if self._plan.chosen is not None:
             with closing(_ChosenRows(self._reader, self._spans, self._plan.chosen, self._batch_rows)) as chosen:
                 while (reading := chosen.next()) is not None:
-                    for rows in chosen.batches(*(await drive_async(reading))):
-                        yield rows
+                    for few in chosen.batches(*(await drive_async(reading))):
+                        yield few
             return
         if self._reader is None:
             for batch in self._without_columns():
@@ -113,11 +122,15 @@ class SpanReader:
             return
         # the bytes between late rows may not be needed
         merge: Merge = "scan" if self._plan.late_read is None and self._plan.second is None else "take"
-        batches = self._reader.scan(self._spans, None, in_order=self._in_order, merge=merge, **self._read_options)
+        how = {"in_order": self._in_order, "merge": merge, **self._read_options}
+        batches = self._reader.scan_joined_async(self._spans, None, **how)
         try:
-            async for batch in batches:
-                for part in self._parts(batch):
-                    yield part
+            async for rows in batches:
+                if isinstance(rows, ScanBatch):
+                    for part in self._parts(rows):
+                        yield part
+                else:
+                    yield rows
         finally:
             await batches.aclose()
 

@@ -15,6 +15,7 @@ import numpy as np
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.lazy_names import lazy_module
 from lance_io.limits import BATCH_BYTES, BATCH_ROWS, from_environment
+from lance_io.reads.version.column_lists import MOMENT, columns_key
 from lance_io.runtime import seconds
 
 if TYPE_CHECKING:
@@ -122,6 +123,20 @@ class ScanOptions:
     def is_search(self) -> bool:
         """Whether rows are ordered by how well they match a query."""
         return self.nearest is not None or self.full_text_query is not None
+
+    @property
+    def plan_key(self) -> tuple[Any, ...] | None:
+        """A hashable value that is equal for options of which the same rows and columns follow; None if there is none.
+
+        Filters that show the current time have none, nor have those of Arrow, nor computed columns.
+        """
+        late = self.late_materialization
+        if not isinstance(self.filter, str) or self.fragments is not None or self.is_search or isinstance(late, list):
+            return None
+        if isinstance(self.columns, dict) or self.include_deleted_rows or MOMENT.search(self.filter):
+            return None
+        rows = self.filter, self.limit, self.offset, self.with_row_id, self.with_row_address
+        return columns_key(self.columns), *rows, late, self.blob_handling, *self.hints.items()
 
     def rows_alone(self) -> ScanOptions:
         """The options of a scan of the same rows before a search, an order and a limit, without output columns."""

@@ -7,12 +7,13 @@ columns are read first. The others are read with them or, if they are wide, only
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import UsageError
 from lance_io.file.open.leaf_projection import Projection as FileProjection
 from lance_io.gil import MANY, yielding
 from lance_io.lazy_names import lazy_module
+from lance_io.limits import KIB
 from lance_io.plans.lazy_module import lazy_plans
 from lance_io.plans.plan import Import
 from lance_io.reads.checks.validation import check_unread
@@ -21,12 +22,14 @@ from lance_io.reads.rows.row_arithmetic import LiveRows, live_starts
 from lance_io.reads.rows.row_columns import RowColumns
 from lance_io.reads.scan.late_plan import late_columns, stages
 from lance_io.reads.scan.pipeline import ScanPlan, SecondStage, Span
-from lance_io.reads.version.column_lists import COMPILER, columns_key, project
+from lance_io.reads.version.column_lists import COMPILER, MOMENT, columns_key, project
 from lance_io.reads.version.system_columns import SYSTEM_COLUMNS
 from lance_io.redaction import hide_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pyarrow as pa
 
     from lance_io.filters import Predicate
     from lance_io.plans.plan import Plan
@@ -34,11 +37,16 @@ if TYPE_CHECKING:
     from lance_io.reads.scan.index_scan import ColumnsFor, PlanSpans
     from lance_io.reads.scan.scan_options import ScanOptions
     from lance_io.reads.scan.text import score_columns
+    from lance_io.reads.takes import take_rows
+    from lance_io.reads.takes.take_rows import PreparedTake
     from lance_io.reads.version.column_lists import Projection
     from lance_io.reads.version.state import DatasetState
 else:
     index_scans = lazy_plans("lance_io.reads.scan.index_scan")  # for tables with indices only
     score_columns = lazy_module("lance_io.reads.scan.text.score_columns")  # for searches only
+    take_rows = lazy_module("lance_io.reads.takes.take_rows")  # for rows that indices name
+
+ANSWER_BYTES_MAX: Final = 128 * KIB  # of a kept plan: larger ones would push out many others
 
 
 def scan_projection(state: DatasetState, options: ScanOptions) -> Projection:
@@ -85,6 +93,36 @@ def plan_scan(
     first, last = (0, None) if columns.predicate is not None else _row_window(options)
     spans, live = yield from _spans(state, fragment_indexes, first, last, keep_deleted=columns.keep_deleted)
     return (yield from plan_rows(state, (yield from pruned(state, columns, spans, options)), live))
+
+
+def plan_or_known(state: DatasetState, options: ScanOptions) -> Plan[ScanPlan]:
+    """The plan of a scan as `plan_scan` makes it: that of the same scan before, if indices answered it with few rows.
+
+    An open version never changes, and neither do the files of an index, so their answer is the same.
+    """
+    key = options.plan_key if state.has_index else None
+    if key is None:
+        return (yield from plan_scan(state, options, ahead=True))
+    plan: ScanPlan | None = state.answers.get(key)
+    if plan is None:
+        plan = yield from plan_scan(state, options, ahead=True)
+        num_bytes = None if plan.index is None else plan.kept_bytes
+        if num_bytes is not None and num_bytes <= ANSWER_BYTES_MAX:
+            state.answers.put(key, plan, num_bytes)
+    return plan
+
+
+def take_named(state: DatasetState, options: ScanOptions, plan: ScanPlan) -> Plan[pa.Table | None]:
+    """The rows of a plan by one take, if indices name them all and nothing is left to compute; else None."""
+    grouped = plan.named_rows()
+    if grouped is None or isinstance(options.columns, dict):
+        return None
+    key = ("taken", columns_key(options.columns), options.with_row_id, options.with_row_address, options.blob_handling)
+    take: PreparedTake | None = state.prepared.get(key)
+    if take is None:
+        take = take_rows.prepare(state, plan.projection)
+        state.prepared.put(key, take)
+    return (yield from take_rows.take_grouped(state, grouped, take))
 
 
 def uses_indices(state: DatasetState, options: ScanOptions, columns: ScanPlan) -> bool:
@@ -220,7 +258,7 @@ def plan_rows(state: DatasetState, columns: ScanPlan, live: dict[int, LiveRows])
 
 
 def bind_filter(state: DatasetState, filter: Any) -> Predicate:
-    """Bind the filter to the schema; compiled texts are cached."""
+    """Bind the filter to the schema; compiled texts are cached, but for those that show the current time."""
     if hasattr(filter, "expression"):  # bound before
         return filter  # type: ignore[no-any-return]
     if hasattr(filter, "mask"):
@@ -233,14 +271,15 @@ def bind_filter(state: DatasetState, filter: Any) -> Predicate:
         from lance_io.filters import compile_filter  # loads the parser: only for filters
 
         predicate = compile_filter(filter, state.stored_schema)
-        if isinstance(filter, str):
+        if isinstance(filter, str) and not MOMENT.search(filter):
             state.prepared.put(key, predicate)
     return predicate
 
 
-def plan_count(state: DatasetState, options: ScanOptions) -> Plan[int | ScanPlan]:
+def plan_count(state: DatasetState, options: ScanOptions, *, is_watched: bool = False) -> Plan[int | ScanPlan]:
     """The number of rows of a scan if arithmetic gives it, else the scan whose rows to count.
 
+    is_watched  whether reads of indices are counted, so that an answer of before does not do
     Raises the scan's errors for its columns, and `UsageError` for a scan with a limit or an offset.
     """
     if options.columns is not None:  # reads none, but reports unknown names
@@ -249,7 +288,9 @@ def plan_count(state: DatasetState, options: ScanOptions) -> Plan[int | ScanPlan
         raise UsageError("Cannot use limit/offset with aggregate. Apply limit to the result instead.")
     if options.filter is not None:
         counted = replace(options, columns=[], order_by=None, blob_handling=None)
-        return (yield from plan_scan(state, counted, ahead=True))
+        if is_watched:
+            return (yield from plan_scan(state, counted, ahead=True))
+        return (yield from plan_or_known(state, counted))
     fragment_indexes = state.scanned_fragment_indexes(options.fragments)
     if options.include_deleted_rows:
         return int(state.physical_rows[fragment_indexes].sum())

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _END: Final = object()
+LATE_COUNTS: Final = ("rows_first_stage", "late_rows_taken", "late_rows_read", "late_bytes_kept")
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class ScanStatistics:
             the filter). With statistics of batches also "batches_examined" and "batches_skipped". With columns that
             are read after others also "rows_first_stage" (rows that pass the first stage of the filter),
             "late_rows_taken" and "late_rows_read" (rows whose late columns are looked up one by one, and rows of runs
-            that are read whole).
+            that are read whole), "late_bytes_kept" (bytes of late columns that came with the ends of files, when these
+            were opened).
         all_times: "elapsed": nanoseconds from the request for the first row to the delivery of the last one.
     """
 
@@ -84,7 +86,7 @@ class ScanWatch:
         self._counts["fragments_scanned"] += len({span.fragment_index for span in plan.spans})
         self._counts["ranges_scanned"] += len(plan.spans)
         if plan.late or plan.second is not None:
-            self._counts |= {"rows_first_stage": 0, "late_rows_taken": 0, "late_rows_read": 0}
+            self._counts |= dict.fromkeys(LATE_COUNTS, 0)
         if plan.num_batches:
             self._counts["batches_examined"] = plan.num_batches
             self._counts["batches_skipped"] = plan.num_batches_skipped
@@ -98,10 +100,11 @@ class ScanWatch:
         if "rows_first_stage" in self._counts:
             self._counts["rows_first_stage"] += num_rows
 
-    def record_late(self, *, taken: int = 0, read: int = 0) -> None:
-        """Record rows whose late columns are read."""
+    def record_late(self, *, taken: int = 0, read: int = 0, kept_bytes: int = 0) -> None:
+        """Record rows whose late columns are read, and bytes of these that were there before."""
         self._counts["late_rows_taken"] += taken
         self._counts["late_rows_read"] += read
+        self._counts["late_bytes_kept"] += kept_bytes
 
     def record_output(self, num_rows: int) -> None:
         """Record that the whole result, with this number of rows, was delivered."""

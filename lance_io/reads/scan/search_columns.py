@@ -2,6 +2,7 @@
 
     _distance    float32 between the row and the query
     _score       float32 of a full-text search
+    _doc_index   list of uint32, where the element of a list stands that a full-text search matched
     query_index  int32, index of the query
 
 In column lists and filters, both come after the table's columns. The output is as in pylance: `query_index` first, and
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 DISTANCE: Final = "_distance"
 QUERY_INDEX: Final = "query_index"
 SCORE: Final = "_score"
+DOC_INDEX: Final = "_doc_index"
 
 
 def search_column_names(query: VectorQuery, column_is_multi: bool) -> tuple[str, ...]:
@@ -55,7 +57,8 @@ def search_schema(schema: Schema, names: tuple[str, ...]) -> Schema:
     added = (
         Field(first, DISTANCE, "float"),
         Field(first + 1, QUERY_INDEX, "int32", nullable=False),
-        Field(first + 2, SCORE, "float"),
+        Field(first + 2, DOC_INDEX, "list", children=(Field(first + 3, "item", "uint32", nullable=False),)),
+        Field(first + 4, SCORE, "float"),
     )
     return Schema((*schema.fields, *(field for field in added if field.name in names)), schema.metadata)
 
@@ -93,6 +96,8 @@ def _made_projection(state: DatasetState, options: ScanOptions, names: tuple[str
     outputs = [output for output in plain.outputs if output.path != (QUERY_INDEX,) or QUERY_INDEX not in names]
     if options.columns is None and not shows_more:
         outputs = [output for output in outputs if output.path != (names[0],)]
+    if DOC_INDEX in names and not any(output.name == DOC_INDEX for output in outputs):
+        outputs.append(OutputColumn(DOC_INDEX, (DOC_INDEX,), schema.field(DOC_INDEX).to_arrow()))
     if shows_more and not any(output.name == names[0] for output in outputs):
         outputs.append(OutputColumn(names[0], (names[0],), schema.field(names[0]).to_arrow()))
     if QUERY_INDEX in names:

@@ -13,6 +13,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
+from lance_io.file.open.kept_ends import KeptEnds
 from lance_io.file.scan.batches import JoinedBatch
 from lance_io.levels.arrays import memory_bytes
 from lance_io.limits import MIB
@@ -69,16 +70,28 @@ class ScanRun:
     ) -> None:
         self._plan, self._state, self._options, self._batch_rows = plan, state, options, batch_rows
         self._watch = watch
+        self._ends: KeptEnds | None = None
         if plan.parts:
             return
+        if (plan.late or plan.second is not None) and state.context.store.profile.costs is not None:
+            self._ends = KeptEnds(state.context.pool)
         stage, second = plan.second, None
         if stage is not None:
             costs = None if plan.chosen is not None else stage.costs
             its_plan = replace(plan, late=stage.names, late_read=stage.read, late_costs=costs)
-            second = _late_columns(state, its_plan, options, batch_rows, watch)
-        late = _late_columns(state, plan, options, batch_rows, watch)
+            second = self._late_columns(its_plan)
+        late = self._late_columns(plan)
         self._pipeline = Pipeline(plan, late, second, wanted_binaries(state, plan.projection), apart=apart)
-        self._reader = SpanReader(state, plan, options, batch_rows)
+        self._reader = SpanReader(state, plan, options, batch_rows, self._ends)
+
+    def _late_columns(self, plan: ScanPlan) -> LateColumns | None:
+        """Reads the late columns of a plan; None when there are none."""
+        state, options = self._state, self._options
+        if plan.late_read is None:
+            return None
+        scan = None if plan.late_costs is None else LateScan(state, plan, options, plan.late_costs, self._ends)
+        reader = RowReader(state, plan.late_read, state.scan_context(None, self._ends))
+        return LateColumns(plan, reader, self._batch_rows or LATE_ROWS, scan, self._watch)
 
     def batches(self, cutter: Rebatcher | None = None) -> Stream:
         """Its record batches, in order; without a cutter as they are decoded, each with the number of its span."""
@@ -103,6 +116,19 @@ class ScanRun:
             window = run._pipeline.window
 
     def _own_batches(self, cutter: Rebatcher | None) -> Stream:
+        try:
+            yield from self._filtered(cutter)
+        finally:
+            self._drop_ends()
+
+    def _drop_ends(self) -> None:
+        if self._ends is None:
+            return
+        if self._watch is not None and self._ends.served_bytes:
+            self._watch.record_late(kept_bytes=self._ends.served_bytes)
+        self._ends.close()
+
+    def _filtered(self, cutter: Rebatcher | None) -> Stream:
         pipeline = self._pipeline
         if not pipeline.done():
             prepared = _Prepared(pipeline, (yield self._open()), pipeline.prepare, self._watch)
@@ -130,6 +156,12 @@ class ScanRun:
                 yield from ScanRun(self._state, part, self._options, None, self._watch).counts()
         if self._plan.parts:
             return
+        try:
+            yield from self._own_counts()
+        finally:
+            self._drop_ends()
+
+    def _own_counts(self) -> Stream:
         pipeline = self._pipeline
         work = pipeline.prepare if pipeline.has_stages else pipeline.count
         prepared = _Prepared(pipeline, (yield self._open()), work, self._watch)
@@ -153,16 +185,6 @@ class ScanRun:
 
     def _open(self) -> Open:
         return Open(self._reader.read_sync, self._reader.read)
-
-
-def _late_columns(
-    state: DatasetState, plan: ScanPlan, options: ScanOptions, batch_rows: int | None, watch: ScanWatch | None
-) -> LateColumns | None:
-    """Reads the late columns of a plan; None when there are none."""
-    if plan.late_read is None:
-        return None
-    scan = None if plan.late_costs is None else LateScan(state, plan, options, plan.late_costs)
-    return LateColumns(plan, RowReader(state, plan.late_read), batch_rows or LATE_ROWS, scan, watch)
 
 
 def _cut(items: list[tuple[int, pa.RecordBatch]], cutter: Rebatcher | None) -> Iterable[Any]:

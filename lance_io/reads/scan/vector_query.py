@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from lance_io.errors import BindError, UsageError
 from lance_io.format.extensions import to_bfloat16
+from lance_io.format.per_schema import PerSchema
 from lance_io.format.schema import split_path
 from lance_io.index.vector.distances import Metric
 from lance_io.index.vector.vector_arrays import as_floats, vector_rows
-from lance_io.reads.version.column_lists import fields_along
+from lance_io.reads.version.column_lists import PreparedCache, fields_along
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
 
 K: Final = 10  # default number of rows
 _COUNT_BITS: Final = 64
+_REFINE_END: Final = 1 << 32
 _METRICS: Final = {**{metric.value: metric for metric in Metric}, "euclidean": Metric.L2}
 _APPROX_MODES: Final = ("fast", "normal", "accurate")
 _BFLOAT16: Final = "lance.bfloat16"
 _FLOATS: Final = (pa.float16(), pa.float32(), pa.float64())
 _NAMES: Final = {pa.float16(): "Float16", pa.float32(): "Float32", pa.float64(): "Float64", pa.uint8(): "UInt8"}
+_COLUMNS: Final[PerSchema[PreparedCache]] = PerSchema("columns of vector searches")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,7 +147,11 @@ def vector_query(
     if search_effort is None:  # `search_effort` takes precedence
         rules["nprobes"] = ("Nprobes must be > 0 but got {}", nprobes)
     hints: dict[str, Any] = {name: _whole(name, *rule) for name, rule in rules.items() if rule[1] is not None}
-    if minimum_nprobes is not None and maximum_nprobes is not None and minimum_nprobes > maximum_nprobes:
+    if hints.get("refine_factor", 1) >= _REFINE_END:
+        raise OverflowError(f"refine_factor must be below {_REFINE_END}, got {refine_factor}")
+    exact = hints.get("nprobes")
+    least, most = hints.get("minimum_nprobes", exact), hints.get("maximum_nprobes", exact)
+    if least is not None and most is not None and least > most:
         raise UsageError("minimum_nprobes must be <= maximum_nprobes")
     if query_parallelism is not None:
         hints["query_parallelism"] = operator.index(query_parallelism)
@@ -303,27 +310,36 @@ def vector_column(schema: Schema, query: VectorQuery) -> VectorColumn:
     Raises `ValueError` for an unknown column, a value type without a distance, queries of another size, or several
     queries of several vectors each; `TypeError` for a column without vectors.
     """
-    is_quoted = "`" in query.column and schema.top(query.column) is not None
-    path = (query.column,) if is_quoted else tuple(split_path(query.column))
+    known = _COLUMNS.get(schema) or _COLUMNS.keep(schema, PreparedCache())
+    column: VectorColumn | None = known.get(query.column)
+    if column is None:
+        column = _named_column(schema, query.column)
+        known.put(query.column, column)
+    size = query.queries.shape[1]
+    if size != column.dim:
+        raise UsageError(f"Query vector size {size} does not match index column size {column.dim}")
+    return column
+
+
+def _named_column(schema: Schema, name: str) -> VectorColumn:
+    is_quoted = "`" in name and schema.top(name) is not None
+    path = (name,) if is_quoted else tuple(split_path(name))
     try:
         field = fields_along(schema, path)[-1]
     except BindError as error:
-        raise UsageError(f"Embedding column {query.column} is not in the dataset. {error.message}") from error
+        raise UsageError(f"Embedding column {name} is not in the dataset. {error.message}") from error
     dtype = field.arrow_type
     is_multi = (pa.types.is_list(dtype) or pa.types.is_large_list(dtype)) and pa.types.is_fixed_size_list(
         dtype.value_type
     )
     vector = dtype.value_type if is_multi else dtype
     if not pa.types.is_fixed_size_list(vector):
-        raise TypeError(f"Query column {query.column} must be a vector. Got {field.to_arrow().type}.")
+        raise TypeError(f"Query column {name} must be a vector. Got {field.to_arrow().type}.")
     item, dim = vector.value_type, vector.list_size
     is_bfloat16 = item == pa.binary(2) and any(_BFLOAT16 in node.logical_type for node in field.walk())
     if not is_bfloat16 and item not in _NAMES:
         raise UsageError(
-            f"Column {query.column} has element type {item}: vector element is not expected type "
+            f"Column {name} has element type {item}: vector element is not expected type "
             "(float16, float32, float64, bfloat16 or uint8)"
         )
-    if query.queries.shape[1] != dim:
-        size = query.queries.shape[1]
-        raise UsageError(f"Query vector size {size} does not match index column size {dim}")
     return VectorColumn(path, field, dtype, item, dim, is_multi)

@@ -36,7 +36,7 @@ OWN_BATCH_BYTES: Final = CHUNK_BYTES  # larger rows are not joined with others
 
 def reordered(batch: pa.RecordBatch, rows: IntArray) -> list[pa.RecordBatch]:
     """The rows of a batch, which is no slice, in another order with repetitions; one batch if they are few."""
-    times = len(rows) if len(rows) > batch.num_rows else 1  # the largest row may be repeated
+    times = int(np.bincount(rows).max()) if len(rows) > batch.num_rows else 1  # the largest row may be repeated
     if batch.get_total_buffer_size() * times <= WHOLE_BYTES:
         return [batch.take(numbers(rows))]
     return [part for _, part in _taken(batch, rows)]

@@ -49,7 +49,7 @@ _LISTS: Final = LISTS | {"map"}
 PREPARED_MAX: Final = 64  # cached column lists
 
 _PLAIN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")  # a name or dotted path that needs no parser
-_MOMENT = re.compile(r"\b(now|today|current_\w+)\b", re.IGNORECASE)  # functions that return the current time
+MOMENT = re.compile(r"\b(now|today|current_\w+)\b", re.IGNORECASE)  # functions that return the current time
 
 
 class PreparedCache:
@@ -213,7 +213,7 @@ def columns_key(columns: Any) -> Any:
         return ("names", *columns)
     if not isinstance(columns, dict):
         return None if columns is None else object()
-    momentary = any(isinstance(text, str) and _MOMENT.search(text) for text in columns.values())
+    momentary = any(isinstance(text, str) and MOMENT.search(text) for text in columns.values())
     return ("expressed", *columns.items(), object() if momentary else None)
 
 

@@ -15,7 +15,7 @@ from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.errors import UsageError
 from lance_io.io.cache import CacheStats, SearchCache
 from lance_io.lazy_names import lazy_module
-from lance_io.limits import DISK_CACHE_BYTES, METADATA_CACHE_BYTES, VALUE_BYTES_MAX, from_environment
+from lance_io.limits import DISK_CACHE_BYTES, INDEX_CACHE_BYTES, METADATA_CACHE_BYTES, VALUE_BYTES_MAX, from_environment
 from lance_io.store.offers import offers_sync_reads
 from lance_io.store.provided_options import source_of
 from lance_io.store.storage_options import options_of
@@ -39,7 +39,7 @@ else:
     cached_store = lazy_module("lance_io.store.disk_cache.cached_store")
     disk_cache = lazy_module("lance_io.store.disk_cache.disk_cache")
 
-INDEX_SHARE: Final = 3  # of the search cache's bound: memory for indices beside it
+INDEX_SHARE: Final = 3  # of a given bound of the search cache: memory for indices beside it
 LOCATIONS_MAX: Final = 1000  # cached locations; a store lives as long as one of them, or a dataset
 _DEFAULT: Final = PutAbsentHandler()
 
@@ -76,8 +76,8 @@ class Session:
     one bucket share connections.
 
     Args:
-        index_cache_size_bytes: Bound of the memory for segments of indices and their pages, a third of the bound of the
-            search cache by default.
+        index_cache_size_bytes: Bound of the memory for segments of indices, and for their pages and partitions that
+            queries have read: 512 MiB by default, and a third of `metadata_cache_size_bytes` if that is given.
         metadata_cache_size_bytes: Bound of the search cache (manifests, file metadata, page indexes, deletion vectors),
             256 MiB by default.
         io_scheduler: Bounds and settings for the concurrent reads of all its datasets; None for the defaults of each
@@ -108,7 +108,8 @@ class Session:
         max_decoded_bytes: int | None = None,
     ) -> None:
         capacity = check_size("metadata_cache_size_bytes", metadata_cache_size_bytes, METADATA_CACHE_BYTES)
-        share = check_size("index_cache_size_bytes", index_cache_size_bytes, capacity // INDEX_SHARE)
+        share = INDEX_CACHE_BYTES if metadata_cache_size_bytes is None else capacity // INDEX_SHARE
+        share = check_size("index_cache_size_bytes", index_cache_size_bytes, share)
         self.cache = SearchCache(capacity)
         self.index_cache = SearchCache(share)
         self.io_scheduler = io_scheduler

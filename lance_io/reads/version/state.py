@@ -10,13 +10,15 @@ import operator
 from collections import Counter
 from dataclasses import field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from lance_io.errors import BindError, FormatError, NotFound, UnsupportedError, UsageError
 from lance_io.file.open.file_source import ReadContext
 from lance_io.format.version import V0_1
+from lance_io.io.cache import SearchCache
+from lance_io.limits import MIB
 from lance_io.proto import table_pb2
 from lance_io.reads.version.blob_fields import with_binaries
 from lance_io.reads.version.column_lists import PreparedCache, fields_along, prune
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lance_io.file.open.kept_ends import KeptEnds
     from lance_io.format.schema import Field, Schema
     from lance_io.io.scheduler import OpenSchedulers
     from lance_io.reads.version.column_lists import OutputColumn, Projection
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray
     from lance_io.store.api import ObjectStore
     from lance_io.store.url import Location
+
+ANSWERS_BYTES_MAX: Final = MIB  # of rows that indices named, kept for the same questions again
 
 
 class FragmentPlace(NamedTuple):
@@ -150,9 +155,15 @@ class DatasetState:
         """The read context for objects in one store, by their keys there."""
         return self.context if store is self.context.store else replace(self.context, store=store)
 
-    def scan_context(self, io_buffer_bytes: int | None) -> ReadContext:
-        """The read context for one scan, with a budget of its own."""
-        return self.context if io_buffer_bytes is None else replace(self.context, io_buffer_bytes=io_buffer_bytes)
+    def scan_context(self, io_buffer_bytes: int | None, ends: KeptEnds | None = None) -> ReadContext:
+        """The read context for one scan, with a budget of its own.
+
+        ends  keeps the ends of files for later reads of this scan
+        """
+        if io_buffer_bytes is None and ends is None:
+            return self.context
+        budget_bytes = self.context.io_buffer_bytes if io_buffer_bytes is None else io_buffer_bytes
+        return replace(self.context, io_buffer_bytes=budget_bytes, ends=ends)
 
     def release(self) -> None:
         """Drop prepared column lists."""
@@ -242,6 +253,16 @@ class DatasetState:
     def prepared(self) -> PreparedCache:
         """Cache of prepared takes and scans."""
         return PreparedCache()
+
+    @cached_property
+    def key_turns(self) -> dict[Hashable, Any]:
+        """Look-ups of keys that wait for the end of a turn of their loop."""
+        return {}
+
+    @cached_property
+    def answers(self) -> SearchCache:
+        """Answers of indices to filters, for the same question again."""
+        return SearchCache(ANSWERS_BYTES_MAX)
 
     # -- fragments ---------------------------------------------------------------------------------------------------
 

@@ -194,7 +194,11 @@ class VersionRows:
             raise self._gone_error(version)
         if change.added is not None:
             return change.added
-        if self.options.skip_changes or (change.may_extend and opened.extends(self.opened(version - 1))):
+        if change.may_extend and opened.extends(self.opened(version - 1)):
+            added = opened.added_to(self.opened(version - 1))  # rows may come together with columns
+            if added is not None:
+                return added
+        if self.options.skip_changes:
             return ()
         raise UsageError(
             f"version {version} of {self.options.path} was made by {change.operation}, which changes rows that this "

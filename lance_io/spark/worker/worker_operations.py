@@ -1,6 +1,7 @@
 """The requests of the JVM by name.
 
     load    the schema of a read, and its version, pinned
+    evolve  the same with columns that a statement adds, which it alone sees until it commits
     list    the tables of a folder
     filter  which of Spark's predicates are computed exactly, and the filter that stands for them
     about   a metadata table of a version, whole: its schema, and a task that gives its rows
@@ -9,7 +10,7 @@
     order   whether tasks give the first rows of an order
     plan    the tasks of a scan, its bytes and rows
     read    the batches of a task
-    write_rows, and the requests of `writing.change_requests`   writes
+    write_rows, call_task, and the requests of `writing.change_requests`   writes
 
 The others carry the version that `load` has pinned.
 """
@@ -49,10 +50,12 @@ if TYPE_CHECKING:
     from lance_io.spark.worker import part_batches
     from lance_io.spark.worker.jvm_connections import Connection
     from lance_io.spark.worker.pushed_answers import SortKey
-    from lance_io.spark.worker.writing import change_requests, task_rows
+    from lance_io.spark.worker.writing import altered_tables, change_requests, procedures, task_rows
 else:
+    altered_tables = lazy_module("lance_io.spark.worker.writing.altered_tables")
     part_batches = lazy_module("lance_io.spark.worker.part_batches")
     change_requests = lazy_module("lance_io.spark.worker.writing.change_requests")  # a JVM that reads needs no writers
+    procedures = lazy_module("lance_io.spark.worker.writing.procedures")
     task_rows = lazy_module("lance_io.spark.worker.writing.task_rows")
 
 Request = dict[str, Any]
@@ -71,6 +74,9 @@ def run(connection: Connection, request: Request) -> None:
         return
     if name == "write_rows":
         task_rows.receive_rows(connection, request)
+        return
+    if name == "call_task":
+        procedures.run_task(connection, request)
         return
     operation = _ANSWERS.get(str(name)) or change_requests.ANSWERS.get(str(name))
     if operation is None:
@@ -98,7 +104,17 @@ def load(request: Request) -> Request:
     """The schema and version of a read."""
     options = parse_schema_options(request["options"])
     warn_of_shown(options, request.get("redaction") or ())
-    version = open_named(options, request.get("ref"), request.get("micros"))
+    return _loaded(open_named(options, request.get("ref"), request.get("micros")), options)
+
+
+def evolve(request: Request) -> Request:
+    """The newest version with the columns that a statement adds, for its own use: no version has them yet."""
+    options = parse_schema_options(request["options"])
+    version = altered_tables.with_added_columns(open_named(options, None, None), request["changes"])
+    return {**_loaded(version, options), "adds_columns": True}
+
+
+def _loaded(version: TableVersion, options: ReadOptions) -> Request:
     pinned = version.to_bytes()
     schema = read_schema(version, options)
     return {
@@ -248,6 +264,7 @@ def _with_system_columns(options: ReadOptions, version: TableVersion, declared: 
 
 _ANSWERS: Final[dict[str, Callable[[Request], Request]]] = {
     "load": load,
+    "evolve": evolve,
     "list": list_tables,
     "about": describe,
     "query": check_query,

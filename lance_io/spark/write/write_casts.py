@@ -65,12 +65,16 @@ class WriteCast:
     given      Spark's schema of the input
     stored     schema of the table, from `types.spark_to_arrow`; `schema` is the same with JSON as JSONB
     partition  number of the Spark partition, for errors
+    exact_floats  whether floats must fit narrower ones exactly; otherwise the nearest value is stored
     """
 
-    def __init__(self, given: StructType, stored: pa.Schema, *, partition: int | None = None) -> None:
+    def __init__(
+        self, given: StructType, stored: pa.Schema, *, partition: int | None = None, exact_floats: bool = False
+    ) -> None:
         self.schema = pa.schema([_with_jsonb(field) for field in stored], stored.metadata)
         self._names = set(given.names)
         self._partition = partition
+        self._exact_floats = exact_floats
         self._converts: list[Convert | None] | None = None
 
     def cast(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
@@ -81,7 +85,9 @@ class WriteCast:
         """
         if self._converts is None:  # the batch decides: spark.sql.execution.arrow.useLargeVarTypes makes texts large
             self._converts = [
-                _to_stored(batch.schema.field(field.name), field) if field.name in self._names else None
+                _to_stored(batch.schema.field(field.name), field, self._exact_floats)
+                if field.name in self._names
+                else None
                 for field in self.schema
             ]
         columns = [
@@ -160,8 +166,8 @@ def _with_jsonb(field: pa.Field[Any]) -> pa.Field[Any]:
     return field
 
 
-def _to_stored(given: pa.Field[Any], stored: pa.Field[Any]) -> Convert:
-    convert = _to_stored_type(given, stored)
+def _to_stored(given: pa.Field[Any], stored: pa.Field[Any], exact: bool) -> Convert:
+    convert = _to_stored_type(given, stored, exact)
     if stored.nullable:
         return convert
 
@@ -173,38 +179,51 @@ def _to_stored(given: pa.Field[Any], stored: pa.Field[Any]) -> Convert:
     return without_nulls
 
 
-def _to_stored_type(given: pa.Field[Any], stored: pa.Field[Any]) -> Convert:
+def _to_stored_type(given: pa.Field[Any], stored: pa.Field[Any], exact: bool) -> Convert:
     dtype, target = given.type, stored.type
     if pa.types.is_null(dtype):
         return lambda array: pa.nulls(len(array), target)
     if _is_jsonb(stored):
         return _text_to_jsonb
     if extension_name(stored) == BFLOAT16:
-        return lambda array: _float_to_bfloat16(array, target)
+        return lambda array: _float_to_bfloat16(array, target, exact)
     if extension_name(stored) == BLOB_V2_EXTENSION:
         return lambda array: _bytes_to_blobs(array, target)
     if isinstance(target, pa.BaseExtensionType):
-        inner = _to_stored_type(given, pa.field(stored.name, target.storage_type))
+        inner = _to_stored_type(given, pa.field(stored.name, target.storage_type), exact)
         return lambda array: pa.ExtensionArray.from_storage(target, inner(array))
     if pa.types.is_dictionary(target):
-        return _Dictionary(target, _to_stored_type(given, pa.field(stored.name, target.value_type)))
+        return _Dictionary(target, _to_stored_type(given, pa.field(stored.name, target.value_type), exact))
     if pa.types.is_fixed_size_list(target):
-        return _vector_convert(target, _to_stored_type(dtype.value_field, target.value_field))
+        return _vector_convert(target, _to_stored_type(dtype.value_field, target.value_field, exact))
     if is_variable_list(target):
-        return list_convert(target, _to_stored(dtype.value_field, target.value_field))
+        return list_convert(target, _to_stored(dtype.value_field, target.value_field, exact))
     if pa.types.is_struct(target):
-        return _struct_convert(dtype, target)
+        return _struct_convert(dtype, target, exact)
     if pa.types.is_map(target):
-        keys = _to_stored_type(dtype.key_field, target.key_field)
-        values = _to_stored(dtype.item_field, target.item_field)
+        keys = _to_stored_type(dtype.key_field, target.key_field, exact)
+        values = _to_stored(dtype.item_field, target.item_field, exact)
         return lambda array: rebuilt_map(array, keys, values, target)
     if dtype == target:
         return lambda array: array
     if pa.types.is_floating(dtype) and pa.types.is_floating(target):
-        return lambda array: pc.cast(array, target, safe=False)
+        return lambda array: _to_float(array, target, exact)
     if pa.types.is_decimal(target):
         return lambda array: _to_decimal(array, target)
     return lambda array: pc.cast(array, target)
+
+
+def _to_float(array: pa.Array, target: pa.DataType, exact: bool) -> pa.Array:
+    floats = pc.cast(array, target, safe=False)
+    if exact and target.bit_width < array.type.bit_width:
+        same = pc.or_(pc.equal(pc.cast(floats, array.type), array), pc.is_nan(array))
+        if not pc.all(same).as_py():
+            raise _inexact(target)
+    return floats
+
+
+def _inexact(target: pa.DataType) -> Misfit:
+    return Misfit(f"only what {target} holds exactly; narrow_floats=true stores the nearest value")
 
 
 def _to_decimal(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -228,10 +247,12 @@ def _text_to_jsonb(array: pa.Array) -> pa.Array:
         raise Misfit(problem) from error
 
 
-def _float_to_bfloat16(array: pa.Array, target: pa.DataType) -> pa.Array:
+def _float_to_bfloat16(array: pa.Array, target: pa.DataType, exact: bool) -> pa.Array:
     """The nearest bfloat16, ties to even, like float arithmetic."""
     floats = np.ascontiguousarray(pc.fill_null(pc.cast(array, pa.float32()), 0.0).to_numpy(zero_copy_only=False))
     bits = floats.view("<u4").astype(np.uint64)
+    if exact and ((bits & 0xFFFF != 0) & ~np.isnan(floats)).any():
+        raise _inexact(target)
     rounded = np.where(np.isnan(floats), (bits >> 16) | 0x40, (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16)
     values = pa.py_buffer(rounded.astype("<u2").tobytes())
     storage = pa.Array.from_buffers(pa.binary(2), len(array), [validity(array), values], array.null_count)
@@ -251,10 +272,10 @@ def _bytes_to_blobs(array: pa.Array, target: pa.DataType) -> pa.Array:
     return pa.ExtensionArray.from_storage(target, storage) if is_extension else storage
 
 
-def _struct_convert(given: pa.DataType, target: pa.DataType) -> Convert:
+def _struct_convert(given: pa.DataType, target: pa.DataType, exact: bool) -> Convert:
     names = [member.name for member in given]
     converts = [
-        _to_stored_type(given.field(names.index(field.name)), field) if field.name in names else None
+        _to_stored_type(given.field(names.index(field.name)), field, exact) if field.name in names else None
         for field in target
     ]
 

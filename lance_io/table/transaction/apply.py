@@ -175,16 +175,25 @@ def _merge(draft: Draft, operation: ops.Merge) -> None:
         raise OperationError(f"Merge must list all fragments of the table, but {min(missing)} is missing")
     check_merge(message, draft.operation_message.fragments, draft.operation_message.schema)
     _check_names(draft, operation.schema)
-    files = {fragment.id: _paths(fragment) for fragment in message.fragments} if draft.has_stable_ids else {}
+    old = table_pb2.Manifest(fragments=message.fragments).fragments if draft.has_stable_ids else []
     message.ClearField("fragments")
     message.fragments.extend(draft.operation_message.fragments)
-    if draft.has_stable_ids:
-        for changed in message.fragments:
-            if _paths(changed) != files.get(changed.id):  # every row has new values
-                stamp_all(changed, draft.version)
+    _stamp_merged(draft, old)
     draft.set_schema(draft.operation_message.schema)
     message.schema_metadata.clear()
     message.schema_metadata.update(operation.schema.metadata)
+
+
+def _stamp_merged(draft: Draft, old: Sequence[table_pb2.DataFragment]) -> None:
+    """Record ids and versions of the rows of a Merge; `old` are the fragments of a table with stable row ids before."""
+    if not draft.has_stable_ids:
+        return
+    files = {fragment.id: _paths(fragment) for fragment in old}
+    for changed in draft.message.fragments:
+        if changed.id not in files:  # rows that a statement adds together with columns
+            stamp_moved(changed, draft.version, draft.row_ids.assign(changed), old)
+        elif _paths(changed) != files[changed.id]:  # every row has new values
+            stamp_all(changed, draft.version)
 
 
 def _check_names(draft: Draft, schema: Schema) -> None:

@@ -79,6 +79,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "with positions": ("text", {"with_position": True, "remove_stop_words": False}),
     "format 3": ("large", {"block_size": 256}),
     "format 3 with positions": ("text", {"block_size": 256, "with_position": True}),
+    "format 1": ("text", {"format_version": 1}),
+    "format 1 with positions": ("large", {"format_version": "v1", "with_position": True}),
     "format 3 in small blocks": ("text", {"format_version": 3, "stem": False}),
     "n-grams": ("text", {"base_tokenizer": "ngram", "min_ngram_length": 2}),
     "words of our own to stop": ("text", {"custom_stop_words": ["w0"], "max_token_length": 20}),
@@ -99,6 +101,10 @@ def test_pylance_answers_from_our_index(case: str, tmp_path: Path) -> None:
     (ours,), (theirs,) = (lance.dataset(uri).describe_indices() for uri in uris)
     assert (ours.index_type, ours.type_url, ours.details) == (theirs.index_type, theirs.type_url, theirs.details)
     assert ours.segments[0].index_version == theirs.segments[0].index_version
+    for uri in uris:
+        own, peer = lance_io.dataset(uri), lance.dataset(uri)
+        assert own.describe_indices()[0].details == theirs.details
+        assert own.stats.index_stats("x")["indices"] == peer.stats.index_stats("x")["indices"]
     queries = matches(name, "a.t,str," if kind == "json" else "")
     if options.get("with_position") and kind != "json":
         queries += [PhraseQuery("w1 w0", name), PhraseQuery("w0 the w1", name)]

@@ -68,10 +68,23 @@ fn width_of(values: &[u32]) -> u8 {
     (32 - values.iter().fold(0, |bits, value| bits | value).leading_zeros()) as u8
 }
 
-/// Append a block. size: documents of a full block; score: the largest score in it.
-pub fn put_block(docs: &[u32], freqs: &[u32], size: usize, score: f32, out: &mut Vec<u8>) -> Roomy<()> {
+/// How the blocks of a partition are stored.
+#[derive(Clone, Copy)]
+pub struct BlockForm {
+    /// Documents of a full block.
+    pub size: usize,
+    /// Whether the last block has numbers of 32 bits, and positions stand by document: format 1.
+    pub is_first: bool,
+}
+
+/// Append a block. score: the largest score in it.
+pub fn put_block(docs: &[u32], freqs: &[u32], form: BlockForm, score: f32, out: &mut Vec<u8>) -> Roomy<()> {
+    let BlockForm { size, is_first } = form;
     if size == SMALL_BLOCK {
         out.try_append(&score.to_le_bytes())?;
+    }
+    if docs.len() < size && is_first {
+        return docs.iter().chain(freqs).try_for_each(|value| out.try_append(&value.to_le_bytes()));
     }
     if docs.len() < size {
         let mut before = 0;
@@ -136,6 +149,59 @@ pub fn put_positions(differences: &[u32], out: &mut Vec<u8>) -> Roomy<()> {
     rest.iter().try_for_each(|&value| varints::put(out, value))
 }
 
+/// The positions of documents, as format 1 has them: pieces of bytes for each document, documents for each token.
+pub struct ListedPositions {
+    pub tokens: Vec<i32>,
+    pub documents: Vec<i32>,
+    pub ends: Vec<i64>,
+    pub data: Vec<u8>,
+}
+
+impl ListedPositions {
+    pub fn new() -> Roomy<Self> {
+        Ok(ListedPositions { tokens: filled(0, 1)?, documents: filled(0, 1)?, ends: filled(0, 1)?, data: Vec::new() })
+    }
+
+    pub fn num_bytes(&self) -> usize {
+        self.data.len() + 8 * self.ends.len() + 4 * self.documents.len()
+    }
+
+    /// Append a document: a piece with the number of its positions, one for each 128, one with the others as they are.
+    pub fn put(&mut self, differences: &[u32]) -> Roomy<()> {
+        self.data.try_append(&(differences.len() as u32).to_le_bytes())?;
+        self.end_piece()?;
+        let (groups, rest) = differences.as_chunks::<SMALL_BLOCK>();
+        let mut position = 0;
+        for group in groups {
+            let first = position + group[0];
+            let mut gaps = *group;
+            gaps[0] = 0;
+            let width = width_of(&gaps);
+            self.data.try_append(&first.to_le_bytes())?;
+            self.data.try_push(width)?;
+            pack(&gaps, width, &mut self.data)?;
+            self.end_piece()?;
+            position = first + gaps.iter().sum::<u32>();
+        }
+        if !rest.is_empty() {
+            for gap in rest {
+                position += gap;
+                self.data.try_append(&position.to_le_bytes())?;
+            }
+            self.end_piece()?;
+        }
+        self.documents.try_push(self.ends.len() as i32 - 1)
+    }
+
+    fn end_piece(&mut self) -> Roomy<()> {
+        self.ends.try_push(self.data.len() as i64)
+    }
+
+    pub fn end_token(&mut self) -> Roomy<()> {
+        self.tokens.try_push(self.documents.len() as i32 - 1)
+    }
+}
+
 /// Code of a length: its four highest bits, and how many follow.
 fn length_code(length: u32) -> u8 {
     let bits = 32 - length.leading_zeros();
@@ -151,40 +217,57 @@ const CODES: usize = 256;
 struct Frontier {
     last: u32,
     best: [u32; CODES],
+    /// Codes from `low` to before `high` may have frequencies.
+    low: usize,
+    high: usize,
 }
 
 impl Frontier {
     fn new() -> Self {
-        Frontier { last: 0, best: [0; CODES] }
+        Frontier { last: 0, best: [0; CODES], low: CODES, high: 0 }
+    }
+
+    fn clear(&mut self) {
+        if self.low < self.high {
+            self.best[self.low..self.high].fill(0);
+        }
+        (self.last, self.low, self.high) = (0, CODES, 0);
     }
 
     fn add(&mut self, scores: &Scores<'_>, docs: &[u32], freqs: &[u32]) {
         for (&doc, &freq) in docs.iter().zip(freqs) {
-            let best = &mut self.best[usize::from(length_code(scores.length(doc)))];
-            *best = freq.max(*best);
+            let code = usize::from(length_code(scores.length(doc)));
+            self.best[code] = freq.max(self.best[code]);
+            (self.low, self.high) = (self.low.min(code), self.high.max(code + 1));
             self.last = doc;
         }
     }
 
     fn join(&mut self, other: &Frontier) {
         self.last = self.last.max(other.last);
-        self.best.iter_mut().zip(&other.best).for_each(|(mine, theirs)| *mine = *theirs.max(mine));
+        (self.low, self.high) = (self.low.min(other.low), self.high.max(other.high));
+        for code in other.low..other.high {
+            self.best[code] = self.best[code].max(other.best[code]);
+        }
     }
 
-    /// Append the pairs that no shorter document has with as large a frequency.
+    /// Frequencies that no shorter document has, and the codes of lengths, both ascending.
+    fn pairs(&self) -> impl Iterator<Item = (u32, u8)> + '_ {
+        let mut largest = 0;
+        (self.low..self.high).filter_map(move |code| {
+            let freq = self.best[code];
+            let is_larger = freq > largest;
+            largest = largest.max(freq);
+            is_larger.then_some((freq, code as u8))
+        })
+    }
+
+    /// Append the last document and the pairs.
     fn put(&self, out: &mut Vec<u8>) -> Roomy<()> {
-        let mut pairs = [(0u32, 0u8); CODES];
-        let (mut count, mut largest) = (0, 0);
-        for (code, &freq) in self.best.iter().enumerate() {
-            if freq > largest {
-                pairs[count] = (freq, code as u8);
-                (count, largest) = (count + 1, freq);
-            }
-        }
         varints::put(out, self.last)?;
-        varints::put(out, count as u32)?;
+        varints::put(out, self.pairs().count() as u32)?;
         let (mut freq_before, mut code_before) = (0, 0);
-        for &(freq, code) in &pairs[..count] {
+        for (freq, code) in self.pairs() {
             let step = code - code_before;
             let is_long = step != 1;
             let packed = u64::from(freq - freq_before - 1) << 1 | u64::from(is_long);
@@ -227,26 +310,43 @@ impl Lists {
     }
 }
 
-/// Append the impacts of a token: of each block, then of each 32 blocks.
-pub fn put_impacts(scores: &Scores<'_>, term: &Documents, size: usize, out: &mut Lists) -> Roomy<()> {
-    let mut above: Vec<Frontier> = Vec::new();
-    let mut wide = Frontier::new();
-    for (number, (docs, freqs)) in term.docs.chunks(size).zip(term.freqs.chunks(size)).enumerate() {
-        let mut block = Frontier::new();
-        block.add(scores, docs, freqs);
-        block.put(&mut out.data)?;
-        out.end_item()?;
-        wide.join(&block);
-        if (number + 1) % BLOCKS_PER_IMPACT == 0 {
-            above.try_push(std::mem::replace(&mut wide, Frontier::new()))?;
+/// Writes the impacts of tokens, in memory that is kept from token to token.
+pub struct Impacts {
+    block: Frontier,
+    wide: Frontier,
+    /// Those of the second level, back to back, and where each ends.
+    above: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Impacts {
+    pub fn new() -> Self {
+        Impacts { block: Frontier::new(), wide: Frontier::new(), above: Vec::new(), ends: Vec::new() }
+    }
+
+    /// Append those of a token: of each block, then of each 32 blocks.
+    pub fn put(&mut self, scores: &Scores<'_>, term: &Documents, size: usize, out: &mut Lists) -> Roomy<()> {
+        let num_blocks = term.docs.len().div_ceil(size);
+        self.above.clear();
+        self.ends.clear();
+        for (number, (docs, freqs)) in term.docs.chunks(size).zip(term.freqs.chunks(size)).enumerate() {
+            self.block.clear();
+            self.block.add(scores, docs, freqs);
+            self.block.put(&mut out.data)?;
+            out.end_item()?;
+            self.wide.join(&self.block);
+            if (number + 1).is_multiple_of(BLOCKS_PER_IMPACT) || number + 1 == num_blocks {
+                self.wide.put(&mut self.above)?;
+                self.wide.clear();
+                self.ends.try_push(self.above.len())?;
+            }
         }
+        let mut start = 0;
+        for &end in &self.ends {
+            out.data.try_append(&self.above[start..end])?;
+            out.end_item()?;
+            start = end;
+        }
+        out.end_list()
     }
-    if !term.docs.len().div_ceil(size).is_multiple_of(BLOCKS_PER_IMPACT) {
-        above.try_push(wide)?;
-    }
-    for each in &above {
-        each.put(&mut out.data)?;
-        out.end_item()?;
-    }
-    out.end_list()
 }

@@ -1,6 +1,8 @@
 //! Runs of sorted terms to the rows of a partition: the terms of all runs, each with all of its documents.
 
-use super::blocks::{put_block, put_impacts, put_positions, Documents, Lists, Scores, LARGE_BLOCK, SMALL_BLOCK};
+use super::blocks::{
+    put_block, put_positions, BlockForm, Documents, Impacts, ListedPositions, Lists, Scores, LARGE_BLOCK, SMALL_BLOCK,
+};
 use super::varints;
 use crate::buffer::{Input, OwnedBuffer};
 use crate::damaged;
@@ -100,7 +102,7 @@ pub struct TermMerger {
     state: Mutex<State>,
     lengths: Vec<u32>,
     average: f32,
-    block_size: usize,
+    form: BlockForm,
     has_positions: bool,
 }
 
@@ -114,6 +116,7 @@ struct Rows {
     positions: Vec<u8>,
     start_lists: Vec<i32>,
     starts: Vec<i32>,
+    listed: ListedPositions,
 }
 
 type Buffers = Vec<OwnedBuffer>;
@@ -121,15 +124,16 @@ type Buffers = Vec<OwnedBuffer>;
 #[pymethods]
 impl TermMerger {
     #[new]
-    #[pyo3(signature = (lengths, run_lengths, *, block_size, with_positions))]
+    #[pyo3(signature = (lengths, run_lengths, *, block_size, with_positions, is_first_format))]
     fn new(
         lengths: &Bound<'_, PyAny>,
         run_lengths: Vec<u32>,
         block_size: usize,
         with_positions: bool,
+        is_first_format: bool,
     ) -> PyResult<Self> {
         let lengths: Vec<u32> = copied(Input::new(lengths)?.bytes())?;
-        if block_size != SMALL_BLOCK && block_size != LARGE_BLOCK {
+        if block_size != SMALL_BLOCK && (block_size != LARGE_BLOCK || is_first_format) {
             return Err(invalid(format!("blocks of {block_size} documents")));
         }
         let (mut runs, mut base) = (vec_with_capacity(run_lengths.len())?, 0u64);
@@ -144,7 +148,8 @@ impl TermMerger {
         let total: u64 = lengths.iter().map(|&length| u64::from(length)).sum();
         let average = total as f32 / (lengths.len() as f32).max(1.0);
         let state = State { runs, map: Some(MapBuilder::memory()), num_terms: 0, token_bytes: 0 };
-        Ok(TermMerger { state: Mutex::new(state), lengths, average, block_size, has_positions: with_positions })
+        let form = BlockForm { size: block_size, is_first: is_first_format };
+        Ok(TermMerger { state: Mutex::new(state), lengths, average, form, has_positions: with_positions })
     }
 
     /// `TermMerger.feed` of `_kernels.pyi`.
@@ -181,6 +186,7 @@ impl TermMerger {
             let mut state = self.lock()?;
             let mut rows = Rows::new()?;
             let mut term = Documents::default();
+            let mut impacts = Impacts::new();
             let wanting = loop {
                 if let Some(run) = state.runs.iter().position(|run| !run.is_ended && run.token().is_none()) {
                     break Some(run);
@@ -188,7 +194,7 @@ impl TermMerger {
                 if rows.num_bytes() >= bytes_max || !self.next_term(&mut state, &mut term)? {
                     break None;
                 }
-                self.put(&term, &mut rows)?;
+                self.put(&term, &mut impacts, &mut rows)?;
             };
             Ok((rows.counts.len(), rows.into_buffers()?, wanting))
         })
@@ -227,17 +233,22 @@ impl TermMerger {
         Ok(true)
     }
 
-    fn put(&self, term: &Documents, rows: &mut Rows) -> PyResult<()> {
+    fn put(&self, term: &Documents, impacts: &mut Impacts, rows: &mut Rows) -> PyResult<()> {
         let scores = Scores { lengths: &self.lengths, average: self.average };
         let scale = scores.scale(term.docs.len());
         let (mut largest, mut done) = (0f32, 0);
         let first_position = rows.positions.len();
-        for (docs, freqs) in term.docs.chunks(self.block_size).zip(term.freqs.chunks(self.block_size)) {
+        for (docs, freqs) in term.docs.chunks(self.form.size).zip(term.freqs.chunks(self.form.size)) {
             let score = scores.largest(scale, docs, freqs);
             largest = largest.max(score);
-            put_block(docs, freqs, self.block_size, score, &mut rows.postings.data)?;
+            put_block(docs, freqs, self.form, score, &mut rows.postings.data)?;
             rows.postings.end_item()?;
-            if self.has_positions {
+            if self.has_positions && self.form.is_first {
+                for &freq in freqs {
+                    rows.listed.put(&term.positions[done..done + freq as usize])?;
+                    done += freq as usize;
+                }
+            } else if self.has_positions {
                 let start = i32::try_from(rows.positions.len() - first_position);
                 rows.starts.try_push(start.map_err(|_| invalid("positions of a token have more than 2 GiB"))?)?;
                 let count: usize = freqs.iter().map(|&freq| freq as usize).sum();
@@ -250,7 +261,8 @@ impl TermMerger {
         rows.counts.try_push(term.docs.len() as i32)?;
         rows.position_ends.try_push(rows.positions.len() as i64)?;
         rows.start_lists.try_push(rows.starts.len() as i32)?;
-        put_impacts(&scores, term, self.block_size, &mut rows.impacts)?;
+        rows.listed.end_token()?;
+        impacts.put(&scores, term, self.form.size, &mut rows.impacts)?;
         Ok(())
     }
 }
@@ -269,17 +281,19 @@ impl Rows {
             positions: Vec::new(),
             start_lists,
             starts: Vec::new(),
+            listed: ListedPositions::new()?,
         })
     }
 
     fn num_bytes(&self) -> usize {
         let lists = [&self.postings, &self.impacts].map(|lists| lists.data.len() + 8 * lists.ends.len());
-        lists.iter().sum::<usize>() + self.positions.len() + 4 * self.starts.len() + 24 * self.counts.len()
+        let positions = self.positions.len() + 4 * self.starts.len() + self.listed.num_bytes();
+        lists.iter().sum::<usize>() + positions + 24 * self.counts.len()
     }
 
     fn into_buffers(self) -> PyResult<Buffers> {
-        let (postings, impacts) = (self.postings, self.impacts);
-        let all: [OwnedBuffer; 12] = [
+        let (postings, impacts, listed) = (self.postings, self.impacts, self.listed);
+        let all: [OwnedBuffer; 16] = [
             postings.lists.into(),
             postings.ends.into(),
             postings.data.into(),
@@ -292,6 +306,10 @@ impl Rows {
             self.positions.into(),
             self.start_lists.into(),
             self.starts.into(),
+            listed.tokens.into(),
+            listed.documents.into(),
+            listed.ends.into(),
+            listed.data.into(),
         ];
         let mut buffers = Vec::new();
         buffers.try_extend(all)?;

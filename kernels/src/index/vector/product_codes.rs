@@ -1,6 +1,6 @@
 //! Distances by product codes: a table for each byte of a code, then a sum of table entries for each row.
 
-use super::real::{distances, inputs, reals, row_counts, Real};
+use super::real::{by_piece, distances, inputs, num_compared, pairs_of, reals, row_counts, Real};
 use crate::buffer::{Input, Output};
 use crate::error::invalid;
 use crate::gil;
@@ -14,6 +14,8 @@ const VALUES: usize = 256;
 const GROUP: usize = 16;
 /// Rows whose sums stay in the processor's nearest cache.
 const BLOCK: usize = 1024;
+/// Queries whose tables are in memory at once.
+const TABLES_MAX: usize = 16;
 
 /// A codebook and how it is used.
 struct Book<T> {
@@ -38,23 +40,6 @@ impl<T: Real> Book<T> {
             }
         }
         Ok(Book { numbers, parts, words, width, is_dot })
-    }
-
-    fn dim(&self) -> usize {
-        self.parts * self.width
-    }
-
-    /// Bytes of a row's code.
-    fn columns(&self) -> usize {
-        self.parts * self.bits() / 8
-    }
-
-    fn bits(&self) -> usize {
-        if self.words == VALUES {
-            8
-        } else {
-            4
-        }
     }
 
     /// The distance of each word of a part.
@@ -94,35 +79,32 @@ impl<T: Real> Book<T> {
     }
 }
 
-/// Sum the table entries of rows whose codes are stored column by column.
-fn sum_entries<T: Real>(tables: &[[T; VALUES]], codes: &[u8], out: &mut [f32]) {
-    let num_rows = out.len();
+/// Sum the table entries of some rows of a piece, from row `start` on; codes are stored column by column.
+fn sum_entries<T: Real>(tables: &[[T; VALUES]], codes: &[u8], num_rows: usize, start: usize, out: &mut [f32]) {
+    let count = out.len();
     let mut room = [T::ZERO; BLOCK];
-    for (number, out) in out.chunks_mut(BLOCK).enumerate() {
-        let (start, count) = (number * BLOCK, out.len());
-        let sums = &mut room[..count];
-        sums.fill(T::ZERO);
-        let column = |at: usize| &codes[at * num_rows + start..][..count];
-        let mut at = 0;
-        while at + 4 <= tables.len() {
-            let [a, b, c, d] = [&tables[at], &tables[at + 1], &tables[at + 2], &tables[at + 3]];
-            let rows = column(at).iter().zip(column(at + 1)).zip(column(at + 2)).zip(column(at + 3));
-            for (sum, (((&i, &j), &k), &l)) in sums.iter_mut().zip(rows) {
-                *sum = *sum + ((a[i as usize] + b[j as usize]) + (c[k as usize] + d[l as usize]));
-            }
-            at += 4;
+    let sums = &mut room[..count];
+    let column = |at: usize| &codes[at * num_rows + start..][..count];
+    let mut at = 0;
+    while at + 4 <= tables.len() {
+        let [a, b, c, d] = [&tables[at], &tables[at + 1], &tables[at + 2], &tables[at + 3]];
+        let rows = column(at).iter().zip(column(at + 1)).zip(column(at + 2)).zip(column(at + 3));
+        for (sum, (((&i, &j), &k), &l)) in sums.iter_mut().zip(rows) {
+            *sum = *sum + ((a[i as usize] + b[j as usize]) + (c[k as usize] + d[l as usize]));
         }
-        for (at, table) in tables.iter().enumerate().skip(at) {
-            for (sum, &code) in sums.iter_mut().zip(column(at)) {
-                *sum = *sum + table[code as usize];
-            }
+        at += 4;
+    }
+    for (at, table) in tables.iter().enumerate().skip(at) {
+        for (sum, &code) in sums.iter_mut().zip(column(at)) {
+            *sum = *sum + table[code as usize];
         }
-        for (distance, sum) in out.iter_mut().zip(sums) {
-            *distance = sum.wide() as f32;
-        }
+    }
+    for (distance, sum) in out.iter_mut().zip(sums) {
+        *distance = sum.wide() as f32;
     }
 }
 
+#[allow(clippy::too_many_arguments)]
 fn scan<T: Real>(
     py: Python<'_>,
     codebook: &[u8],
@@ -130,6 +112,7 @@ fn scan<T: Real>(
     is_dot: bool,
     targets: &[u8],
     pieces: &[Input],
+    pairs: &Input,
     out: &mut [f32],
 ) -> PyResult<()> {
     let (stored, targets) = (reals::<T>(codebook)?, reals::<T>(targets)?);
@@ -142,21 +125,38 @@ fn scan<T: Real>(
         return Err(invalid(format!("{parts} codes of 4 bits")));
     }
     let columns = if words == 16 { parts / 2 } else { parts };
-    if targets.len() != pieces.len() * parts * width {
-        return Err(invalid(format!("{} numbers of targets for {} pieces", targets.len(), pieces.len())));
+    let dim = parts * width;
+    if !targets.len().is_multiple_of(dim) {
+        return Err(invalid(format!("{} numbers of targets of {dim} numbers each", targets.len())));
     }
-    let counts = row_counts(pieces, columns, out.len())?;
-    let num_steps = pieces.len() * stored.len() / 4 + out.len() * columns / 2;
+    let counts = row_counts(pieces, columns)?;
+    let pairs = pairs_of(pairs, &counts, targets.len() / dim, out.len())?;
+    let num_steps = pairs.len() * stored.len() / 4 + num_compared(&pairs, &counts) * columns / 2;
     let result: Roomy<()> = gil::release(py, num_steps, || {
         let book = Book::new(&stored, shape, is_dot)?;
-        let mut tables = filled([T::ZERO; VALUES], book.columns())?;
-        let mut rest = out;
-        for ((piece, target), &count) in pieces.iter().zip(targets.chunks_exact(book.dim())).zip(&counts) {
-            let (its, others) = rest.split_at_mut(count);
-            rest = others;
-            if count > 0 {
-                book.fill_tables(target, &mut tables);
-                sum_entries(&tables, piece.bytes(), its);
+        let (mut tables, mut known) = (Vec::new(), None); // known: the target of the tables, if it is one
+        for group in by_piece(&pairs).flat_map(|group| group.chunks(TABLES_MAX)) {
+            let Some(first) = group.first() else { continue };
+            let count = counts[first.piece];
+            if count == 0 {
+                continue;
+            }
+            if tables.len() < group.len() * columns {
+                tables = filled([T::ZERO; VALUES], group.len() * columns)?;
+            }
+            let wanted = group.first().filter(|_| group.len() == 1).map(|pair| pair.query);
+            if wanted.is_none() || wanted != known {
+                for (pair, tables) in group.iter().zip(tables.chunks_exact_mut(columns)) {
+                    book.fill_tables(&targets[pair.query * dim..][..dim], tables);
+                }
+            }
+            known = wanted;
+            for start in (0..count).step_by(BLOCK) {
+                let block = BLOCK.min(count - start);
+                for (pair, tables) in group.iter().zip(tables.chunks_exact(columns)) {
+                    let out = &mut out[pair.start + start..][..block];
+                    sum_entries(tables, pieces[pair.piece].bytes(), count, start, out);
+                }
             }
         }
         Ok(())
@@ -166,7 +166,7 @@ fn scan<T: Real>(
 
 /// `scan_product_codes` of `_kernels.pyi`.
 #[pyfunction]
-#[pyo3(signature = (codebook, float_bytes, shape, is_dot, targets, pieces, out, /))]
+#[pyo3(signature = (codebook, float_bytes, shape, is_dot, targets, pieces, pairs, out, /))]
 #[allow(clippy::too_many_arguments)]
 pub fn scan_product_codes(
     py: Python<'_>,
@@ -176,14 +176,16 @@ pub fn scan_product_codes(
     is_dot: bool,
     targets: &Bound<'_, PyAny>,
     pieces: Vec<Bound<'_, PyAny>>,
+    pairs: &Bound<'_, PyAny>,
     out: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
-    let (codebook, targets, pieces) = (Input::new(codebook)?, Input::new(targets)?, inputs(&pieces)?);
+    let (codebook, targets) = (Input::new(codebook)?, Input::new(targets)?);
+    let (pieces, pairs) = (inputs(&pieces)?, Input::new(pairs)?);
     let mut out = Output::new(out)?;
     let out = distances(out.bytes_mut())?;
     match float_bytes {
-        4 => scan::<f32>(py, codebook.bytes(), shape, is_dot, targets.bytes(), &pieces, out),
-        8 => scan::<f64>(py, codebook.bytes(), shape, is_dot, targets.bytes(), &pieces, out),
+        4 => scan::<f32>(py, codebook.bytes(), shape, is_dot, targets.bytes(), &pieces, &pairs, out),
+        8 => scan::<f64>(py, codebook.bytes(), shape, is_dot, targets.bytes(), &pieces, &pairs, out),
         _ => Err(invalid(format!("floats of {float_bytes} bytes"))),
     }
 }

@@ -1,6 +1,6 @@
 //! Distances by scalar codes: sums over the bytes of a row, scaled.
 
-use super::real::{distances, inputs, reals, row_counts};
+use super::real::{by_piece, distances, inputs, num_compared, pairs_of, reals, row_counts};
 use crate::buffer::{Input, Output};
 use crate::error::invalid;
 use crate::gil;
@@ -10,6 +10,8 @@ use std::array;
 /// Numbers whose squares sum to less than 2^32.
 const CHUNK: usize = 1 << 14;
 const LANES: usize = 16;
+/// Rows that stay in the processor's cache while several queries compare them.
+const BLOCK_BYTES: usize = 1 << 15;
 
 /// The sum of the squared differences of two codes.
 #[inline(always)]
@@ -37,30 +39,49 @@ fn products(codes: &[u8], query: &[f32]) -> f64 {
 
 /// `scan_scalar_codes` of `_kernels.pyi`.
 #[pyfunction]
-#[pyo3(signature = (query, is_dot, scale, base, pieces, out, /))]
+#[pyo3(signature = (queries, dim, is_dot, scale, bases, pieces, pairs, out, /))]
+#[allow(clippy::too_many_arguments)]
 pub fn scan_scalar_codes(
     py: Python<'_>,
-    query: &Bound<'_, PyAny>,
+    queries: &Bound<'_, PyAny>,
+    dim: usize,
     is_dot: bool,
     scale: f64,
-    base: f64,
+    bases: &Bound<'_, PyAny>,
     pieces: Vec<Bound<'_, PyAny>>,
+    pairs: &Bound<'_, PyAny>,
     out: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
-    let (query, pieces) = (Input::new(query)?, inputs(&pieces)?);
+    let (queries, bases, pieces, pairs) =
+        (Input::new(queries)?, Input::new(bases)?, inputs(&pieces)?, Input::new(pairs)?);
     let mut out = Output::new(out)?;
     let out = distances(out.bytes_mut())?;
-    let floats = if is_dot { reals::<f32>(query.bytes())? } else { Default::default() };
-    let dim = if is_dot { floats.len() } else { query.bytes().len() };
-    if dim == 0 {
-        return Err(invalid("a query without numbers"));
+    let floats = if is_dot { reals::<f32>(queries.bytes())? } else { Default::default() };
+    let (bytes, bases) = (queries.bytes(), reals::<f64>(bases.bytes())?);
+    let num_numbers = if is_dot { floats.len() } else { bytes.len() };
+    if dim == 0 || !num_numbers.is_multiple_of(dim) || num_numbers / dim != bases.len() {
+        return Err(invalid(format!("{num_numbers} numbers of {} queries of {dim} each", bases.len())));
     }
-    row_counts(&pieces, dim, out.len())?;
-    gil::release(py, out.len() * dim / 8, || {
-        let rows = pieces.iter().flat_map(|piece| piece.bytes().chunks_exact(dim));
-        for (distance, codes) in out.iter_mut().zip(rows) {
-            let sum = if is_dot { products(codes, &floats) } else { squares(codes, query.bytes()) as f64 };
-            *distance = (base + scale * sum) as f32;
+    let counts = row_counts(&pieces, dim)?;
+    let pairs = pairs_of(&pairs, &counts, bases.len(), out.len())?;
+    let step = (BLOCK_BYTES / dim).max(1);
+    gil::release(py, num_compared(&pairs, &counts) * dim / 8, || {
+        for group in by_piece(&pairs) {
+            let Some(first) = group.first() else { continue };
+            for (number, rows) in pieces[first.piece].bytes().chunks(step * dim).enumerate() {
+                for pair in group {
+                    let (base, query) = (bases[pair.query], pair.query * dim..(pair.query + 1) * dim);
+                    let out = &mut out[pair.start + number * step..][..rows.len() / dim];
+                    for (distance, codes) in out.iter_mut().zip(rows.chunks_exact(dim)) {
+                        let sum = if is_dot {
+                            products(codes, &floats[query.clone()])
+                        } else {
+                            squares(codes, &bytes[query.clone()]) as f64
+                        };
+                        *distance = (base + scale * sum) as f32;
+                    }
+                }
+            }
         }
     });
     Ok(())

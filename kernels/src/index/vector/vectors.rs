@@ -1,6 +1,7 @@
 //! Exact distances of vectors as they are, summed in 64 bits. The order of a sum depends on the dimension alone.
+//! Queries that want the same rows compare them block by block, so that memory is read once.
 
-use super::real::{distances, inputs, reals, row_counts, Real};
+use super::real::{by_piece, distances, inputs, num_compared, pairs_of, reals, row_counts, Real};
 use crate::buffer::{Input, Output};
 use crate::error::invalid;
 use crate::gil;
@@ -9,6 +10,8 @@ use pyo3::prelude::*;
 use std::array;
 
 const LANES: usize = 8;
+/// Rows that stay in the processor's cache while several queries compare them.
+const BLOCK_BYTES: usize = 1 << 15;
 
 #[derive(Clone, Copy)]
 enum Metric {
@@ -29,8 +32,7 @@ fn sum<T: Real>(row: &[T], query: &[f64], each: impl Fn(f64, f64) -> f64) -> f64
     sums.iter().sum::<f64>() + last.sum::<f64>()
 }
 
-fn fill<T: Real>(metric: Metric, rows: &[T], query: &[f64], out: &mut [f32]) {
-    let size = sum(query, query, |number, wanted| number * wanted).sqrt();
+fn fill<T: Real>(metric: Metric, rows: &[T], query: &[f64], size: f64, out: &mut [f32]) {
     for (distance, row) in out.iter_mut().zip(rows.chunks_exact(query.len())) {
         let value = match metric {
             Metric::L2 => sum(row, query, |number, wanted| (number - wanted) * (number - wanted)),
@@ -44,18 +46,33 @@ fn fill<T: Real>(metric: Metric, rows: &[T], query: &[f64], out: &mut [f32]) {
     }
 }
 
-fn scan<T: Real>(py: Python<'_>, metric: Metric, query: &[f64], pieces: &[Input], out: &mut [f32]) -> PyResult<()> {
-    let counts = row_counts(pieces, query.len() * size_of::<T>(), out.len())?;
+fn scan<T: Real>(
+    py: Python<'_>,
+    metric: Metric,
+    queries: &[f64],
+    dim: usize,
+    pieces: &[Input],
+    pairs: &Input,
+    out: &mut [f32],
+) -> PyResult<()> {
+    let counts = row_counts(pieces, dim * size_of::<T>())?;
+    let pairs = pairs_of(pairs, &counts, queries.len() / dim, out.len())?;
     let mut matrices = vec_with_capacity(pieces.len())?;
     for piece in pieces {
         matrices.try_push(reals::<T>(piece.bytes())?)?;
     }
-    gil::release(py, out.len() * query.len() / 4, || {
-        let mut rest = out;
-        for (rows, &count) in matrices.iter().zip(&counts) {
-            let (its, others) = rest.split_at_mut(count);
-            fill(metric, rows, query, its);
-            rest = others;
+    let step = (BLOCK_BYTES / (dim * size_of::<T>())).max(1);
+    gil::release(py, num_compared(&pairs, &counts) * dim / 4, || {
+        for group in by_piece(&pairs) {
+            let Some(first) = group.first() else { continue };
+            for (number, rows) in matrices[first.piece].chunks(step * dim).enumerate() {
+                for pair in group {
+                    let query = &queries[pair.query * dim..][..dim];
+                    let size = sum(query, query, |number, wanted| number * wanted).sqrt();
+                    let out = &mut out[pair.start + number * step..][..rows.len() / dim];
+                    fill(metric, rows, query, size, out);
+                }
+            }
         }
     });
     Ok(())
@@ -63,19 +80,25 @@ fn scan<T: Real>(py: Python<'_>, metric: Metric, query: &[f64], pieces: &[Input]
 
 /// `scan_vectors` of `_kernels.pyi`.
 #[pyfunction]
-#[pyo3(signature = (metric, float_bytes, query, pieces, out, /))]
+#[pyo3(signature = (metric, float_bytes, dim, queries, pieces, pairs, out, /))]
+#[allow(clippy::too_many_arguments)]
 pub fn scan_vectors(
     py: Python<'_>,
     metric: &str,
     float_bytes: usize,
-    query: &Bound<'_, PyAny>,
+    dim: usize,
+    queries: &Bound<'_, PyAny>,
     pieces: Vec<Bound<'_, PyAny>>,
+    pairs: &Bound<'_, PyAny>,
     out: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
-    let (query, pieces) = (Input::new(query)?, inputs(&pieces)?);
+    let (queries, pieces, pairs) = (Input::new(queries)?, inputs(&pieces)?, Input::new(pairs)?);
     let mut out = Output::new(out)?;
     let out = distances(out.bytes_mut())?;
-    let query = reals::<f64>(query.bytes())?;
+    let queries = reals::<f64>(queries.bytes())?;
+    if dim == 0 || dim > 1 << 40 || !queries.len().is_multiple_of(dim) {
+        return Err(invalid(format!("{} numbers of queries of {dim} numbers each", queries.len())));
+    }
     let metric = match metric {
         "l2" => Metric::L2,
         "cosine" => Metric::Cosine,
@@ -83,8 +106,8 @@ pub fn scan_vectors(
         _ => return Err(invalid(format!("the metric {metric}"))),
     };
     match float_bytes {
-        4 => scan::<f32>(py, metric, &query, &pieces, out),
-        8 => scan::<f64>(py, metric, &query, &pieces, out),
+        4 => scan::<f32>(py, metric, &queries, dim, &pieces, &pairs, out),
+        8 => scan::<f64>(py, metric, &queries, dim, &pieces, &pairs, out),
         _ => Err(invalid(format!("floats of {float_bytes} bytes"))),
     }
 }

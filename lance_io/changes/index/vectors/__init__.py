@@ -5,5 +5,5 @@ vector_settings.py  the values that these arguments have
 sample_vectors.py   random vectors of a column
 train_model.py      sample -> centroids and codes
 stored_models.py    the model of a segment that exists
-run_file.py         rows that do not fit into memory
+copied_rows.py      rows of segments that exist, copied into a new one
 """

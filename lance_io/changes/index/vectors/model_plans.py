@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.types as pt
+
 from lance_io.changes.index.index_request import find_column, limit_bytes, storage_type
-from lance_io.changes.index.known_segments import is_built_here, path_of
+from lance_io.changes.index.known_segments import path_of
 from lance_io.changes.index.vectors.sample_vectors import sample_vectors
-from lance_io.changes.index.vectors.stored_models import is_trained, open_segment, vector_kind
+from lance_io.changes.index.vectors.stored_models import has_centroids, open_segment
 from lance_io.changes.index.vectors.train_model import sample_rows, train_centroids, train_codebook
 from lance_io.changes.index.vectors.trained_models import IvfModel, PqModel, as_lists
 from lance_io.changes.index.vectors.vector_request import given_centroids, vector_column, vector_request
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
 def ivf_model(state: DatasetState, name: str) -> Plan[IvfModel]:
     """The centroids of an index: those of its first segment. Raises `NoSuchIndex`."""
     entries = [entry for entry in (yield from load_indices(state)) if entry.name == name]
-    trained = [entry for entry in entries if vector_kind(entry) is not None and is_trained(entry)]
-    if not trained or not is_built_here(state, trained[0]):
+    trained = [entry for entry in entries if has_centroids(entry)]
+    if not trained or not pt.is_fixed_size_list(storage_type(path_of(state, trained[0].fields[0])[1].arrow_type)):
         raise NoSuchIndex(f'Index "{name}" not found among the IVF indices with rows', path=state.location.uri)
     _, field = path_of(state, trained[0].fields[0])
     vectors = storage_type(field.arrow_type)
@@ -44,7 +46,7 @@ def column_centroids(state: DatasetState, index_name: str | None, column: str | 
             raise UsageError("Must provide 'index_name' or 'column'.")
         _, field = find_column(state, column)
         entries = yield from load_indices(state)
-        names = [entry.name for entry in entries if entry.fields == (field.id,) and vector_kind(entry) is not None]
+        names = [entry.name for entry in entries if entry.fields == (field.id,) and has_centroids(entry)]
         if not names:
             raise NoSuchIndex(f"No IVF index for column '{column}'", path=state.location.uri)
         index_name = names[0]
@@ -97,6 +99,8 @@ def train_pq(
     num_rows = sum((yield from load_live_counts(state, state.fragment_indexes_of(chosen))))
     dim = vector_column(state, column)[2].list_size
     num_parts = _num_parts(dim) if num_subvectors is None else num_subvectors
+    if num_parts < 1 or dim % num_parts:
+        raise UsageError(f"dimension ({dim}) must be divisible by num_subvectors ({num_parts}) without remainder")
     _check_rows(num_rows, 1 << num_bits, sample_rate, f"PQ codebook with num_bits of {num_bits} and")
     given: dict[str, Any] = {
         "metric": ivf.distance_type,

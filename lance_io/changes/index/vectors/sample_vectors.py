@@ -13,6 +13,7 @@ import numpy as np
 
 from lance_io.index.build.vectors.usable_vectors import usable_vectors
 from lance_io.index.build.vectors.vector_models import computing_type
+from lance_io.levels.arrays import distinct
 from lance_io.limits import MIB
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.streams import EachInPlan
@@ -76,7 +77,7 @@ def _seed(state: DatasetState) -> int:
 def _positions(rng: np.random.Generator, starts: IntArray, counts: IntArray, wanted: int) -> IntArray:
     """Positions of random rows of some fragments in the table, ascending."""
     num_rows = int(counts.sum())
-    chosen = np.unique(rng.integers(0, num_rows, wanted))  # few are drawn twice, see `TAKEN_SHARE`
+    chosen = distinct(rng.integers(0, num_rows, wanted))  # few are drawn twice, see `TAKEN_SHARE`
     before = np.cumsum(counts) - counts
     fragment = np.searchsorted(before, chosen, side="right") - 1
     positions: IntArray = chosen - before[fragment] + starts[fragment]

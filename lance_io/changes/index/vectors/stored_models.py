@@ -46,6 +46,15 @@ def vector_kind(entry: IndexMetadata) -> VectorKind | None:
     return VectorKind(details.coding, details.metric, partition_rows=size)
 
 
+def has_centroids(entry: IndexMetadata) -> bool:
+    """Whether a segment of vectors has files with centroids, of any kind that this release searches."""
+    if entry.message is None or not is_trained(entry):
+        return False
+    about = entry.message.index_details
+    details = decode_vector_details(about.type_url, about.value, entry.message.index_version)
+    return details is not None and details.is_readable
+
+
 def is_trained(entry: IndexMetadata) -> bool:
     """Whether a segment has files: an empty one waits for rows."""
     return bool(entry.fragment_ids) or bool(entry.file_paths)
@@ -61,7 +70,7 @@ def open_segment(state: DatasetState, entry: IndexMetadata, vectors: pa.FixedSiz
     index = VectorIndex(entry.name, entry.fields[0], (part,), ())
     (segment,) = yield from open_vector_segments(state, index, vectors.list_size, vectors.value_type)
     if isinstance(segment, Unread):
-        raise UnsupportedError(f"index {entry.name!r}: {segment.reason}", path=state.location.uri)
+        raise UnsupportedError(f"index {entry.name!r}: {segment.reason}", path=segment.path)
     return segment
 
 

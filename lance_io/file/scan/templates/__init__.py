@@ -3,7 +3,8 @@
     file_templates   templates of files, by schema; the kernel compares the bytes of other files with them
     page_templates   templates of pages of versions 2.1 and later
     array_templates  templates of pages of version 2.0
-    small_files      scans of such files, several per job
+    small_files      scans of such files in the caller's thread, several per job
+    remote_files     the same on the engine's loop, a request for each file
 
 Both page modules have one function (`PageTemplates`): it returns the template of a page, or None for a page that must
 be decoded alone. Files of version 0.1 have no such metadata; `encodings/v0_1/whole_leaf.py` handles them.

@@ -32,7 +32,7 @@ from lance_io.records import dataclass
 from lance_io.store.forking import survive_fork
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from lance_io._kernels import Leaf
     from lance_io.encodings.api import PageLayout
@@ -129,6 +129,27 @@ class FileTemplates:
         count, leaves = kernel.scan(list(files))
         self._num_read += count
         return count, [build(leaf) for build, leaf in zip(self._builders, leaves, strict=False)]
+
+    def decode(
+        self, refs: Sequence[FileRef], store_identity: str, files: Sequence[tuple[Any, int]]
+    ) -> Iterator[tuple[int, int, list[pa.Array]]]:
+        """Decode files, and learn templates from them: the first file, how many, and an array of their rows per leaf.
+
+        files  as for `read`
+
+        No rows for a file that matches no template: the general reader must read it.
+        """
+        at = 0
+        while at < len(files):
+            before = self.state
+            count, arrays = self.read(files[at:])
+            if count:
+                yield at, count, arrays
+                at += count
+            elif not self.add(refs[at], store_identity, files[at][0], before):
+                self.record_miss()
+                yield at, 0, []
+                at += 1
 
     def record_miss(self) -> None:
         """Count a file that the general reader has read."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from lance_io.file.scan.batches import ScanBatch
     from lance_io.file.scan.readahead import Readahead, Span
     from lance_io.file.scan.slow_start import Pace
+    from lance_io.store.profile import StoreProfile
 
     Batch = ScanBatch | JoinedBatch
 
@@ -60,7 +61,7 @@ def small_runs(
     if ahead.is_explicit or ahead.spans is not None:
         yield 0, len(spans), None
         return
-    small = _SmallFileSelector(projection, context.store.profile.whole_file_bytes)
+    small = _SmallFileSelector(projection, context.store.profile)
     first, leaves = 0, None
     runs: list[tuple[int, int, LeafColumns | None]] = []
     for at in iter(range(len(spans) + 1)) if len(spans) < MANY else yielding(range(len(spans) + 1)):
@@ -87,12 +88,33 @@ def rows_max(leaves: LeafColumns) -> int:
     return min(limits.SCAN_JOB_ROWS, 8 * limits.SCAN_DECODED_BYTES // max(1, row_bits))
 
 
-class _SmallFileSelector:
-    """Selects files to read whole: small ones, and wide ones of which all columns are wanted."""
+def joined_batch(
+    projection: Projection, leaves: LeafColumns, index: int, row_counts: list[int], arrays: list[pa.Array]
+) -> JoinedBatch:
+    """All rows of some files, the first of which is span `index`.
 
-    def __init__(self, projection: Projection, whole_bytes: int) -> None:
+    arrays  one of each of the leaves
+    """
+    num_rows = sum(row_counts)
+    if not (projection.is_flat and leaves.is_all):
+        by_leaf = dict(zip(leaves.leaf_ids, arrays, strict=True))
+        numbers = range(len(projection.fields))
+        arrays = [projection.assemble_field(number, by_leaf, num_rows) for number in numbers]
+    return JoinedBatch(index, row_counts, num_rows, arrays)
+
+
+class _SmallFileSelector:
+    """Selects files to read whole: small ones, and wide ones of which all columns are wanted.
+
+    Where requests cost something, metadata is kept and bytes take time: larger files are read whole only for all of
+    their columns, and files of unknown size are not.
+    """
+
+    def __init__(self, projection: Projection, profile: StoreProfile) -> None:
         self._projection = projection
-        self._whole_bytes = whole_bytes
+        self._whole_bytes = profile.whole_file_bytes
+        self._is_costly = profile.costs is not None
+        self._part_bytes = profile.tail_bytes if self._is_costly else profile.whole_file_bytes
         self._field_ids: tuple[int, ...] | None = None  # of the previous file
         self._column_indices: tuple[int, ...] | None = None
         self._leaves: LeafColumns | None = None  # its projected leaves, None if templates do not apply
@@ -109,7 +131,8 @@ class _SmallFileSelector:
             self._update(ref)
         if source.num_rows > self._rows_max:
             return None
-        return self._leaves if 0 < size_of(ref) <= self._bytes_max else None
+        num_bytes = ref.size_bytes if self._is_costly else size_of(ref)
+        return self._leaves if 0 < num_bytes <= self._bytes_max else None
 
     def _update(self, ref: FileRef) -> None:
         self._field_ids, self._column_indices = ref.field_ids, ref.column_indices
@@ -117,8 +140,9 @@ class _SmallFileSelector:
         count = len(leaves.columns)
         self._leaves = leaves if 0 < count <= LEAVES_MAX and FileTemplates.of(leaves).is_effective else None
         self._rows_max = rows_max(leaves)
-        many_bytes = count * LEAF_BYTES_MAX if count == len(ref.columns) else 0
-        self._bytes_max = min(limits.SCAN_PIECE_BYTES, max(self._whole_bytes, many_bytes))
+        is_whole = count == len(ref.columns)
+        many_bytes = max(self._whole_bytes, count * LEAF_BYTES_MAX) if is_whole else self._part_bytes
+        self._bytes_max = min(limits.SCAN_PIECE_BYTES, many_bytes)
 
 
 class _Job(PoolJob["deque[Batch | Cutter]"]):
@@ -251,25 +275,13 @@ class SmallFiles:
             for (data, size), source in zip(read, sources, strict=True)
         ]
         allowance = Allowance(limits.SCAN_DECODED_BYTES, partial(self._held.claim, job))
-        at, templates, identity = 0, self._templates, self._context.store.identity
-        while at < len(files):
-            before = templates.state
-            count, arrays = templates.read(files[at:])
+        for at, count, arrays in self._templates.decode(refs, self._context.store.identity, files):
+            index = job.first + at
             if count:
-                yield self._joined(job.first + at, [num_rows for _, num_rows in files[at : at + count]], arrays)
-                at += count
-            elif not templates.add(refs[at], identity, files[at][0], before):
-                templates.record_miss()
-                yield from self._read_alone(job.first + at, allowance)
-                at += 1
-
-    def _joined(self, index: int, row_counts: list[int], arrays: list[pa.Array]) -> JoinedBatch:
-        projection, num_rows = self._projection, sum(row_counts)
-        if not (projection.is_flat and self._leaves.is_all):
-            by_leaf = dict(zip(self._leaves.leaf_ids, arrays, strict=True))
-            numbers = range(len(projection.fields))
-            arrays = [projection.assemble_field(number, by_leaf, num_rows) for number in numbers]
-        return JoinedBatch(self._first + index, row_counts, num_rows, arrays)
+                counts = [num_rows for _, num_rows in files[at : at + count]]
+                yield joined_batch(self._projection, self._leaves, self._first + index, counts, arrays)
+            else:
+                yield from self._read_alone(index, allowance)
 
     def _read_alone(self, index: int, allowance: Allowance) -> Iterator[ScanBatch | Cutter]:
         """The batches of a span by the general reader, or a `Cutter` if parts are deferred."""

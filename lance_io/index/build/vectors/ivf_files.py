@@ -46,7 +46,7 @@ class IvfBuilder:
         self._partitioner = Partitioner.of(model.kind.metric, model.centroids)
         self._limit_bytes = limit_bytes
         self._runs = PartitionRuns(store, model.num_partitions, self._bytes.width, limit_bytes)
-        self._distance = 0.0
+        self._distance: float | None = 0.0  # the sum over all rows; None if that of some is not known
 
     def add(self, values: pa.Array, rows: RowArray) -> None:
         """See `IndexBuilder`."""
@@ -54,8 +54,21 @@ class IvfBuilder:
         if vectors.kept is not None:
             rows = rows[vectors.kept]
         partitions, distances = self._partitioner.of_vectors(vectors.values)
-        self._distance += float(distances.sum(dtype=np.float64))
+        if self._distance is not None:
+            self._distance += float(distances.sum(dtype=np.float64))
         self._runs.add(partitions, rows, self._bytes.of(vectors, partitions))
+
+    def add_coded(
+        self, partition: int, rows: RowArray, codes: npt.NDArray[np.uint8], mean_distance: float | None
+    ) -> None:
+        """Take rows of a partition that the model has coded before.
+
+        codes          [n, width]
+        mean_distance  of the vectors of their segment; None if it is not known
+        """
+        known = None if mean_distance is None else mean_distance * len(rows)
+        self._distance = None if self._distance is None or known is None else self._distance + known
+        self._runs.add(np.full(len(rows), partition, np.int64), rows, codes)
 
     def files(self) -> Iterator[NewIndexFile]:
         """See `IndexBuilder`."""
@@ -91,12 +104,14 @@ class IvfBuilder:
     def _index_metadata(self) -> Mapping[str, BufferText]:
         kind, num_rows = self._model.kind, int(self._runs.lengths.sum())
         about = {"type": kind.name, "distance_type": kind.metric.value}
-        return {
+        metadata: dict[str, BufferText] = {
             "lance:index": json.dumps(about, separators=(",", ":")),
             LAYOUT: self._model.centroid_message(),
             "lance:flat": json.dumps([""] * self._model.num_partitions, separators=(",", ":")),
-            MEAN_DISTANCE: repr(self._distance / max(1, num_rows)),
         }
+        if self._distance is not None:
+            metadata[MEAN_DISTANCE] = repr(self._distance / max(1, num_rows))
+        return metadata
 
 
 def _by_column(group: Group) -> npt.NDArray[np.uint8]:

@@ -32,7 +32,7 @@ _ROW_BYTES: Final = 8
 
 
 class ByteStore(Protocol):
-    """Keeps bytes outside of memory; `lance_io.changes.index.vectors.run_file` does."""
+    """Keeps bytes outside of memory; `lance_io.changes.join.spill_file` does."""
 
     def append(self, data: npt.NDArray[Any]) -> int:
         """Append an array; returns the offset of its bytes."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lance_io.index.text.full_text_query import (
     BooleanQuery,
     BoostQuery,
+    CombinedFieldsQuery,
     MatchQuery,
     MultiMatchQuery,
     PhraseQuery,
@@ -18,7 +19,7 @@ from lance_io.reads.index.text_match import find_tokens_of
 from lance_io.reads.scan.scan_plan import explain as explain_plan
 from lance_io.reads.scan.scan_plan import plan_scan
 from lance_io.reads.scan.search_columns import SearchColumns
-from lance_io.reads.scan.text.score_columns import NAMES, bind_with_score, text_projection
+from lance_io.reads.scan.text.score_columns import added_columns, bind_with_score, text_projection
 from lance_io.reads.scan.text.text_plan import plan_text_search
 from lance_io.reads.version.column_lists import COMPILER
 
@@ -37,7 +38,7 @@ _TOKENS_SHOWN = 20
 
 def explain_text(state: DatasetState, options: ScanOptions) -> Plan[str]:
     """The search as text; reads what it reads of its indices."""
-    projection = text_projection(state, options)
+    projection, names = text_projection(state, options), added_columns(state, options)
     if options.filter is not None:
         yield Import(COMPILER)
     plan = yield from plan_text_search(state, options)
@@ -49,9 +50,9 @@ def explain_text(state: DatasetState, options: ScanOptions) -> Plan[str]:
         lines.append(f"Limit: skip={options.offset or 0}, fetch={options.limit}")
     predicate = None
     if options.filter is not None and not options.hints.get("prefilter"):
-        predicate = bind_with_score(state, options.filter)
+        predicate = bind_with_score(state, options.filter, names)
         lines.append(f"Filter: {predicate}")
-    taken = SearchColumns.of(state, projection, predicate, NAMES).taken
+    taken = SearchColumns.of(state, projection, predicate, names).taken
     lines.append(f"Take: projection=[{', '.join(dict.fromkeys(path[0] for path in taken.data_paths))}]")
     lines = ["  " * depth + line for depth, line in enumerate(lines)]
     by_leaf = {id(each.leaf.query): each for each in plan.leaves}
@@ -80,6 +81,9 @@ def _describe(
             lines = ["  " * depth + f"BooleanQuery: [{roles}]"]
         case BoostQuery():
             lines = ["  " * depth + f"BoostQuery: negative_boost={query.negative_boost}"]
+        case CombinedFieldsQuery():
+            weights = ", ".join(map(str, query.boosts))
+            lines = ["  " * depth + f"CombinedFieldsQuery: columns as one, weights=[{weights}]"]
         case _:
             assert isinstance(query, MultiMatchQuery), "all kinds of queries are checked before"
             lines = ["  " * depth + "MultiMatchQuery: the best column counts"]

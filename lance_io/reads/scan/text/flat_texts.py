@@ -6,15 +6,18 @@ Scores need the number of all documents and of those that have a word: of the in
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lance_io.index.text.combined_fields import FieldRows
+from lance_io.index.text.list_elements import element_places, list_items
 from lance_io.index.text.scoring import CorpusStatistics, weights
 from lance_io.index.text.text_matches import TextMatches
 from lance_io.index.text.tokenizer import tokenized
+from lance_io.levels.arrays import distinct
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -36,20 +39,26 @@ class _Counted:
 
     frequencies  u32[rows, words]
     lengths      u32[rows]
+    elements     u32[rows, depth], if documents are elements of lists
     """
 
     frequencies: npt.NDArray[np.uint32]
     lengths: npt.NDArray[np.uint32]
     ids: npt.NDArray[np.uint64]
     addresses: IntArray
+    elements: npt.NDArray[np.uint32] | None
 
 
 class FlatTexts:
     """A search of texts. Several threads may add batches at once: the result does not depend on their order."""
 
-    def __init__(self, analyzer: Analyzer, search: WordSearch) -> None:
+    def __init__(
+        self, analyzer: Analyzer, search: WordSearch, *, keeps_all: bool = False, of_elements: bool = False
+    ) -> None:
         self._analyzer = analyzer
         self._search = search
+        self._keeps_all = keeps_all  # rows without the words, too
+        self._of_elements = of_elements  # whether each element of the innermost lists is a document
         self._words = [*search.counts]
         self._lock = threading.Lock()
         self._parts: list[_Counted] = []
@@ -60,8 +69,12 @@ class FlatTexts:
         """Add the texts of some rows: strings, or lists of strings."""
         lists: list[npt.NDArray[np.int64]] = []
         while pa.types.is_nested(texts.type):
-            texts, starts = _items(texts)
+            texts, starts = list_items(texts)
             lists.append(starts)
+        elements = None
+        if self._of_elements:
+            rows, elements = element_places(lists)
+            ids, addresses, lists = ids[rows], addresses[rows], []
         tokens = tokenized(self._analyzer, texts)
         firsts = tokens.rows.astype(np.int64)
         for starts in reversed(lists):
@@ -72,23 +85,27 @@ class FlatTexts:
         hits = np.flatnonzero(words >= 0)
         rows = np.searchsorted(firsts, hits, side="right") - 1
         keys, counts = np.unique(rows * len(self._words) + words[hits], return_counts=True)
-        kept, inverse = np.unique(keys // len(self._words), return_inverse=True)
+        if self._keeps_all:
+            kept = np.flatnonzero(lengths)
+            inverse = np.searchsorted(kept, keys // len(self._words))
+        else:
+            kept, inverse = np.unique(keys // len(self._words), return_inverse=True)
         frequencies = np.zeros((len(kept), len(self._words)), np.uint32)
         frequencies[inverse, keys % len(self._words)] = counts
         num_matches = np.count_nonzero(frequencies, axis=0)
         chosen: npt.NDArray[np.bool_] = np.ones(len(kept), np.bool_)
-        if self._search.needs_all:
+        if self._search.needs_all and not self._keeps_all:
             chosen = np.all(frequencies > 0, axis=1)
         if self._search.slop is not None:
             positions = _positions(tokens, lists, len(texts))
             chosen &= np.isin(kept, self._rows_of_phrase(rows, words[hits], positions[hits]))
-        part = _Counted(
-            frequencies[chosen], lengths[kept[chosen]].astype(np.uint32), ids[kept[chosen]], addresses[kept[chosen]]
-        )
+        at = kept[chosen]
+        places = None if elements is None else elements[at]
+        part = _Counted(frequencies[chosen], lengths[at].astype(np.uint32), ids[at], addresses[at], places)
         with self._lock:
             self._parts.append(part)
             self._matches += num_matches
-            self._num_documents += int(np.count_nonzero(lengths))
+            self._num_documents += len(lengths) if self._of_elements else int(np.count_nonzero(lengths))
             self._num_tokens += int(lengths.sum())
 
     def _rows_of_phrase(self, rows: IntArray, words: IntArray, positions: IntArray) -> IntArray:
@@ -108,7 +125,7 @@ class FlatTexts:
             if len(reached):
                 follows &= reached[np.maximum(at, 0)] >= earliest
             reached, last = here[follows], token.position
-        return np.unique(reached >> _POSITION_BITS)
+        return distinct(reached >> _POSITION_BITS)
 
     def matches(self, others: CorpusStatistics, num_matches: Mapping[bytes, int]) -> TextMatches:
         """The rows that match, with their scores.
@@ -116,11 +133,10 @@ class FlatTexts:
         others          documents of the index
         num_matches     number of these that have a token, by token
         """
-        statistics = CorpusStatistics(others.num_documents + self._num_documents, others.num_tokens + self._num_tokens)
+        statistics, every = self.added_to(others, num_matches)
         counts = [*self._search.counts.items()]
         factors = {
-            number: np.float32(statistics.factor(num_matches.get(counts[number][0], 0) + int(self._matches[number])))
-            * np.float32(counts[number][1])
+            number: np.float32(statistics.factor(every[counts[number][0]])) * np.float32(counts[number][1])
             for number in np.flatnonzero(self._matches).tolist()
         }
         results = [TextMatches.none()]
@@ -129,15 +145,29 @@ class FlatTexts:
             for number in np.flatnonzero(part.frequencies.any(axis=0)).tolist():
                 factor = factors[number]
                 scores += factor * weights(part.frequencies[:, number], part.lengths, statistics.average)
-            results.append(TextMatches(scores, part.ids, part.addresses))
+            results.append(TextMatches(scores, part.ids, part.addresses, part.elements))
         return TextMatches.joined(results)
 
+    def added_to(
+        self, others: CorpusStatistics, num_matches: Mapping[bytes, int]
+    ) -> tuple[CorpusStatistics, dict[bytes, int]]:
+        """Statistics and numbers of documents by word, of others and of these texts together."""
+        statistics = CorpusStatistics(others.num_documents + self._num_documents, others.num_tokens + self._num_tokens)
+        own = zip(self._words, self._matches.tolist(), strict=True)
+        return statistics, {word: num_matches.get(word, 0) + number for word, number in own}
 
-def _items(lists: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """The items of lists, one after another, and the first of each list, and the end."""
-    flat: Any = lists.flatten()
-    lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
-    return flat, np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)))
+    def rows(self) -> list[FieldRows]:
+        """The rows with their frequencies."""
+        return [
+            FieldRows(part.addresses, part.ids, part.lengths, [_present(counts) for counts in part.frequencies.T])
+            for part in self._parts
+        ]
+
+
+def _present(counts: npt.NDArray[np.uint32]) -> tuple[IntArray, npt.NDArray[np.uint32]]:
+    """Which counts are not 0, and these."""
+    rows = np.flatnonzero(counts)
+    return rows, counts[rows]
 
 
 def _positions(tokens: Tokens, lists: list[npt.NDArray[np.int64]], num_texts: int) -> IntArray:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import UsageError
-from lance_io.index.text.full_text_query import FullTextOperator, FullTextQuery, MultiMatchQuery, PhraseQuery
+from lance_io.index.text.full_text_query import (
+    FullTextOperator,
+    FullTextQuery,
+    MatchQuery,
+    MultiMatchQuery,
+    PhraseQuery,
+)
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -16,23 +22,41 @@ NO_INDEX = (
     "search texts without an index"
 )
 
+_QUOTES: Final = '""'
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextRequest:
     """A full-text search.
 
-    query    a query, or words
-    columns  that words are looked for in; None for all that have an index. Ignored for a query
+    query      a query, or words
+    columns    that words are looked for in; None for all that have an index. Ignored for a query
+    is_phrase  whether the words stand one after another
     """
 
     query: FullTextQuery | str
     columns: tuple[str, ...] | None = None
+    is_phrase: bool = False
+
+    def in_columns(self, names: Sequence[str]) -> FullTextQuery:
+        """The query; words are looked for in these columns. Raises `UsageError` for a phrase in several columns."""
+        if isinstance(self.query, FullTextQuery):
+            return self.query
+        if not names:
+            raise UsageError(NO_INDEX)
+        if self.is_phrase and len(names) > 1:
+            raise UsageError(f"a phrase is looked for in one column, name it; there are {', '.join(names)}")
+        if self.is_phrase:
+            return PhraseQuery(self.query, names[0])
+        return MatchQuery(self.query, names[0]) if len(names) == 1 else MultiMatchQuery(self.query, [*names])
 
 
 def text_request(given: Any) -> TextRequest:
     """The search of a value of `full_text_query`. Raises `TypeError` for other values."""
-    if isinstance(given, (str, FullTextQuery)):
+    if isinstance(given, FullTextQuery):
         return TextRequest(given)
+    if isinstance(given, str):
+        return _words(given, None)
     if not isinstance(given, dict):
         raise TypeError(f"full_text_query must be a str, a dict or a query of lance_io.query, got {type(given)}")
     unknown = set(given) - {"query", "columns"}
@@ -41,8 +65,10 @@ def text_request(given: Any) -> TextRequest:
     query, columns = given["query"], given.get("columns")
     if not isinstance(query, (str, FullTextQuery)):
         raise TypeError(f"full_text_query: query must be a str or a query of lance_io.query, got {type(query)}")
-    if columns is None or isinstance(query, FullTextQuery):
+    if isinstance(query, FullTextQuery):
         return TextRequest(query)
+    if columns is None:
+        return _words(query, None)
     if isinstance(columns, str) or not hasattr(columns, "__iter__"):
         raise TypeError(f"full_text_query: {type(columns).__name__!r} object is not an instance of 'list'")
     names = tuple(columns)
@@ -50,7 +76,16 @@ def text_request(given: Any) -> TextRequest:
         raise TypeError("full_text_query: columns must be a list of names")
     if not names:
         raise UsageError(NO_INDEX)
-    return TextRequest(query, names)
+    return _words(query, names)
+
+
+def _words(text: str, columns: tuple[str, ...] | None) -> TextRequest:
+    """Words in columns; in double quotes they are a phrase."""
+    if len(text) < len(_QUOTES) or not (text.startswith(_QUOTES[0]) and text.endswith(_QUOTES[1])):
+        return TextRequest(text, columns)
+    if columns is not None and len(columns) > 1:
+        raise UsageError("Phrase queries cannot be used with multiple columns.")
+    return TextRequest(text[1:-1], columns, is_phrase=True)
 
 
 def words_query(words: str, columns: Sequence[str] | None, *, all_words: bool, is_phrase: bool) -> TextRequest:

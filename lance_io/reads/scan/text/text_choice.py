@@ -2,38 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from lance_io.errors import BindError, UnsupportedError, UsageError
+from lance_io.errors import BindError, UsageError
 from lance_io.format.schema import split_path
 from lance_io.index.text.full_text_query import (
     BooleanQuery,
     CombinedFieldsQuery,
     DocumentGranularity,
+    FullTextQuery,
     MatchQuery,
-    MultiMatchQuery,
     Occur,
     PhraseQuery,
     clauses,
+    combined_in,
     leaves_of,
     parts_of,
 )
 from lance_io.index.text.text_parameters import TextParameters, parameters_of_details
-from lance_io.index.text.word_search import word_search
+from lance_io.index.text.word_search import JSON, word_search
 from lance_io.reads.index.text_indices import load_text_indices, warn_text_index_unused
 from lance_io.reads.index.text_match import OpenedText
-from lance_io.reads.index.text_segments import UnreadText, open_text_segments
-from lance_io.reads.scan.text.full_text_request import NO_INDEX
+from lance_io.reads.index.text_segments import WITHOUT, UnreadText, open_text_segments
 from lance_io.reads.version.column_lists import OutputColumn, fields_along
+from lance_io.reads.version.index_errors import INDEX_ERRORS, in_index
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lance_io.format.schema import Field
-    from lance_io.index.text.full_text_query import FullTextQuery
     from lance_io.index.text.word_search import WordSearch
     from lance_io.plans.plan import Plan
     from lance_io.reads.index.text_indices import TextIndex
@@ -56,6 +57,7 @@ class TextColumn:
     field       its field
     parameters  of its tokenizer
     index       opened; None if all texts are searched
+    of_elements whether the elements of its lists are documents
     """
 
     name: str
@@ -63,6 +65,7 @@ class TextColumn:
     field: Field
     parameters: TextParameters
     index: OpenedText | None
+    of_elements: bool = False
 
     @property
     def texts(self) -> OutputColumn:
@@ -89,23 +92,46 @@ def check_request(state: DatasetState, request: TextRequest) -> None:
     if isinstance(request.query, str):
         names: Sequence[str] = request.columns or ()
     else:
-        names = [leaf.column for leaf in _checked_leaves(request.query)]
+        leaves = _checked_leaves(request.query)
+        names = [leaf.column for leaf in leaves]
     for name in names:
         _text_field(state, name)
+    if not isinstance(request.query, str) and of_elements(leaves[0]) and not list_depth(state, request.query):
+        raise UsageError(
+            f"FTS field path '{leaves[0].column}' has no List layer and cannot use ListElement document granularity"
+        )
 
 
 def _checked_leaves(query: FullTextQuery) -> list[MatchQuery | PhraseQuery]:
     leaves: list[MatchQuery | PhraseQuery] = []
     for leaf in leaves_of(query):
-        if isinstance(leaf, CombinedFieldsQuery):
-            raise UnsupportedError("CombinedFieldsQuery: this release searches columns one by one, see MultiMatchQuery")
         if not isinstance(leaf, (MatchQuery, PhraseQuery)):
             raise UsageError("FTS query must contain at least one leaf query")
-        if leaf.document_granularity is DocumentGranularity.LIST_ELEMENT:
-            raise UnsupportedError("document_granularity: this release searches rows, not elements of their lists")
         leaves.append(leaf)
     _check_boolean(query)
+    if len({of_elements(leaf) for leaf in leaves}) > 1:
+        raise UsageError("FTS queries cannot mix Row and ListElement document granularities")
+    if of_elements(leaves[0]) and len({leaf.column for leaf in leaves}) > 1:
+        raise UsageError("all leaves in a ListElement FTS query must use the same final field")
     return leaves
+
+
+def of_elements(query: MatchQuery | PhraseQuery) -> bool:
+    """Whether the documents of a query are the elements of lists."""
+    return query.document_granularity is DocumentGranularity.LIST_ELEMENT
+
+
+def list_depth(state: DatasetState, query: FullTextQuery | str) -> int:
+    """How many lists lead to a document of a query; 0 for rows. Raises `UsageError`."""
+    leaf = next(leaves_of(query), None) if isinstance(query, FullTextQuery) else None
+    if not isinstance(leaf, (MatchQuery, PhraseQuery)) or not of_elements(leaf):
+        return 0
+    return _depth(_text_field(state, leaf.column)[1].arrow_type)
+
+
+def _depth(dtype: pa.DataType) -> int:
+    is_list = pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_fixed_size_list(dtype)
+    return 1 + _depth(dtype.value_type) if is_list else 0
 
 
 def _check_boolean(query: FullTextQuery) -> None:
@@ -151,42 +177,110 @@ def choose_text_indices(state: DatasetState, request: TextRequest) -> Plan[TextC
     Raises `UsageError` for a query that does not fit the schema, `FormatError` naming index and file.
     """
     indices = yield from load_text_indices(state)
-    query = request.query
-    if isinstance(query, str):
-        names = request.columns or tuple(sorted({_shown(index.path) for index in indices}))
-        if not names:
-            raise UsageError(NO_INDEX)
-        query = MatchQuery(query, names[0]) if len(names) == 1 else MultiMatchQuery(query, [*names])
+    of_rows = {_shown(index.path) for index in indices if not index.of_elements}
+    query = request.in_columns(request.columns or sorted(of_rows))
     leaves = _checked_leaves(query)
-    columns: dict[str, TextColumn] = {}
+    columns: dict[tuple[str, bool], TextColumn] = {}
     for leaf in leaves:
-        if leaf.column not in columns:
-            columns[leaf.column] = yield from _open_column(state, leaf.column, indices)
-    by_leaf = {
-        id(leaf): TextLeaf(leaf, columns[leaf.column], word_search(leaf, columns[leaf.column].parameters))
-        for leaf in leaves
+        path, _ = _text_field(state, leaf.column)
+        _check_granularity(leaf, [index for index in indices if index.path == path])
+        key = leaf.column, of_elements(leaf)
+        if key not in columns:
+            columns[key] = yield from _open_column(state, leaf, indices)
+    by_leaf = {id(leaf): columns[leaf.column, of_elements(leaf)] for leaf in leaves}
+    for combined in combined_in(query):
+        by_leaf |= _joint_columns(combined, [by_leaf[id(match)] for match in combined.matches])
+    return TextChoice(query, {id(leaf): _leaf(leaf, by_leaf[id(leaf)]) for leaf in leaves})
+
+
+def _leaf(query: MatchQuery | PhraseQuery, column: TextColumn) -> TextLeaf:
+    return TextLeaf(query, column, word_search(query, column.parameters))
+
+
+def _joint_columns(query: CombinedFieldsQuery, its: Sequence[TextColumn]) -> dict[int, TextColumn]:
+    """The columns of a query that searches them as one, by its parts; all split texts in one way.
+
+    Raises `UsageError` for columns that cannot be searched so.
+    """
+    indexed = [column for column in its if column.index is not None]
+    if not indexed:
+        names = ", ".join(query.columns)
+        raise UsageError(f"combined_fields requires an inverted index on at least one of the columns: {names}")
+    shared = indexed[0].parameters
+    others = [column.name for column in indexed if column.parameters.analysis != shared.analysis]
+    if others:
+        raise UsageError(
+            "combined_fields requires every target column to share the same tokenizer/index configuration; column(s) "
+            f"{', '.join(others)} differ from {indexed[0].name}"
+        )
+    return {
+        id(match): column if column.index is not None else replace(column, parameters=shared)
+        for match, column in zip(query.matches, its, strict=True)
     }
-    return TextChoice(query, by_leaf)
 
 
 def _shown(path: Sequence[str]) -> str:
     return ".".join(f"`{name}`" if "." in name else name for name in path)
 
 
-def _open_column(state: DatasetState, name: str, indices: Sequence[TextIndex]) -> Plan[TextColumn]:
-    path, field = _text_field(state, name)
+def _parameters_of(state: DatasetState, index: TextIndex) -> TextParameters:
+    """The tokenizer of an index by the index section. Raises `UnsupportedError` naming the index."""
+    try:
+        return replace(parameters_of_details(index.details), lance_tokenizer=_lance_tokenizer(index.field))
+    except INDEX_ERRORS as error:
+        raise in_index(error, index.name, state.location.uri, WITHOUT) from error
+
+
+def _lance_tokenizer(field: Field) -> str:
+    return JSON if any("json" in node.logical_type.lower() for node in field.walk()) else TEXT
+
+
+def _open_column(state: DatasetState, leaf: MatchQuery | PhraseQuery, indices: Sequence[TextIndex]) -> Plan[TextColumn]:
+    path, field = _text_field(state, leaf.column)
+    its = [index for index in indices if index.path == path]
     parameters = WITHOUT_INDEX
-    for index in indices:
-        if index.path != path:
+    for index in its:
+        if index.of_elements is not of_elements(leaf):
+            continue
+        if not index.parts:  # built over no rows, or its rows are gone
+            parameters = _parameters_of(state, index)
             continue
         opened = yield from open_text_segments(state, index)
         segments = []
-        for part, segment in zip(index.parts, opened, strict=True):
+        for segment in opened:
             if isinstance(segment, UnreadText):
+                parameters = segment.parameters or _parameters_of(state, index)
                 warn_text_index_unused(index.name, segment.reason)
-                parameters = parameters_of_details(part.details)
             else:
                 segments.append(segment)
         if len(segments) == len(opened):
-            return TextColumn(name, path, field, segments[0].settings.parameters, OpenedText(index, tuple(segments)))
-    return TextColumn(name, path, field, parameters, None)
+            settings = segments[0].settings
+            parameters, its_index = settings.parameters, OpenedText(index, tuple(segments))
+            return TextColumn(leaf.column, path, field, parameters, its_index, index.of_elements)
+    return TextColumn(leaf.column, path, field, parameters, None, of_elements(leaf))
+
+
+def _check_granularity(leaf: MatchQuery | PhraseQuery, indices: Sequence[TextIndex]) -> None:
+    """Raise `UsageError` unless the indices of a column, if any, have one with the documents of a query."""
+    of_rows = [f"'{index.name}' (Row)" for index in indices if not index.of_elements]
+    others = [f"'{index.name}' (ListElement)" for index in indices if index.of_elements]
+    granularity, field = leaf.document_granularity, f"FTS query for field '{leaf.column}'"
+    if granularity is None and of_rows and others:
+        both = f"{of_rows[0]}, {others[0]}"
+        raise UsageError(
+            f"{field} is ambiguous because Row and ListElement indexes coexist: {both}; specify document_granularity"
+        )
+    asked, wanted, unwanted = "Row", of_rows, others
+    if granularity is DocumentGranularity.LIST_ELEMENT:
+        asked, wanted, unwanted = "ListElement", others, of_rows
+    if wanted or not unwanted:
+        return
+    if granularity is None:
+        raise UsageError(
+            f"{field}: the documents of index {others[0]} are elements of lists, and the rows of the result have a "
+            "column more; say document_granularity=DocumentGranularity.LIST_ELEMENT"
+        )
+    raise UsageError(
+        f"{field} requested {asked} document granularity, but the existing FTS index uses a different granularity: "
+        f"{unwanted[0]}"
+    )

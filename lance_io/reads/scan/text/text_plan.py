@@ -17,23 +17,27 @@ import numpy as np
 from lance_io.errors import UsageError
 from lance_io.index.details import Space
 from lance_io.index.rows.row_set import RowSet
+from lance_io.index.text.combined_fields import CombinedField, match_combined
 from lance_io.index.text.full_text_query import (
     BooleanQuery,
     BoostQuery,
+    CombinedFieldsQuery,
     MatchQuery,
     MultiMatchQuery,
     Occur,
     PhraseQuery,
     clauses,
+    combined_in,
 )
 from lance_io.index.text.scoring import CorpusStatistics
 from lance_io.index.text.text_matches import TextMatches, added, all_of, any_of, best_of, without
 from lance_io.index.text.tokenizer import analyzer_of
 from lance_io.levels.arrays import values_of
-from lance_io.plans.cpu_requests import Begin, Result
+from lance_io.plans.cpu_requests import Begin, Compute, Result
 from lance_io.plans.plan import Together
 from lance_io.plans.streams import EachInPlan
-from lance_io.reads.index.row_filter import load_live_entries
+from lance_io.reads.index.row_filter import contains, load_live_entries
+from lance_io.reads.index.text_fields import field_rows
 from lance_io.reads.index.text_match import find_tokens_of, match_by_index
 from lance_io.reads.scan.scan_plan import plan_scan
 from lance_io.reads.scan.stream import ScanRun
@@ -45,8 +49,11 @@ from lance_io.records import dataclass
 from lance_io.runtime import cpu_count
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
+    from lance_io.index.text.combined_fields import FieldRows
     from lance_io.index.text.full_text_query import FullTextQuery
     from lance_io.plans.plan import Plan
     from lance_io.reads.scan.scan_options import ScanOptions
@@ -93,13 +100,17 @@ def plan_text_search(state: DatasetState, options: ScanOptions) -> Plan[TextPlan
     is_fast = bool(options.hints.get("fast_search"))
     leaves = []
     every: set[int] = set()
+    joint = {id(match): query for query in combined_in(choice.query) for match in query.matches}
     for leaf in choice.leaves.values():
-        index = leaf.column.index
-        ids = frozenset[int]() if index is None else index.index.covered
+        ids = _covered_ids(leaf, choice, joint.get(id(leaf.query)) if is_fast else None)
         covered = tuple(number for number in fragment_indexes if state.fragment_ids[number] in ids)
         others = [] if is_fast else [number for number in fragment_indexes if state.fragment_ids[number] not in ids]
         every.update(covered)
-        leaves.append(LeafPlan(leaf, covered, _flat_scan(state, options, leaf, others) if others else None))
+        scan = options
+        if id(leaf.query) in joint and others:  # all texts count, whether or not a filter allows them
+            every.update(others)
+            scan = replace(options, filter=None)
+        leaves.append(LeafPlan(leaf, covered, _flat_scan(state, scan, leaf, others) if others else None))
     allowed = None
     if every and options.filter is not None and options.hints.get("prefilter"):
         names = tuple(state.fragment_ids[number] for number in sorted(every))
@@ -108,6 +119,16 @@ def plan_text_search(state: DatasetState, options: ScanOptions) -> Plan[TextPlan
     if options.limit is not None:
         most = options.limit + (options.offset or 0)
     return TextPlan(choice, tuple(leaves), most, allowed)
+
+
+def _covered_ids(leaf: TextLeaf, choice: TextChoice, joint: CombinedFieldsQuery | None) -> frozenset[int]:
+    """Ids of the fragments that the index of a column answers for.
+
+    joint  the query of several columns that it is a part of, if only fragments that all of these cover are searched
+    """
+    columns = [leaf.column] if joint is None else [choice.leaves[id(match)].column for match in joint.matches]
+    ids = [column.index.index.covered if column.index is not None else frozenset[int]() for column in columns]
+    return frozenset[int].intersection(*ids)
 
 
 def _flat_scan(
@@ -125,16 +146,21 @@ def _flat_scan(
 def run_text_search(state: DatasetState, plan: TextPlan, watch: ScanWatch | None) -> Plan[TextMatches]:
     """The rows that match, best first."""
     allowed = (yield from _allowed(state, plan.allowed)) if plan.allowed is not None else None
-    results = yield Together[Any]([_run_leaf(state, plan, leaf, allowed, watch) for leaf in plan.leaves])
-    by_leaf = {id(each.leaf.query): matches for each, matches in zip(plan.leaves, results, strict=True)}
-    return _combined(plan.choice.query, by_leaf).best(plan.most)
+    planned = {id(each.leaf.query): each for each in plan.leaves}
+    runs: dict[int, Plan[TextMatches]] = {}
+    for combined in combined_in(plan.choice.query):
+        fields = [planned.pop(id(match)) for match in combined.matches]
+        runs[id(combined)] = _run_fields(state, combined, fields, allowed, watch)
+    runs |= {query: _run_leaf(state, plan, leaf, allowed, watch) for query, leaf in planned.items()}
+    results = yield Together[Any]([*runs.values()])
+    return _combined(plan.choice.query, dict(zip(runs, results, strict=True))).best(plan.most)
 
 
 def _combined(query: FullTextQuery, by_leaf: dict[int, TextMatches]) -> TextMatches:
     match query:
         case MatchQuery():
             return by_leaf[id(query)].scaled(query.boost)
-        case PhraseQuery():
+        case PhraseQuery() | CombinedFieldsQuery():
             return by_leaf[id(query)]
         case MultiMatchQuery():
             return best_of([_combined(part, by_leaf) for part in query.matches])
@@ -166,21 +192,69 @@ def _run_leaf(
     parts: list[Plan[Any]] = []
     if index is not None:
         parts += [find_tokens_of(state, index, search), load_live_entries(state, index.index, leaf.covered)]
-    flat = FlatTexts(analyzer_of(leaf.leaf.column.parameters), search)
+    flat = None
     if leaf.flat is not None:
         if index is not None and search.fuzziness:  # other texts are searched for the words themselves
             parts.append(find_tokens_of(state, index, replace(search, fuzziness=0)))
+        column = leaf.leaf.column
+        flat = FlatTexts(analyzer_of(column.parameters), search, of_elements=column.of_elements)
         parts.append(_run_flat(state, leaf.flat, flat, watch))
     answers = yield Together[Any](parts)
     if index is None:
-        return flat.matches(CorpusStatistics(0, 0), {})
+        return TextMatches.none() if flat is None else flat.matches(CorpusStatistics(0, 0), {})
     matched, entries, *more = answers
     entries = replace(entries, allowed=allowed)
-    matches = yield from match_by_index(state, index, search, matched, entries, most)
-    if leaf.flat is None:
-        return matches
+    if flat is None:
+        return (yield from match_by_index(state, index, search, matched, entries, most))
     words = more[0] if search.fuzziness else matched
-    return TextMatches.joined([matches, flat.matches(index.statistics, words.num_matches())])
+    own, corpus = (index.statistics, words.num_matches()), None
+    if leaf.leaf.column.of_elements:  # all documents count for all of them
+        statistics, every = flat.added_to(*own)
+        corpus = statistics, {**matched.num_matches(), **every}
+    matches = yield from match_by_index(state, index, search, matched, entries, most, corpus)
+    return TextMatches.joined([matches, flat.matches(*own)])
+
+
+def _run_fields(
+    state: DatasetState,
+    query: CombinedFieldsQuery,
+    leaves: Sequence[LeafPlan],
+    allowed: RowSet | None,
+    watch: ScanWatch | None,
+) -> Plan[TextMatches]:
+    """Search several columns as one."""
+    search = leaves[0].leaf.search
+    if not search.tokens:
+        return TextMatches.none()
+    weights = query.boosts
+    fields = yield Together[Any](
+        [_load_field(state, leaf, weight, allowed, watch) for leaf, weight in zip(leaves, weights, strict=True)]
+    )
+    match = partial(match_combined, fields, [*search.counts], needs_all=search.needs_all)
+    matches: TextMatches = yield Compute(match, lambda: sum(field.nbytes for field in fields))
+    return matches if allowed is None else matches[contains(allowed, matches.addresses.view(np.uint64))]
+
+
+def _load_field(
+    state: DatasetState, leaf: LeafPlan, weight: float, allowed: RowSet | None, watch: ScanWatch | None
+) -> Plan[CombinedField]:
+    """One of several columns that are searched as one."""
+    search, index = leaf.leaf.search, leaf.leaf.column.index
+    parts: list[Plan[Any]] = []
+    if index is not None:
+        parts += [find_tokens_of(state, index, search), load_live_entries(state, index.index, leaf.covered)]
+    flat = FlatTexts(analyzer_of(leaf.leaf.column.parameters), search, keeps_all=True)
+    if leaf.flat is not None:
+        parts.append(_run_flat(state, leaf.flat, flat, watch))
+    answers = yield Together[Any](parts)
+    rows: list[FieldRows] = []
+    num_matches: dict[bytes, int] = {}
+    statistics = CorpusStatistics(0, 0)
+    if index is not None:
+        matched, entries, *_ = answers
+        rows = yield from field_rows(state, index, matched, replace(entries, allowed=allowed))
+        num_matches, statistics = matched.num_matches(), index.statistics
+    return CombinedField(weight, *flat.added_to(statistics, num_matches), [*rows, *flat.rows()])
 
 
 def _run_flat(

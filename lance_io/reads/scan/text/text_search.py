@@ -15,13 +15,15 @@ from lance_io.plans.plan import Import, Together
 from lance_io.reads.rows.rebatch import empty_columns
 from lance_io.reads.rows.row_arithmetic import OFFSET_BITS, OFFSET_MASK, group_rows
 from lance_io.reads.scan.ordering import Ordering
-from lance_io.reads.scan.search_columns import SCORE, SearchColumns
-from lance_io.reads.scan.text.score_columns import NAMES, bind_with_score, text_projection
+from lance_io.reads.scan.search_columns import DOC_INDEX, SCORE, SearchColumns
+from lance_io.reads.scan.text.score_columns import added_columns, bind_with_score, text_projection
 from lance_io.reads.scan.text.text_plan import plan_text_search, run_text_search
 from lance_io.reads.takes.take_rows import prepare, take_grouped
 from lance_io.reads.version.column_lists import COMPILER, Projection
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from lance_io.filters import Predicate
     from lance_io.index.text.text_matches import TextMatches
     from lance_io.plans.plan import Plan
@@ -39,17 +41,17 @@ def search_text(
 
     projection  output columns, if they differ from those of the options
     """
-    projection = projection or text_projection(state, options)
+    projection, names = projection or text_projection(state, options), added_columns(state, options)
     ordering = Ordering(state, options, projection) if options.order_by else None
     if ordering is not None:
         projection = ordering.projection
-    matches, predicate = yield from _search(state, options, watch, projection)
+    matches, predicate = yield from _search(state, options, watch, names, projection)
     is_cut = predicate is None and ordering is None
     if is_cut:
         matches = matches[_window(options)]
     if predicate is not None and state.schema.has_blobs:  # the result may lack their descriptions
-        matches, predicate = (yield from _filtered(state, predicate, matches)), None
-    columns = SearchColumns.of(state, projection, predicate, NAMES)
+        matches, predicate = (yield from _filtered(state, names, predicate, matches)), None
+    columns = SearchColumns.of(state, projection, predicate, names)
     parts = yield from _parts(state, columns.taken, matches)
     batches = [columns.batch(part, arrays) for part, arrays in parts]
     table = pa.Table.from_batches(batches, schema=columns.projection.arrow_schema)
@@ -65,10 +67,12 @@ def count_text_matches(state: DatasetState, options: ScanOptions, watch: ScanWat
     """Number of matches. Raises `UsageError` for a search with a limit or an offset."""
     if options.limit is not None or options.offset is not None:
         raise UsageError("Cannot use limit/offset with aggregate. Apply limit to the result instead.")
-    matches, predicate = yield from _search(state, options, watch)
+    text_projection(state, options)
+    names = added_columns(state, options)
+    matches, predicate = yield from _search(state, options, watch, names)
     if predicate is None:
         return len(matches)
-    return len((yield from _filtered(state, predicate, matches)))
+    return len((yield from _filtered(state, names, predicate, matches)))
 
 
 def _window(options: ScanOptions) -> slice:
@@ -77,34 +81,38 @@ def _window(options: ScanOptions) -> slice:
 
 
 def _search(
-    state: DatasetState, options: ScanOptions, watch: ScanWatch | None, projection: Projection | None = None
+    state: DatasetState,
+    options: ScanOptions,
+    watch: ScanWatch | None,
+    names: tuple[str, ...],
+    projection: Projection | None = None,
 ) -> Plan[tuple[TextMatches, Predicate | None]]:
     """The matches, and the filter still to be applied."""
-    text_projection(state, options)
     predicate = None
     if options.filter is not None:
         yield Import(COMPILER)
         if not options.hints.get("prefilter"):
-            predicate = bind_with_score(state, options.filter)
+            predicate = bind_with_score(state, options.filter, names)
     planning = plan_text_search(state, options)
-    opening = (
-        None
-        if projection is None
-        else _opened_beside(state, options, SearchColumns.of(state, projection, predicate, NAMES).taken)
-    )
+    opening = None if projection is None else _opened_beside(state, options, projection, predicate, names)
     plan: Any = (yield from planning) if opening is None else (yield Together[Any]([planning, opening]))[0]
     return (yield from run_text_search(state, plan, watch)), predicate
 
 
-def _opened_beside(state: DatasetState, options: ScanOptions, taken: Projection) -> Plan[None] | None:
-    """Loads metadata of few data files while an index is opened, where that saves rounds; once for each column list.
-
-    taken  the columns that are read of the matches
-    """
-    fragment_indexes = state.scanned_fragment_indexes(options.fragments)
-    if not state.has_index or state.is_local or len(fragment_indexes) > OPENED_FRAGMENTS_MAX:
+def _opened_beside(
+    state: DatasetState,
+    options: ScanOptions,
+    projection: Projection,
+    predicate: Predicate | None,
+    names: tuple[str, ...],
+) -> Plan[None] | None:
+    """Loads metadata of few data files while an index is opened, where that saves rounds; once for each column list."""
+    if not state.has_index or state.is_local:
         return None
-    paths = frozenset(taken.data_paths)
+    fragment_indexes = state.scanned_fragment_indexes(options.fragments)
+    if len(fragment_indexes) > OPENED_FRAGMENTS_MAX:
+        return None
+    paths = frozenset(SearchColumns.of(state, projection, predicate, names).taken.data_paths)
     key = "opened beside", paths
     if not paths or state.prepared.get(key) is not None:
         return None
@@ -113,9 +121,11 @@ def _opened_beside(state: DatasetState, options: ScanOptions, taken: Projection)
     return reader.warm([state.sources[fragment_index] for fragment_index in fragment_indexes])
 
 
-def _filtered(state: DatasetState, predicate: Predicate, matches: TextMatches) -> Plan[TextMatches]:
+def _filtered(
+    state: DatasetState, names: tuple[str, ...], predicate: Predicate, matches: TextMatches
+) -> Plan[TextMatches]:
     """The matches that pass a filter; reads only the filter's columns."""
-    columns = SearchColumns.of(state, Projection((), None), predicate, NAMES)
+    columns = SearchColumns.of(state, Projection((), None), predicate, names)
     kept, before = [np.empty(0, np.int64)], 0
     for part, arrays in (yield from _parts(state, columns.taken, matches)):
         kept.append(np.asarray(true_positions(columns.mask(part, arrays))) + before)
@@ -137,8 +147,19 @@ def _parts(
         parts = [empty_columns(len(addresses), pa.schema([]))]
     pairs, start = [], 0
     for part in parts:
-        scores = np.ascontiguousarray(matches.scores[start : start + part.num_rows])
+        its = matches[start : start + part.num_rows]
         start += part.num_rows
-        array = pa.Array.from_buffers(pa.float32(), len(scores), [None, pa.py_buffer(scores)])
-        pairs.append((part, {SCORE: array}))
+        scores = np.ascontiguousarray(its.scores)
+        added = {SCORE: pa.Array.from_buffers(pa.float32(), len(scores), [None, pa.py_buffer(scores)])}
+        if its.elements is not None:
+            added[DOC_INDEX] = _lists(its.elements)
+        pairs.append((part, added))
     return pairs
+
+
+def _lists(places: npt.NDArray[np.uint32]) -> pa.Array:
+    """A list of each row of a matrix."""
+    num_rows, depth = places.shape
+    offsets = pa.array(np.arange(num_rows + 1, dtype=np.int32) * depth)
+    items = pa.array(np.ascontiguousarray(places).reshape(-1), pa.uint32())
+    return pa.ListArray.from_arrays(offsets, items, pa.list_(pa.field("item", pa.uint32(), nullable=False)))

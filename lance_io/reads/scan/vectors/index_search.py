@@ -37,10 +37,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.index.vector.flat_search import SearchTerms
+    from lance_io.index.vector.ivf import Ivf
     from lance_io.plans.plan import Plan
     from lance_io.reads.index.row_filter import LiveEntries
     from lance_io.reads.index.vector_indices import VectorIndex
     from lance_io.reads.scan.scan_options import ScanOptions
+    from lance_io.reads.scan.vector_query import VectorQuery
     from lance_io.reads.scan.vectors.vector_choice import VectorChoice
     from lance_io.reads.version.state import DatasetState
 
@@ -110,15 +112,28 @@ def plan_by_index(
     searched = _searched(state, index, fragment_indexes)
     if not searched:
         return None
-    hints = query_of(options).hints
-    factor = hints.get("refine_factor")
-    first, most = num_probes(hints, choice.segments)
-    candidates = replace(terms, k=terms.k * (factor or 1))
     if known is not None and (known.entries.index is not index or known.fragments != searched):
         known = None
-    probing = Probing(index, choice.segments, candidates, terms.k, first, most)
+    search = search_by_index(query_of(options), terms, index, choice.segments, choice.vectors, searched, known)
     allowed = _allowed_options(state, options, searched)
-    return IndexSearch(probing, choice.vectors, searched, factor is not None, False, allowed, known)
+    return search if allowed is None else replace(search, allowed=allowed)
+
+
+def search_by_index(
+    query: VectorQuery,
+    terms: SearchTerms,
+    index: VectorIndex,
+    segments: tuple[Ivf, ...],
+    vectors: OutputColumn,
+    fragments: tuple[int, ...],
+    known: Known | None,
+) -> IndexSearch:
+    """A search by an index, without a filter that comes first; parameters as for `IndexSearch` and `Probing`."""
+    factor = query.hints.get("refine_factor")
+    first, most = num_probes(query.hints, segments)
+    candidates = terms if factor in (None, 1) else replace(terms, k=terms.k * factor)
+    probing = Probing(index, segments, candidates, terms.k, first, most)
+    return IndexSearch(probing, vectors, fragments, factor is not None, False, None, known)
 
 
 def load_known(
@@ -233,7 +248,7 @@ def describe_by_index(search: IndexSearch, terms: SearchTerms) -> list[str]:
         f"ANNSubIndex: name={probing.index.name}, type={kind}, k={probing.terms.k}, deltas={len(probing.segments)}, "
         f"metric={terms.metric}"
     ]
-    orders = probing.orders()
+    orders = probing.orders(probing.prepared())
     for number, (part, segment) in enumerate(zip(probing.index.parts, probing.segments, strict=True)):
         chosen = list(
             dict.fromkeys(partition for order in orders for partition in order[number][: probing.first].tolist())

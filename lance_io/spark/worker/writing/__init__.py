@@ -7,4 +7,6 @@ planned_writes    the driver: a write decided once, and its commit
 task_rows         a task: rows of the JVM to data files
 dynamic_keys      which rows a dynamic overwrite replaces
 altered_tables    ALTER TABLE
+procedures        CALL: planned on the driver, run as tasks, committed once
+carried_functions a caller's function on its way to the tasks
 """

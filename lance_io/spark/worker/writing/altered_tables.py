@@ -23,6 +23,8 @@ from lance_io.spark.worker.writing.table_properties import check_removable, kept
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from lance_io.dataset.distributed import TableVersion
+
 Change = dict[str, Any]
 
 _ELEMENT, _KEY, _VALUE = "element", "key", "value"
@@ -53,6 +55,35 @@ def alter(request: dict[str, Any]) -> dict[str, Any]:
     if updates:
         dataset.update_config(updates)
     return {"version": dataset.version}
+
+
+def with_added_columns(version: TableVersion, changes: Sequence[Change]) -> TableVersion:
+    """The version with the columns and members that a statement WITH SCHEMA EVOLUTION adds; nothing is committed.
+
+    Raises `UnsupportedError` for another change, which would write all rows again.
+    """
+    for change in changes:
+        if change["kind"] != "add":
+            where = ".".join(change.get("path") or ())
+            raise UnsupportedError(
+                f"WITH SCHEMA EVOLUTION adds columns and members of structs, and changes no type: column {where} of "
+                f"the source is {_shown_type(change)}. Cast it in the source, or change the table by ALTER TABLE first"
+            )
+        for field in _added(version.arrow_schema, [change]):
+            version = version.with_columns([field])
+    return version
+
+
+def _shown_type(change: Change) -> str:
+    if change["kind"] != "type":
+        return "of another kind"
+    return (
+        spark.StructType.fromJson(
+            {"fields": [{"name": "x", "type": json.loads(change["type"]), "nullable": True, "metadata": {}}]}
+        )
+        .fields[0]
+        .dataType.simpleString()
+    )
 
 
 _KINDS: Final = frozenset({"set", "remove", "add", "drop", "rename", "type", "nullability", "comment"})

@@ -6,9 +6,9 @@
     plan_change                          DELETE, UPDATE, MERGE of a version
     delete, truncate                     rows that a predicate selects, all rows
     commit, abort                        of a planned write
-    call, call_task, call_end            procedures
+    call, call_end, call_abort           procedures
 
-`write_rows` is in `task_rows`.
+`write_rows` is in `task_rows`, `call_task` in `procedures`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from base64 import b64decode
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from lance_io.dataset import distributed
-from lance_io.errors import AlreadyExists, UsageError
+from lance_io.errors import AlreadyExists, UnsupportedError, UsageError
 from lance_io.spark.engine import named_version, open_version, table_place
 from lance_io.spark.options import parse_options
 from lance_io.spark.worker.jvm_connections import MissingTable
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lance_io.dataset.distributed import TableVersion
-    from lance_io.spark.options import WriteOptions
+    from lance_io.spark.options import ReadOptions, WriteOptions
 
 Request = dict[str, Any]
 
@@ -115,15 +116,27 @@ def rename_table(request: Request) -> Request:
 
 def plan_write(request: Request) -> Request:
     """A write to a table: `append`, `replace`, `where` a predicate selects rows, `dynamic`."""
-    options, kind = _options(request), request["kind"]
-    where, keys = None, []
-    if kind in ("where", "dynamic"):
-        version = open_version(parse_options(request["options"], "read"))
-        if kind == "where":
-            where = _exact_filter(version, request["predicates"])
-        else:
-            keys = overwrite_columns(version.config)
-    return {"write": plan_rows(kind, options, _struct(request), where, keys).to_text()}
+    options, kind, given = _options(request), request["kind"], _struct(request)
+    pinned = b64decode(request["pinned"])
+    adds_columns = bool(request.get("adds_columns"))
+    read = parse_options(request["options"], "read")
+    version = named_version(read, pinned) if adds_columns or kind not in ("where", "dynamic") else open_version(read)
+    where = _exact_filter(version, request["predicates"]) if kind == "where" else None
+    keys = overwrite_columns(version.config, version.column_names) if kind == "dynamic" else []
+    if not adds_columns:
+        write = plan_rows(kind, options, given, where, keys)
+        write = replace(write, pinned=pinned) if kind == "append" else write  # which a MERGE may turn out to be
+        return _planned(write)
+    if options.job_id is not None:
+        raise UnsupportedError("a job_id, with columns that the statement adds")
+    write = plan_change(options, given, version, "INSERT", kind)
+    job = replace(write.job, is_overwrite=True) if kind == "replace" else write.job
+    return _planned(replace(write, job=job, pinned=pinned, where=where, keys=tuple(keys), adds_columns=True))
+
+
+def _planned(write: PlannedWrite) -> Request:
+    """The write for the commit, and for tasks, which need no version."""
+    return {"write": write.to_text(), "task": replace(write, pinned=None).to_text()}
 
 
 def _exact_filter(version: TableVersion, predicates: list[Any]) -> str:
@@ -141,12 +154,36 @@ def plan_row_change(request: Request) -> Request:
         raise UsageError(
             f"{request['statement']} needs whole rows: the catalog has one of the options columns, filter and limit"
         )
-    version = named_version(read, b64decode(request["pinned"]))
+    pinned = b64decode(request["pinned"])
+    version = named_version(read, pinned)
     if version.branch is not None:
         raise UsageError(f"{request['statement']} changes the table, not its branch {version.branch}")
-    write = plan_change(_options(request), _struct(request), version, request["statement"])
-    for_tasks = replace(write, pinned=None)  # which has the manifest, if that is short
-    return {"write": write.to_text(), "task": for_tasks.to_text(), "moves": version.has_stable_row_ids}
+    given = _struct(request)
+    if given.fields:
+        check_reads_are_whole(version, read, request["statement"])
+    write = plan_change(_options(request), given, version, request["statement"])
+    write = replace(write, pinned=pinned, adds_columns=bool(request.get("adds_columns")))
+    return {**_planned(write), "moves": version.has_stable_row_ids}
+
+
+def check_reads_are_whole(version: TableVersion, read: ReadOptions, statement: str) -> None:
+    """Raise `UsageError` if reads of the catalog cut values, which rows that move would lose."""
+    cut = [
+        field.name for field in version.arrow_schema if read.timestamp_ns == "truncate" and _has_nanoseconds(field.type)
+    ]
+    if cut:
+        raise UsageError(
+            f"{statement} writes whole rows again, and the catalog's option timestamp_ns=truncate has cut the "
+            f"nanoseconds of column {cut[0]}: use a catalog with error_on_loss or long"
+        )
+
+
+def _has_nanoseconds(dtype: pa.DataType) -> bool:
+    if pa.types.is_dictionary(dtype):
+        return _has_nanoseconds(dtype.value_type)
+    if pa.types.is_nested(dtype):
+        return any(_has_nanoseconds(dtype.field(index).type) for index in range(dtype.num_fields))
+    return bool(pa.types.is_timestamp(dtype) and dtype.unit == "ns")
 
 
 def delete(request: Request) -> Request:
@@ -159,13 +196,14 @@ def delete(request: Request) -> Request:
 
 def truncate(request: Request) -> Request:
     """Delete all rows."""
-    distributed.open_dataset(table_place(parse_options(request["options"], "read"))).truncate_table()
-    return {}
+    changed = delete_where(table_place(parse_options(request["options"], "read")), "true", "TRUNCATE")
+    return {"version": changed.version, "rows": changed.num_deleted}
 
 
 def commit(request: Request) -> Request:
     """Commit a planned write."""
-    return commit_write(PlannedWrite.from_text(request["write"]), request["results"])
+    write = PlannedWrite.from_text(request["write"])
+    return commit_write(write, request["results"], request.get("merge"), request.get("summary"))
 
 
 def abort(request: Request) -> Request:
@@ -186,6 +224,6 @@ ANSWERS: Final[dict[str, Callable[[Request], Request]]] = {
     "commit": commit,
     "abort": abort,
     "call": procedures.plan,
-    "call_task": procedures.run_task,
     "call_end": procedures.finish,
+    "call_abort": procedures.abort,
 }

@@ -61,8 +61,16 @@ class Keys:
 
 
 def _tuples(table: pa.Table) -> list[tuple[Any, ...]]:
-    columns = [table.column(name).to_pylist() for name in table.schema.names]
+    columns = [_plain(column).to_pylist() for column in table.columns]
     return [tuple(map(_comparable, row)) for row in zip(*columns, strict=True)]
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Moments as numbers of their unit: Python has no years after 9999."""
+    if not pa.types.is_temporal(column.type):
+        return column
+    dtype = pa.type_for_alias(f"int{column.type.bit_width}")
+    return pa.chunked_array([chunk.view(dtype) for chunk in column.chunks], dtype)
 
 
 def _comparable(value: Any) -> Any:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import pickle
 import time
 from base64 import b64decode, b64encode
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.dataset import distributed
@@ -46,11 +46,13 @@ class TaskFiles:
     files    they
     row_ids  stable ids of rows that moved, as bytes of int64; None for rows that are new
     keys     distinct values of the columns of a dynamic overwrite, as an Arrow stream; None for other writes
+    primary  declared primary keys of rows that are new; None for none
     """
 
     files: WrittenFiles
     row_ids: bytes | None = None
     keys: bytes | None = None
+    primary: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class PlannedWrite:
     where       predicate of the rows that leave
     keys        columns of a dynamic overwrite
     properties  of a new table
+    adds_columns  whether the pinned version has columns that no version has yet
     """
 
     kind: str
@@ -78,6 +81,7 @@ class PlannedWrite:
     keys: tuple[str, ...] = ()
     properties: TableProperties = field(default_factory=TableProperties)
     started: float = field(default_factory=time.time)
+    adds_columns: bool = False
 
     @classmethod
     def from_text(cls, text: str) -> PlannedWrite:
@@ -110,38 +114,68 @@ def plan_rows(
     return PlannedWrite(kind, options, given, job, "INSERT", where=where, keys=tuple(keys))
 
 
-def plan_change(options: WriteOptions, given: StructType, version: TableVersion, statement: str) -> PlannedWrite:
-    """Plan DELETE, UPDATE or MERGE of a version. Raises `SchemaError` for rows that do not fit it."""
+def plan_change(
+    options: WriteOptions, given: StructType, version: TableVersion, statement: str, kind: str = "change"
+) -> PlannedWrite:
+    """Plan DELETE, UPDATE or MERGE of a version, or an INSERT of another kind into it.
+
+    Raises `SchemaError` for rows that do not fit it.
+    """
     job = distributed.plan_row_job(version)
     if given.fields:
-        spark_to_arrow(given, version.arrow_schema, narrow_floats=options.narrow_floats)
-    return PlannedWrite("change", options, given, job, statement, pinned=version.to_bytes())
+        spark_to_arrow(given, version.arrow_schema, narrow_floats=True)  # values that stay fit; tasks check others
+    return PlannedWrite(kind, options, given, job, statement, pinned=version.to_bytes())
 
 
 # -- commits -----------------------------------------------------------------------------------------------------------
 
 
-def commit_write(write: PlannedWrite, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Commit the results of all tasks.
+def commit_write(
+    write: PlannedWrite,
+    results: Sequence[Mapping[str, Any]],
+    merge: Mapping[str, Any] | None = None,
+    summary: Mapping[str, int] | None = None,
+) -> dict[str, Any]:
+    """Commit the results of all tasks; the answer says what that did.
 
     results  a message of each task, as the JVM got it; of two of one task the first counts
+    merge    of a MERGE: `on`, the columns of the table that ON compares, None where it does more. One that only inserts
+             was planned as an append
+    summary  Spark's own counts
     """
     tasks = _each_once(write, results)
+    if merge is not None:
+        write = replace(write, kind="change", statement="MERGE")
     change = [_row_change(task) for task in tasks]
     files = [files for task in change for files in task.written]
-    num_rows, num_bytes = sum(each.num_rows for each in files), sum(each.num_bytes for each in files)
-    properties = _properties(write, change, num_rows, num_bytes)
-    if write.kind == "append":
-        version = _commit_files(write, files, properties)
-    elif write.kind == "replace":
+    counts = {
+        "rows_written": sum(each.num_rows for each in files),
+        "rows_inserted": sum(files.num_rows for task in change for files in task.inserted),
+        "rows_updated": sum(task.num_updated for task in change),
+        "bytes_written": sum(each.num_bytes for each in files),
+        **(summary or {}),
+    }
+    properties = _properties(write, counts)
+    num_deleted = 0
+    if write.kind == "replace" or (write.kind == "append" and not write.adds_columns):
         version = _commit_files(write, files, properties)
     else:
-        version = _commit_rows(write, tasks, change, properties)
+        changed = _commit_rows(write, tasks, change, properties, (merge or {}).get("on"))
+        version, num_deleted = changed.version, changed.num_deleted
+    result = {**counts, "rows_deleted": num_deleted}
+    log_result(write.statement, version, write.started, result)
+    return {**result, "version": version, "rows": counts["rows_written"], "bytes": counts["bytes_written"]}
+
+
+def log_result(statement: str, version: int | None, started: float, counts: Mapping[str, int]) -> None:
+    """Log what a statement did."""
     if version is None:
-        _logger.info("%s: nothing to commit", write.statement)
-    else:
-        _logger.info("%s: version %s, %s rows, %s bytes", write.statement, version, num_rows, num_bytes)
-    return {"version": version, "rows": num_rows, "bytes": num_bytes}
+        _logger.info("%s: nothing to commit", statement)
+        return
+    shown = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
+    _logger.info(
+        "%s: version %s in %.3f s: %s", statement, version, max(0.0, time.time() - started), shown or "no rows"
+    )
 
 
 def _commit_files(write: PlannedWrite, files: Sequence[WrittenFiles], properties: Mapping[str, str]) -> int | None:
@@ -165,71 +199,71 @@ def _commit_rows(
     tasks: Sequence[Mapping[str, Any]],
     changes: Sequence[distributed.RowChange],
     properties: Mapping[str, str],
-) -> int | None:
+    key_columns: Sequence[str] | None,
+) -> distributed.ChangedRows:
     version, options = write.version(), write.options
     inserts = any(change.inserted for change in changes)
-    changed = distributed.commit_rows(
+    return distributed.commit_rows(
         version,
         write.job,
         changes,
         deletes_where=write.where if write.kind == "where" else None,
         deleted=replaced_rows(version, write.keys, _keys(tasks)) if write.kind == "dynamic" else None,
         # UPDATE writes no row that is new; a MERGE that does looked for its key, and the others for all rows
-        meets_new_rows=write.kind != "change" or (inserts and meets_new_rows(version.config)),
+        meets_new_rows=write.kind in ("where", "dynamic") or (inserts and meets_new_rows(version.config)),
+        key_columns=key_columns,
+        adds_columns=write.adds_columns,
         retries=options.commit_retries,
         message=options.commit_message,
         properties=properties,
         deleted_property=f"{RESULT}rows_deleted",
     )
-    return changed.version
 
 
-def delete_where(table: TablePlace, where: str) -> distributed.ChangedRows:
+def delete_where(table: TablePlace, where: str, statement: str = "DELETE") -> distributed.ChangedRows:
     """Delete the rows that a predicate selects; after a conflict those of the newest version."""
+    started = time.time()
     for attempt in range(DELETE_ATTEMPTS):
         version = distributed.TableVersion.newest(table)
         if version is None:
             raise MissingTable(f"there is no table at {table.uri}")
         try:
-            return distributed.commit_rows(
+            changed = distributed.commit_rows(
                 version,
                 distributed.plan_row_job(version),
                 [],
                 deletes_where=where,
-                properties={f"{RESULT}statement": "DELETE"},
+                properties=_result_properties(statement, started, {}),
                 deleted_property=f"{RESULT}rows_deleted",
             )
         except CommitConflictError as error:
             if not error.retryable or attempt == DELETE_ATTEMPTS - 1:
                 raise
+        else:
+            log_result(statement, changed.version, started, {"rows_deleted": changed.num_deleted})
+            return changed
     raise AssertionError("the last attempt returns or raises")
 
 
-def _properties(
-    write: PlannedWrite, changes: Sequence[distributed.RowChange], num_rows: int, num_bytes: int
-) -> dict[str, str]:
+def _properties(write: PlannedWrite, counts: Mapping[str, int]) -> dict[str, str]:
     """Properties of the transaction: what the table's history shows of the write."""
-    counts = {
-        "rows_written": num_rows,
-        "rows_inserted": sum(files.num_rows for change in changes for files in change.inserted),
-        "rows_updated": sum(change.num_updated for change in changes),
-        "bytes_written": num_bytes,
-        "seconds": f"{max(0.0, time.time() - write.started):.3f}",
-    }
-    shown = {f"{RESULT}{key}": str(count) for key, count in counts.items()}
-    return {**write.options.properties, f"{RESULT}statement": write.statement, **shown}
+    return {**write.options.properties, **_result_properties(write.statement, write.started, counts)}
+
+
+def _result_properties(statement: str, started: float, counts: Mapping[str, int]) -> dict[str, str]:
+    seconds = f"{max(0.0, time.time() - started):.3f}"
+    shown = {**counts, "seconds": seconds, "statement": statement}
+    return {f"{RESULT}{key}": str(value) for key, value in shown.items()}
 
 
 def _each_once(write: PlannedWrite, results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """One result of each task, in the order of the tasks; the files of a second one are removed."""
+    """One result of each task, in the order of the tasks; the files of another one are removed."""
     first: dict[int, Mapping[str, Any]] = {}
     others: list[Mapping[str, Any]] = []
     for result in results:
         partition = int(result["partition"])
-        if partition in first:
+        if result != first.setdefault(partition, result):  # the same one again has the same files, which stay
             others.append(result)
-        else:
-            first[partition] = result
     if others:
         abort_write(write, others)
     return [first[partition] for partition in sorted(first)]
@@ -243,6 +277,7 @@ def _row_change(result: Mapping[str, Any]) -> distributed.RowChange:
         moved=() if moved is None else (distributed.MovedFiles(moved.files, moved.row_ids),),
         inserted=() if inserted is None or not inserted.files.num_rows else (inserted.files,),
         num_updated=int(result.get("updated") or 0),
+        keys=None if inserted is None else inserted.primary,
     )
 
 

@@ -101,8 +101,8 @@ def check_removable(key: str) -> None:
     _check_known(key)
 
 
-def overwrite_columns(config: Mapping[str, str]) -> list[str]:
-    """The columns of a dynamic overwrite. Raises `UsageError` if the table does not say them."""
+def overwrite_columns(config: Mapping[str, str], columns: Collection[str]) -> list[str]:
+    """The columns of a dynamic overwrite. Raises `UsageError` if the table does not say them, or no longer has them."""
     text = config.get(OVERWRITE_COLUMNS)
     if text is None:
         raise UsageError(
@@ -110,6 +110,7 @@ def overwrite_columns(config: Mapping[str, str]) -> list[str]:
             f"the columns, such as ALTER TABLE t SET TBLPROPERTIES ('{OVERWRITE_COLUMNS}' = 'day'); rows whose values "
             "occur in the new data are replaced"
         )
+    _check_columns(text, columns)
     return [path[0] for path in parse_columns(OVERWRITE_COLUMNS, text)]
 
 

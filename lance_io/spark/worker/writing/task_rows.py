@@ -52,7 +52,8 @@ def receive_rows(connection: Connection, request: dict[str, Any]) -> None:
             bytes_per_file=write.options.max_bytes_per_file,
             is_rows_hard=write.options.rows_per_file_given,
         )
-    result = TaskFiles(files, b"".join(rows.row_ids) if moves else None, rows.keys.to_stream())
+    primary = None if rows.primary is None else rows.primary.to_bytes()
+    result = TaskFiles(files, b"".join(rows.row_ids) if moves else None, rows.keys.to_stream(), primary)
     connection.send(
         {"files": b64encode(pickle.dumps(result)).decode(), "rows": files.num_rows, "bytes": files.num_bytes}
     )
@@ -63,15 +64,22 @@ class _TaskRows:
 
     row_ids  of rows that moved, as bytes
     keys     distinct values of the columns of a dynamic overwrite
+    primary  declared primary keys; None where the table has none
     """
 
     def __init__(self, write: PlannedWrite, partition: int, moves: bool) -> None:
-        self._cast = WriteCast(write.given, write.job.arrow_schema, partition=partition)
+        self._cast = WriteCast(
+            write.given,
+            write.job.arrow_schema,
+            partition=partition,
+            exact_floats=not write.options.narrow_floats,
+        )
         self._moves = moves
         self._columns = list(write.keys)
         self.schema = self._cast.schema
         self.row_ids: list[bytes] = []
         self.keys = Keys()
+        self.primary = distributed.PrimaryKeys.of(write.job)
 
     def batches(self, stream: Any) -> Iterator[pa.RecordBatch]:
         """Batches in stored form. Raises `Abandoned` for a stream that does not end as it should."""
@@ -84,6 +92,8 @@ class _TaskRows:
             stored = self._cast.cast(batch, first_row)
             if self._columns:
                 self.keys.add(pa.table(stored.select(self._columns)))
+            if self.primary is not None:
+                self.primary.add(stored)
             yield stored
             first_row += batch.num_rows
         if stream.read(1) != COMPLETE:
