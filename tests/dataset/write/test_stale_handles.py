@@ -159,6 +159,7 @@ def dangling(tmp_path: Path) -> str:
     return uri
 
 
+@pytest.mark.filterwarnings("ignore:index .b_idx. is of a column that is gone")
 @pytest.mark.parametrize("change", ["append", "delete", "config"])
 def test_a_commit_drops_an_index_on_a_field_that_is_gone(dangling: str, change: str) -> None:
     table = lance_io.dataset(dangling)
