@@ -74,9 +74,9 @@ pub fn scan_scalar_codes(
                     let out = &mut out[pair.start + number * step..][..rows.len() / dim];
                     for (distance, codes) in out.iter_mut().zip(rows.chunks_exact(dim)) {
                         let sum = if is_dot {
-                            products(codes, &floats[query.clone()])
+                            products(codes, &floats[query.clone()]) // room: a range
                         } else {
-                            squares(codes, &bytes[query.clone()]) as f64
+                            squares(codes, &bytes[query.clone()]) as f64 // room: a range
                         };
                         *distance = (base + scale * sum) as f32;
                     }
