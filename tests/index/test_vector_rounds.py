@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pathlib
 
     from lance_io.dataset.lance_dataset import AsyncDataset
+    from lance_io.testing.wrap import Request
 
 NUM_ROWS, DIM, PARTITIONS = 16_000, 16, 40
 
@@ -127,24 +128,42 @@ def test_a_filter_is_answered_while_the_index_is_opened(folder: pathlib.Path) ->
         assert rows["id"] == peer.to_table(["id"], text, nearest=nearest, prefilter=True)["id"]
 
 
-def test_searches_of_one_turn_share_partitions(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Callers that want the same partitions at once read them once, and one that gives up leaves them to others."""
+@pytest.mark.parametrize(("cancelled", "num_reads"), [(0, 2), (1, 1)], ids=["that reads", "that waits"])
+def test_searches_of_one_turn_share_partitions(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, cancelled: int, num_reads: int
+) -> None:
+    """Callers that want the same partitions at once read them once, and one that gives up leaves them to others.
+
+    The first caller reads, as nothing is left to open; if it gives up meanwhile, the next one reads.
+    """
+    bench, reading = Bench(folder), asyncio.Event()
+    send = bench.store.request
+
+    async def watched(request: Request, answer: Any) -> Any:
+        if request.key.endswith("auxiliary.idx") and (request.end or 0) - (request.start or 0) > 1 << 17:  # partitions
+            reading.set()
+        return await send(request, answer)
+
+    monkeypatch.setattr(bench.store, "request", watched)
 
     async def together(table: AsyncDataset) -> list[pa.Table]:
         calls = [asyncio.ensure_future(search(seed, nprobes=40)(table)) for seed in range(20, 28)]
-        await asyncio.sleep(2.5)  # virtual: while partitions are read
-        calls[0].cancel()
-        return [await call for call in calls[1:]]
+        await reading.wait()
+        calls.pop(cancelled).cancel()
+        return [await call for call in calls]
 
     decoded = []
     check = Ivf.check_partition
     monkeypatch.setattr(Ivf, "check_partition", lambda ivf, *columns: decoded.append(1) or check(ivf, *columns))
-    ((_, log, tables),) = Bench(folder).run(together)
+    opening = search(1, nprobes=1)
+    _, (_, log, tables) = bench.run(opening, together)
     num_decoded = len(decoded)
-    ((_, single, alone),) = Bench(folder).run(search(27, nprobes=40))
+    _, (_, single, alone) = Bench(folder).run(opening, search(27, nprobes=40))
     assert tables[-1] == alone
     assert num_decoded == len(decoded) - num_decoded > 30
-    assert sorted(line for line in log if "auxiliary" in line) == sorted(line for line in single if "auxiliary" in line)
+    read = sorted(line for line in single if "auxiliary" in line)
+    assert sorted(line for line in log if "auxiliary" in line) == sorted(read * num_reads)
+    assert read
 
 
 def test_queries_of_a_batch_share_partitions(folder: pathlib.Path) -> None:
