@@ -17,6 +17,7 @@ import pytest
 
 import lance_io
 from lance_io.errors import LanceError
+from lance_io.file.open import column_pages
 from lance_io.file.scan import pool_jobs
 from lance_io.file.scan.pool_jobs import PoolJob
 from lance_io.file.scan.templates import small_files
@@ -207,6 +208,22 @@ def test_wide_files_of_few_rows_are_scanned(tmp_path: Path, counted: Counted, mo
     monkeypatch.setattr(small_files, "LEAVES_MAX", 299)  # a call for more would last too long
     assert opened(tmp_path / "t").to_table().equals(theirs.to_table())
     assert counted.known == 2
+
+
+def test_equal_columns_of_a_wide_file_open_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The template of the first one serves the others, and so does what bounds its decoded size."""
+    values = {f"c{number}": [7 * number + row for row in range(200)] for number in range(300)}
+    lance.write_dataset(pa.table(values), tmp_path / "t", max_rows_per_file=100)
+    pages = []
+    open_page = column_pages.open_page
+
+    def noted(version: Any, page: Any, path: Any) -> Any:
+        pages.append(path)
+        return open_page(version, page, path)
+
+    monkeypatch.setattr(column_pages, "open_page", noted)
+    assert opened(tmp_path / "t").to_table().to_pydict() == values
+    assert 0 < len(pages) < 10  # one for each packed width
 
 
 def test_files_of_all_kinds_keep_their_order(tmp_path: Path, counted: Counted) -> None:

@@ -212,9 +212,10 @@ class FileTemplates:
             key = infos[0].encoding, len(infos[0].buffer_sizes), path.leaf_type
             is_shared = len(path.nodes) == 1 and path.members is None and version != V2_0
             template = shared.get(key) if is_shared else None
-            template = templates.template_of(pages[0], infos) if template is None else template
-            if template is None or not _is_bounded(pages[0]):
-                return None
+            if template is None:
+                template = templates.template_of(pages[0], infos)
+                if template is None or not _is_bounded(pages[0]):
+                    return None
             if is_shared:
                 shared[key] = template
             shape.columns.append(tuple([index for index, _ in only_pages]))
