@@ -143,7 +143,8 @@ def write_fragment_columns(
     """
     fragment = state.manifest.fragments[fragment_index]
     num_rows = int(state.physical_rows[fragment_index])
-    writer = _PositionWriter(files, num_rows, then, progress or RowProgress(None, num_rows))
+    has_gaps = fragment.deletion_file is not None
+    writer = _PositionWriter(files, num_rows, then, progress or RowProgress(None, num_rows), has_gaps)
     yield EachInPlan(values_of_fragment(fragment.id), writer.add)
     yield from writer.finish(fragment.id)
     yield from files.end_file()
@@ -213,15 +214,21 @@ def _start(file: DataFile) -> int:
 
 
 class _PositionWriter:
-    """Writes a row for each position of one fragment, also for deleted ones."""
+    """Writes a row for each position of one fragment, also for deleted ones.
 
-    def __init__(self, files: NewFiles, num_rows: int, then: ComputeColumns | None, progress: RowProgress) -> None:
+    has_gaps  whether rows of the fragment are deleted
+    """
+
+    def __init__(
+        self, files: NewFiles, num_rows: int, then: ComputeColumns | None, progress: RowProgress, has_gaps: bool
+    ) -> None:
         self._files = files
+        self._has_gaps = has_gaps
         self._then = then
         self._progress = progress
         self._num_rows = num_rows
         self._end = 0  # number of written positions
-        self._last: pa.RecordBatch | None = None  # the value for deleted rows after the last live one
+        self._last: pa.RecordBatch | None = None  # the value for deleted rows after a live one; kept once without gaps
 
     def add(self, batch: pa.RecordBatch) -> Plan[None]:
         """Write rows, and all positions up to the last of them."""
@@ -246,7 +253,8 @@ class _PositionWriter:
             yield from self._add_some(values, np.searchsorted(offsets, positions, side="right") - 1)
         self._progress.add(last + 1 - self._end)
         self._end = last + 1
-        self._last = _filling(values, values.num_rows - 1)
+        if self._has_gaps or self._last is None:
+            self._last = _filling(values, values.num_rows - 1)
 
     def finish(self, fragment_id: int) -> Plan[None]:
         """Write the positions after the last row."""
@@ -271,9 +279,9 @@ class _PositionWriter:
 
 def _large_before_gaps(values: pa.RecordBatch, offsets: IntArray) -> list[int]:
     """Indices of rows that follow a large row after a gap."""
-    is_gap = np.diff(offsets) > 1
-    if not is_gap.any():
+    if offsets[-1] - offsets[0] < len(offsets):
         return []
+    is_gap = np.diff(offsets) > 1
     is_large = row_sizes(values.columns, values.num_rows)[:-1] > _FILL_VALUE_BYTES
     starts: list[int] = (np.flatnonzero(is_gap & is_large) + 1).tolist()
     return starts
