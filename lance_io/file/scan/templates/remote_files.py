@@ -100,7 +100,9 @@ class RemoteFiles(FileRun):
                 for handle in job.handles:
                     handle.demand()
                 assert job.task is not None, "the first one may always decode"
-                for part in await job.task:
+                parts = await job.task
+                while parts:  # a consumed batch is not held here
+                    part = parts.popleft()
                     self._use(_decoded_bytes(part), job)
                     if self.pace is not None:
                         self.pace.consumed(self._num_rows(part))
@@ -180,16 +182,17 @@ class RemoteFiles(FileRun):
         """In a thread of the pool."""
         refs = [source.files[0] for source, _, _ in self.spans[job.first : job.end]]
         parts: deque[Part | int] = deque()
+        allowance = Allowance(limits.SCAN_DECODED_BYTES)  # of all files without a template
         for at, count, arrays in self.templates.decode(refs, self.context.store.identity, files):
             if count:
                 counts = [num_rows for _, num_rows in files[at : at + count]]
                 parts.append(self.joined(job.first + at, counts, arrays))
             else:
-                alone = self._read_alone(job.first + at, files[at][0])
+                alone = self._read_alone(job.first + at, files[at][0], allowance)
                 parts += [job.first + at] if alone is None else alone
         return parts
 
-    def _read_alone(self, index: int, data: memoryview) -> list[ScanBatch] | None:
+    def _read_alone(self, index: int, data: memoryview, allowance: Allowance) -> list[ScanBatch] | None:
         """The batches of a file without a template; None if the general scan must read it."""
         context, (source, _, end) = self.context, self.spans[index]
         ref = source.files[0]
@@ -202,8 +205,10 @@ class RemoteFiles(FileRun):
             entries: list[tuple[int, Piece]] = []
             for leaf_id, column in zip(self.leaves.leaf_ids, pieces, strict=True):
                 entries += [(leaf_id, piece) for piece in column]
-            allowance = Allowance(limits.SCAN_DECODED_BYTES)
-            arrays = _at_hand(read_group([piece for _, piece in entries], allowance))
+            group = [piece for _, piece in entries]
+            if not allowance.has_room(sum([piece.bound or 0 for piece in group])):
+                return None
+            arrays = _at_hand(read_group(group, allowance))
             cutter = Cutter(self.projection, self.first + index, 0, end, None)
             for (leaf_id, piece), array in zip(entries, arrays, strict=True):
                 held_bytes(piece, array)  # checks the sizes of its rows
