@@ -58,6 +58,9 @@ QUERIES: dict[str, Any] = {
     "without an index": lambda q: q.CombinedFieldsQuery("john smith", ["a", "plain"], boosts=[3, 1]),
     "nothing": lambda q: q.CombinedFieldsQuery("absent", ["a", "b"]),
     "empty": lambda q: q.CombinedFieldsQuery("", ["a", "b"]),
+    "again": lambda q: (lambda part: q.BooleanQuery([(q.Occur.MUST, part), (q.Occur.SHOULD, part)]))(
+        q.CombinedFieldsQuery("john smith", ["a", "b"])
+    ),
     "inside": lambda q: q.BooleanQuery(
         [
             (q.Occur.MUST, q.CombinedFieldsQuery("john smith", ["a", "b"])),
