@@ -84,6 +84,12 @@ def shown_value(value: pa.Scalar) -> Any:
     try:
         return value.as_py()
     except (ValueError, OverflowError, KeyError):  # nanoseconds without pandas, years after 9999, unknown time zones
+        if isinstance(value, pa.StructScalar):
+            return {name: shown_value(each) for name, each in value.items()}
+        if isinstance(value, pa.ListScalar):
+            return [*map(shown_value, value.values)]
+        if isinstance(value, (pa.DictionaryScalar, pa.ExtensionScalar)):
+            return shown_value(value.value)
         return f"{pa.repeat(value, 1).view(f'int{value.type.bit_width}')[0]} ({value.type})"
 
 
