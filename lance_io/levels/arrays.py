@@ -25,8 +25,8 @@ SMALL_BYTES: Final = 4096  # up to this size, all of an array's memory counts, e
 
 
 def numbers(values: npt.NDArray[Any], null: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """An array of the i64 or u64 `values`; null where `null` is true."""
-    dtype = pa.uint64() if values.dtype == np.uint64 else pa.int64()
+    """An array of numbers; null where `null` is true."""
+    dtype = pa.int64() if values.dtype == np.int64 else pa.from_numpy_dtype(values.dtype)
     validity = None if null is None or not null.any() else _bits(~null)
     return pa.Array.from_buffers(dtype, len(values), [validity, pa.py_buffer(np.ascontiguousarray(values))])
 
@@ -42,6 +42,24 @@ def values_of(array: pa.Array) -> npt.NDArray[Any]:
 def booleans(values: npt.NDArray[np.bool_]) -> pa.BooleanArray:
     """An array of booleans."""
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, _bits(values)])
+
+
+def mask_of(array: pa.BooleanArray) -> npt.NDArray[np.bool_]:
+    """An array of booleans without nulls as numpy has it."""
+    if not len(array):  # may have no buffer
+        return np.empty(0, np.bool_)
+    bits = np.frombuffer(array.buffers()[1], np.uint8)
+    return np.unpackbits(bits, count=array.offset + len(array), bitorder="little")[array.offset :].view(np.bool_)
+
+
+def texts(values: Sequence[str]) -> pa.StringArray:
+    """An array of texts, which together have less than 2 GiB."""
+    encoded = [value.encode() for value in values]
+    offsets = np.zeros(len(encoded) + 1, np.int32)
+    np.cumsum([len(data) for data in encoded], out=offsets[1:])
+    return pa.Array.from_buffers(
+        pa.string(), len(encoded), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
+    )
 
 
 def scalar(value: int | float | bool | str | bytes, dtype: pa.DataType) -> pa.Scalar:
@@ -66,6 +84,12 @@ def shown_value(value: pa.Scalar) -> Any:
     try:
         return value.as_py()
     except (ValueError, OverflowError, KeyError):  # nanoseconds without pandas, years after 9999, unknown time zones
+        if isinstance(value, pa.StructScalar):
+            return {name: shown_value(each) for name, each in value.items()}
+        if isinstance(value, pa.ListScalar):
+            return [*map(shown_value, value.values)]
+        if isinstance(value, (pa.DictionaryScalar, pa.ExtensionScalar)):
+            return shown_value(value.value)
         return f"{pa.repeat(value, 1).view(f'int{value.type.bit_width}')[0]} ({value.type})"
 
 

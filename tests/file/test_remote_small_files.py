@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
+from lance_io import limits
 from lance_io.errors import FormatError
 from lance_io.file.scan import scan_async
 from lance_io.file.scan.templates import remote_files
@@ -184,6 +185,33 @@ def test_a_file_without_a_template_is_read_by_itself(
     assert alone == again == together
     assert keys == sorted(key for key in objects if key.startswith("t/data/"))
     assert set(more_keys) == set(keys) and {key for key in keys if more_keys.count(key) > 1} == {odd}
+
+
+def test_files_that_grow_much_are_not_decoded_together(
+    tmp_path: Path, general: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them alone decodes to less than a job may, all of them to more."""
+    dice = np.random.default_rng(1)
+    for number in range(24):
+        text = bytes(dice.integers(97, 123, 1000).astype("u1")).decode()
+        rows = pa.table({"text": pa.repeat(text, 4000)})
+        lance_io.write_dataset(rows, str(tmp_path / "t"), mode="append" if number else "create")
+    decoded, sums = remote_files.RemoteFiles._decoded, []
+
+    def noted(*given: Any) -> Any:
+        parts = decoded(*given)
+        sums.append(sum(map(remote_files._decoded_bytes, parts)))
+        return parts
+
+    monkeypatch.setattr(remote_files.RemoteFiles, "_decoded", noted)
+    monkeypatch.setattr(FileTemplates, "add", lambda *_: False)
+
+    async def work(ds: AsyncDataset, lap: Lap) -> None:
+        assert (await ds.to_table()).equals(lance.dataset(tmp_path / "t").to_table())
+
+    run(objects_of(tmp_path / "t"), work, monkeypatch)
+    assert 0 < max(sums) <= limits.SCAN_DECODED_BYTES
+    assert general
 
 
 def test_where_few_files_have_templates_the_rest_is_read_in_the_general_way(

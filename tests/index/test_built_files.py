@@ -17,6 +17,7 @@ from pyroaring import BitMap, BitMap64
 
 import lance_io
 from lance_io.indices import IndexConfig
+from lance_io.levels.arrays import shown_value
 from tests.index.index_tables import our
 
 DAY = datetime.date(2024, 2, 29)
@@ -326,3 +327,16 @@ def test_moments_that_python_lacks(tmp_path: Path, kind: str) -> None:
     scan = table.scanner(["n"], filter=f"far > arrow_cast({1 << 61}, 'Timestamp(Microsecond, None)')")
     assert "far_idx" in scan.explain_plan()
     assert scan.to_table()["n"].to_pylist() == [0]
+
+
+def test_lists_of_moments_that_python_lacks(tmp_path: Path) -> None:
+    """As labels, and lists by themselves."""
+    moments = pa.array([[1 << 62, 5], [], None, [5]], pa.list_(pa.timestamp("us")))
+    table = lance_io.write_dataset(pa.table({"l": moments, "n": range(4)}), tmp_path)
+    table.create_scalar_index("l", "LABEL_LIST")
+    far = f"arrow_cast({1 << 62}, 'Timestamp(Microsecond, None)')"
+    scan = table.scanner(["n"], filter=f"array_has_any(l, [{far}])")
+    assert f"array_has_any(l, List([{1 << 62} (timestamp[us])]))" in scan.explain_plan()
+    assert scan.to_table()["n"].to_pylist() == [0]
+    assert shown_value(moments[0]) == [f"{1 << 62} (timestamp[us])", datetime.datetime(1970, 1, 1, 0, 0, 0, 5)]
+    assert shown_value(pa.StructArray.from_arrays([moments], ["l"])[0]) == {"l": shown_value(moments[0])}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -13,6 +14,8 @@ import pytest
 
 import lance_io
 import lance_io.query
+from lance_io.index.text.combined_fields import CombinedField, FieldRows, match_combined
+from lance_io.index.text.scoring import CorpusStatistics
 from lance_io.query import CombinedFieldsQuery
 from tests.index.text_peer import differences, scores
 
@@ -58,6 +61,9 @@ QUERIES: dict[str, Any] = {
     "without an index": lambda q: q.CombinedFieldsQuery("john smith", ["a", "plain"], boosts=[3, 1]),
     "nothing": lambda q: q.CombinedFieldsQuery("absent", ["a", "b"]),
     "empty": lambda q: q.CombinedFieldsQuery("", ["a", "b"]),
+    "again": lambda q: (lambda part: q.BooleanQuery([(q.Occur.MUST, part), (q.Occur.SHOULD, part)]))(
+        q.CombinedFieldsQuery("john smith", ["a", "b"])
+    ),
     "inside": lambda q: q.BooleanQuery(
         [
             (q.Occur.MUST, q.CombinedFieldsQuery("john smith", ["a", "b"])),
@@ -113,3 +119,22 @@ def test_plans_name_the_columns(tmp_path: Path) -> None:
     assert "index=a_idx" in plan
     assert "index=b_idx" in plan
     assert len(scores(lance_io.dataset(uri), CombinedFieldsQuery("john", ["a", "b"]), limit=3)) == 3
+
+
+def test_long_queries_take_little_memory() -> None:
+    """One word after the other: a matrix of words and rows would have 50 MB."""
+    dice, num_rows, words = np.random.default_rng(5), 20_000, [b"%d" % number for number in range(1000)]
+    rows = [np.sort(dice.choice(num_rows, 20, replace=False)) for _ in words]
+    hits = [(its, np.full(len(its), 2, np.uint32)) for its in rows]
+    numbers = np.arange(num_rows)
+    part = FieldRows(numbers, numbers.astype(np.uint64), np.full(num_rows, 9, np.uint32), hits)
+    fields = [CombinedField(1.5, CorpusStatistics(num_rows, 9 * num_rows), dict.fromkeys(words, 20), [part])] * 2
+    tracemalloc.start()
+    matches = match_combined(fields, words, needs_all=False)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 << 20
+    every, counts = np.unique(np.concatenate(rows), return_counts=True)
+    assert matches.addresses.tolist() == every.tolist()
+    weight = matches.scores[counts == 1][0]
+    np.testing.assert_allclose(matches.scores, weight * counts, rtol=1e-5)

@@ -18,11 +18,13 @@ from lance_io.dataset.lance_dataset import AsyncDataset
 from lance_io.file import file_requests
 from lance_io.plans import cpu_requests
 from lance_io.reads.version.session import Session
+from lance_io.runtime import pool
 from lance_io.store.memory import MemoryStore
 from lance_io.store.profile import CLOUD
 from lance_io.store.url import Location
 from lance_io.testing.latency import LatencyStore, run_virtual
 from lance_io.testing.record import RecordingStore
+from tests.dataset.test_late_choice import InlinePool
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -60,7 +62,9 @@ class Bench:
                     measured.append((round(loop.time() - since), self.store.take_log(), result))
             return measured
 
-        with pytest.MonkeyPatch.context() as patch:  # virtual time does not wait for threads that decode
+        with pytest.MonkeyPatch.context() as patch:  # virtual time does not wait for threads that decode or import
+            patch.setattr(pool, "_pool", InlinePool())
+            patch.setattr(pool, "_blocking", InlinePool())
             patch.setattr(file_requests, "INLINE_DECODE_BYTES_MAX", 1 << 30)
             patch.setattr(cpu_requests, "INLINE_WORK_BYTES_MAX", 1 << 30)
             return run_virtual(body)[0]

@@ -17,6 +17,7 @@ from lance.dataset import Index
 import lance_io
 from lance_io.errors import BindError, UsageError
 from lance_io.indices import IndexConfig
+from lance_io.reads.index import segments
 from lance_io.reads.scan import index_scan
 
 if TYPE_CHECKING:
@@ -130,6 +131,29 @@ def test_an_index_that_would_read_too_much_is_not_asked(folder: Path, monkeypatc
         assert is_indexed(table, text) == is_used, text
         assert table.to_table(filter=text) == table.to_table(filter=text, use_scalar_index=False)
     assert table.to_table(["id"], "id >= 0", fast_search=True).num_rows < table.count_rows("id >= 0")
+
+
+def test_large_bitmaps_are_loaded_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their sizes are known once some are read; pages are alike."""
+    rows = pa.table({"c": np.arange(40_000) % 300})
+    table = lance_io.write_dataset(rows, tmp_path)
+    table.create_scalar_index("c", "BITMAP", "c_index")
+    table.create_scalar_index("c", IndexConfig("btree", {"zone_size": 1000}), "c_pages")
+    search, sizes = segments.search_segments, list[int]()
+
+    def noted(state: Any, searches: Any) -> Any:
+        sizes.append(len(searches[0][1].gi_frame.f_locals["blocks"].ranges))
+        return search(state, searches)
+
+    monkeypatch.setattr(segments, "search_segments", noted)
+    monkeypatch.setattr(segments, "_LOADED_BYTES", 10 << 10)
+    table.prewarm_index("c_pages")
+    assert sizes == [40]
+    sizes.clear()
+    table.prewarm_index("c_index")
+    assert sizes[0] == 8 and sum(sizes) >= 300
+    assert 1 < max(sizes[1:]) < 60  # of some 500 bytes each
+    assert table.count_rows("c = 7") == 134
 
 
 def test_prewarmed_indices_answer_from_memory(folder: Path) -> None:

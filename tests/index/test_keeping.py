@@ -198,12 +198,13 @@ def test_segments_of_several_processes(uri: str, kind: str) -> None:
     assert wrong_answers(uri, "x", queries) == []
 
 
-def rewritten_in_place(uri: str) -> int:
-    """Give a row of the first fragment another `i`, in a new file of this column; returns the old value."""
+def rewritten_in_place(uri: str, at: int = 0) -> int:
+    """Give a row of a fragment another `i`, in a new file of this column; returns the old value."""
     table = lance.dataset(uri)
-    row = table.to_table(columns=["i"], filter="i IS NOT NULL", with_row_id=True).slice(0, 1)
+    old = table.get_fragments()[at]
+    row = old.to_table(columns=["i"], filter="i IS NOT NULL", with_row_id=True).slice(0, 1)
     rows = pa.table({"_rowid": row["_rowid"], "i": [99_999]})
-    fragment, fields = table.get_fragments()[0].update_columns(rows, left_on="_rowid", right_on="_rowid")[:2]
+    fragment, fields = old.update_columns(rows, left_on="_rowid", right_on="_rowid")[:2]
     update = lance.LanceOperation.Update(updated_fragments=[fragment], fields_modified=fields)
     lance.LanceDataset.commit(uri, update, read_version=table.version)
     return int(row["i"][0].as_py())
@@ -279,6 +280,29 @@ def test_segments_with_old_values_are_merged(uri: str) -> None:
     assert coverage(uri) == [{1, 2}, {3}]
     our(uri).optimize.optimize_indices(num_indices_to_merge=0)
     assert coverage(uri) == [{0, 1, 2, 3}]
+    assert wrong_answers(uri, "x", [f"i = {before}", "i = 99999"]) == []
+
+
+@pytest.mark.parametrize("change", ["one fragment", "fragments", "cleanup"])
+def test_old_values_of_fragments_that_the_version_of_a_segment_lacks(uri: str, change: str) -> None:
+    """After a compaction by pylance, which keeps the version of segments, and where a cleanup has removed it."""
+    our(uri).create_scalar_index("i", "BTREE", "x")
+    append(uri, np.random.default_rng(2), 50)
+    our(uri).optimize.optimize_indices(num_indices_to_merge=0)
+    if change != "cleanup":
+        rows = 300 if change == "fragments" else 1 << 20
+        lance.dataset(uri).optimize.compact_files(target_rows_per_fragment=rows)
+        by_id = sorted(coverage(uri)[0])
+        assert len(by_id) > 1 if change == "fragments" else len(by_id) == 1
+        ids = [fragment.fragment_id for fragment in lance.dataset(uri).get_fragments()]
+        before = rewritten_in_place(uri, ids.index(by_id[-1]))
+        assert not any(by_id[-1] in each for each in coverage(uri))
+    else:
+        before = rewritten_in_place(uri, -1)
+        our(uri).cleanup_old_versions(timedelta(0), delete_unverified=False)
+        assert coverage(uri) == [{0, 1, 2}]
+    our(uri).optimize.optimize_indices(num_indices_to_merge=0)
+    assert len(coverage(uri)) == 1
     assert wrong_answers(uri, "x", [f"i = {before}", "i = 99999"]) == []
 
 

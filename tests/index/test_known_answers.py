@@ -163,6 +163,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_callers_of_a_turn_get_their_own_rows(folder: Path, runs: list[int], column: str, on_missing: str) -> None:
     """As alone: rows, and errors of keys that are missing or do not fit."""
     calls: list[Any] = [[77], [5, 77, 5], [None], [2950, 3], np.array([12]), [10**6], ["x"], [1.5], pa.array([4, None])]
+    calls.append(["\ud800"])  # which no column can hold
     alone = lance_io.dataset(folder)
 
     def outcome(result: Any) -> Any:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64
 
 from lance_io.changes.join.spilled_batches import SpilledBatches
-from lance_io.index.build import row_sorter
+from lance_io.index.build import bloom_files, row_sorter
 from lance_io.index.build.bloom_blocks import filter_bytes, filter_of, value_hashes
 from lance_io.index.build.bloom_files import BloomFilterBuilder
 from lance_io.index.build.json_values import JsonBuilder
@@ -220,6 +220,21 @@ def test_zones_keep_no_values(kind: str, zone_rows: int) -> None:
     assert rows.num_rows == -(-640 // zone_rows)
     if kind == "zones":
         assert min(rows["min"].to_pylist())[:3] == "000" and max(rows["max"].to_pylist())[:3] == "039"
+
+
+def test_filters_of_zones_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values go into the filter of a large zone now and then, also the last ones of it."""
+    monkeypatch.setattr(bloom_files, "_HASHES_MAX", 16)
+    values, num_items = pa.array(range(250)), 100
+    num_bytes = filter_bytes(num_items, 0.1)
+    wanted = [filter_of(value_hashes(values.slice(start, num_items)), num_bytes) for start in (0, 100, 200)]
+    for step in (1, 7, 17, 25, 50, 250):
+        builder = BloomFilterBuilder(num_items, 0.1, Held())
+        for start in range(0, 250, step):
+            part = values.slice(start, step)
+            builder.add(part, np.arange(start, start + len(part), dtype=np.uint64))
+        (file,) = builder.files()
+        assert pa.Table.from_batches(file.batches)["bloom_filter_data"].to_pylist() == wanted, step
 
 
 def test_documents_without_a_value_take_little_memory() -> None:

@@ -1,7 +1,7 @@
 """Rounds and requests of vector searches on a bucket, as exact numbers; a request lasts one unit of time.
 
-The table and its indices are pylance's, with few pages. The centroids are given, because pylance trains at random:
-then the same partitions are near a query in every run.
+The table and its indices are pylance's, with few pages. The centroids and the codebook are given, because pylance
+trains at random: then the same partitions are near a query in every run, and the same rows in them.
 Answers are decoded on the loop, because virtual time does not wait for threads.
 """
 
@@ -16,9 +16,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io.file import file_requests
 from lance_io.index.vector.ivf import Ivf
-from lance_io.plans import cpu_requests
 from tests.index.test_index_rounds import Bench, counts
 
 if TYPE_CHECKING:
@@ -37,16 +35,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), DIM)
     rows = pa.table({"id": range(NUM_ROWS), "text": [f"text {row}" for row in range(NUM_ROWS)], "v": vectors})
     table = lance.write_dataset(rows, path, max_rows_per_file=NUM_ROWS // 4)
-    sizes = {"num_partitions": PARTITIONS, "num_sub_vectors": 16}
-    table.create_index("v", "IVF_PQ", metric="l2", ivf_centroids=values[:PARTITIONS], **sizes)
+    words = np.random.default_rng(6).normal(size=(DIM, 256, 1)).astype("f4")
+    model = {"ivf_centroids": values[:PARTITIONS], "pq_codebook": words}
+    table.create_index("v", "IVF_PQ", metric="l2", num_partitions=PARTITIONS, num_sub_vectors=DIM, **model)
     table.create_scalar_index("id", "BTREE")
     return path
-
-
-@pytest.fixture(autouse=True)
-def without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_requests, "INLINE_DECODE_BYTES_MAX", 1 << 30)
-    monkeypatch.setattr(cpu_requests, "INLINE_WORK_BYTES_MAX", 1 << 30)
 
 
 def search(seed: int, filter: str | None = None, columns: tuple[str, ...] = ("id",), **more: Any) -> Any:

@@ -468,3 +468,18 @@ def test_null_vectors_keep_their_place() -> None:
         found = WriteCast(given_, stored).cast(batch, 0)
         found.validate(full=True)
         assert found["c"].to_pylist() == batch["c"].to_pylist()
+
+
+@pytest.mark.parametrize("stored", [pa.float16(), pa.float32(), pa.list_(pa.float16(), 2)])
+def test_nulls_fit_narrow_floats(stored: pa.DataType) -> None:
+    """Rows that are written again have all columns, also those whose values are all null."""
+    given_type = pa.list_(pa.float64()) if pa.types.is_fixed_size_list(stored) else pa.float64()
+    batch = pa.RecordBatch.from_pydict({"c": pa.nulls(3, given_type)})
+    schema = pa.schema([("c", stored)])
+    cast_ = WriteCast(arrow_to_spark(batch.schema), schema, exact_floats=True)
+    for num_rows in (3, 1, 0):
+        assert cast_.cast(batch.slice(0, num_rows), 0)["c"].equals(pa.nulls(num_rows, stored))
+    value = pa.array([[0.1, 0.5]] if pa.types.is_fixed_size_list(stored) else [0.1], given_type)
+    with pytest.raises(RowMisfit) as caught:
+        cast_.cast(pa.RecordBatch.from_arrays([pa.concat_arrays([batch["c"], value])], ["c"]), 10)
+    assert caught.value.row == 13

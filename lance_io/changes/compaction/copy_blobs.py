@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lance_io.errors import FormatError
 from lance_io.file.take.blob_bytes import numbers_of
-from lance_io.levels.arrays import values_of
+from lance_io.levels.arrays import booleans, mask_of, numbers, values_of
 from lance_io.levels.blob_source import BLOB_SOURCE
 from lance_io.levels.retype import concat
 from lance_io.reads.blobs.blob_values import (
@@ -77,7 +77,7 @@ class BlobCopies(BlobBinaries):
         if file is None:
             return pa.nulls(len(descriptions), BLOB_SOURCE)
         here = self._state.object_keys.data_object(file)
-        valid = np.asarray(descriptions.is_valid())
+        valid = mask_of(descriptions.is_valid())
         starts, sizes = numbers_of(descriptions, "position", valid), numbers_of(descriptions, "size", valid)
         if len(sizes) and (int(starts.max()) > BLOB_BYTES_MAX << 8 or int(sizes.max()) > BLOB_BYTES_MAX):
             raise FormatError("a blob's description names a position or size beyond any file", path=here.key)
@@ -100,8 +100,8 @@ class BlobCopies(BlobBinaries):
             kinds = np.where(kinds == MANAGED, MANAGED_IN_BASE, kinds)
         members = [sources, starts.astype(np.uint64), kinds.astype(np.uint8), starts.astype(np.uint64)]
         members += [sizes.astype(np.uint64), ids.astype(np.uint32)]
-        mask = None if valid.all() else pa.array(~valid)
-        return pa.StructArray.from_arrays([*map(pa.array, members), uris], fields=list(BLOB_SOURCE), mask=mask)
+        mask = None if valid.all() else booleans(~valid)
+        return pa.StructArray.from_arrays([*map(numbers, members), uris], fields=list(BLOB_SOURCE), mask=mask)
 
 
 def _blob_field_paths(field: Field, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:

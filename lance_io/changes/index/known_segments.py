@@ -136,22 +136,30 @@ def may_hold_old_values(
 ) -> Plan[bool]:
     """Whether segments may have values that rows of fragments had before their column was rewritten in place.
 
-    The segments do not cover these fragments any more. Where their version is gone, fragments are taken for rewritten
-    that are older than one that a segment covers.
+    The segments do not cover these fragments any more. The version of a segment says which files a fragment had. Where
+    it is gone, or lacks the fragment, because a compaction moved rows and segments since, the fragment itself decides.
     """
     for entry in entries:
         field = state.schema.by_id[entry.fields[0]]
+        before: DatasetState | None = None
         try:
             before = yield from check_out(state, entry.dataset_version)
         except NotFound:
             if fragment_ids and min(fragment_ids) < max(entry.fragment_ids or (), default=0):
                 return True
-            continue
         for each in fragment_ids:
-            files = column_files(before, field, each)
-            if files is not None and files != column_files(state, field, each):
+            files = None if before is None else column_files(before, field, each)
+            if _looks_rewritten(state, field, each) if files is None else files != column_files(state, field, each):
                 return True
     return False
+
+
+def _looks_rewritten(state: DatasetState, field: Field, fragment_id: int) -> bool:
+    """Whether a fragment has a column in a file that is not its first: what is rewritten gets a new file."""
+    index = state.fragment_index_of(fragment_id)
+    files = () if index is None else state.manifest.fragments[index].files
+    ids = {each.id for each in field.walk()}
+    return any(not ids.isdisjoint(file.fields) for file in files[1:])
 
 
 def column_files(state: DatasetState, field: Field, fragment_id: int) -> frozenset[tuple[int | None, str]] | None:

@@ -45,6 +45,10 @@ class Allowance:
         """Deduct decoded bytes that the scan has counted."""
         self._left_bytes -= num_bytes
 
+    def has_room(self, num_bytes: int) -> bool:
+        """Whether as many decoded bytes are left."""
+        return num_bytes <= self._left_bytes
+
     def grants(self, num_bytes: int, expected_bytes: int) -> bool:
         """Whether a measured page may be decoded to `num_bytes`; deducts them if so."""
         more_bytes = num_bytes - expected_bytes if self._is_counted else num_bytes

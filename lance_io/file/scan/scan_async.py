@@ -198,7 +198,7 @@ class _Jobs:
         self._projection = projection
         self._spans = spans
         self._ahead = ahead
-        self._slow_start = pace
+        self._pace = pace
         self._first = first
         if ahead.gate is not None:
             ahead.gate.listener = self._resume
@@ -240,7 +240,7 @@ class _Jobs:
     def _may_open(self, index: int) -> bool:
         """Whether there is room for another span. Small files are opened by the dozen, concurrently."""
         num_opening = len(self._opening)
-        if self._slow_start is not None and not self._slow_start.allows(self._first + index):
+        if self._pace is not None and not self._pace.allows(self._first + index):
             return not self._jobs and not num_opening
         if num_opening < self._ahead.spans_on_loop:
             return self._requested_bytes < self._ahead_bytes or not num_opening
@@ -260,7 +260,7 @@ class _Jobs:
         if start >= end:
             return []
         context = self._context
-        borders = None if self._slow_start is None else self._slow_start.borders(self._first + index)
+        borders = None if self._pace is None else self._pace.borders(self._first + index)
         pieces: list[tuple[int, Piece, FileReads]] = []
         for file_columns in self._projection.locate(source):
             reads = self._scheduler.file(
@@ -278,14 +278,14 @@ class _Jobs:
         return jobs
 
     def _allows(self, index: int, job: _Job) -> bool:
-        pace = self._slow_start
+        pace = self._pace
         return pace is None or pace.allows(self._first + index, job.entries[0][1].row_start)
 
     def consumed(self, num_rows: int) -> None:
         """The consumer took `num_rows` rows, which raises the limit of a slow start."""
-        if self._slow_start is None:
+        if self._pace is None:
             return
-        self._slow_start.consumed(num_rows)
+        self._pace.consumed(num_rows)
         self._resume()
 
     def _resume(self) -> None:
@@ -419,7 +419,7 @@ async def _scan_runs(
                     async with aclosing(alone):
                         async for batch in alone:
                             yield batch
-            first += files.num_done
+            first += files.num_begun
         if first < end:
             pieces = _scan_pieces(context, projection, spans, first, end, batch_rows, ahead, pace)
             async with aclosing(pieces):

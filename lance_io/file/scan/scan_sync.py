@@ -135,7 +135,7 @@ class _Job(PoolJob["list[Any]"]):
 class _PieceQueue:
     """Queue of the pieces of some spans in order; reads and decodes a limited number ahead.
 
-    start  row limit of the scan that they belong to; None for no such limit
+    pace   row limit of the scan that they belong to; None for no such limit
     first  index of the first span in that scan
     """
 
@@ -145,7 +145,7 @@ class _PieceQueue:
         projection: Projection,
         spans: Sequence[Span],
         ahead: Readahead = DEFAULT_READAHEAD,
-        start: Pace | None = None,
+        pace: Pace | None = None,
         first: int = 0,
     ) -> None:
         buffer_pool().trim()
@@ -157,7 +157,7 @@ class _PieceQueue:
         self._jobs: JobQueue[_Job] = JobQueue(self._held)
         self.part_room = self._held.part_room()
         self._ahead = ahead
-        self._start = start
+        self._pace = pace
         self._first = first
         self._files_per_job = max(1, len(spans) // (TURNS_MIN * ahead.pieces))
         self._leaf_ids = list(projection.leaves)
@@ -221,7 +221,7 @@ class _PieceQueue:
         for index, span in enumerate(spans, first):
             source, start, end = span
             files = self._projection.locate(source, keep=self._keeps) if start < end else []
-            borders = None if self._start is None else self._start.borders(self._first + index)
+            borders = None if self._pace is None else self._pace.borders(self._first + index)
             pieces_of = partial(file_pieces, self._context, span=span, keep=self._keeps, borders=borders)
             steps += [(file_columns.ref, pieces_of(file_columns=file_columns)) for file_columns in files]
             file_counts.append(len(files))
@@ -290,7 +290,7 @@ class _PieceQueue:
         return has_place and fits_job(piece, job.num_rows, job.num_bytes, job.expected_bytes)
 
     def _allows(self, index: int, row: int | None = None) -> bool:
-        return self._start is None or self._start.allows(self._first + index, row)
+        return self._pace is None or self._pace.allows(self._first + index, row)
 
     def _is_near(self, index: int, oldest: _Job) -> bool:
         return self._ahead.spans is None or index - oldest.first[0] <= self._ahead.spans
@@ -332,8 +332,8 @@ class _PieceQueue:
 
     def consumed(self, num_rows: int) -> None:
         """The consumer took `num_rows` rows, which raises the limit of a slow start."""
-        if self._start is not None:
-            self._start.consumed(num_rows)
+        if self._pace is not None:
+            self._pace.consumed(num_rows)
             self._fill()
 
     def _need_first(self) -> _Job:
@@ -363,9 +363,9 @@ def scan_sync(
     ahead: Readahead,
 ) -> Generator[ScanBatch | JoinedBatch, None, None]:
     """See `TableReader.scan_joined`."""
-    start = ahead.pace(spans, context.store.profile)
+    pace = ahead.pace(spans, context.store.profile)
     for first, end, leaves in small_runs(context, projection, spans, ahead):
-        yield from _scan_run(context, projection, spans[first:end], first, leaves, batch_rows, ahead, start)
+        yield from _scan_run(context, projection, spans[first:end], first, leaves, batch_rows, ahead, pace)
 
 
 def _scan_run(
@@ -376,14 +376,14 @@ def _scan_run(
     leaves: LeafColumns | None,
     batch_rows: int | None,
     ahead: Readahead,
-    start: Pace | None,
+    pace: Pace | None,
 ) -> Generator[ScanBatch | JoinedBatch, None, None]:
     """The batches of some spans. `first` is the index of the first span, `leaves` those of all if they are small."""
     if leaves is not None:
-        done = yield from SmallFiles(context, projection, spans, first, leaves, ahead, start).batches()
+        done = yield from SmallFiles(context, projection, spans, first, leaves, ahead, pace).batches()
         spans, first = spans[done:], first + done
     if spans:
-        yield from _scan_pieces(context, projection, spans, first, batch_rows, ahead, start)
+        yield from _scan_pieces(context, projection, spans, first, batch_rows, ahead, pace)
 
 
 def _scan_pieces(
@@ -393,10 +393,10 @@ def _scan_pieces(
     first: int,
     batch_rows: int | None,
     ahead: Readahead,
-    start: Pace | None,
+    pace: Pace | None,
 ) -> Generator[ScanBatch, None, None]:
     """The batches of some spans; `first` is the index of the first one."""
-    pieces = _PieceQueue(context, projection, spans, ahead, start, first)
+    pieces = _PieceQueue(context, projection, spans, ahead, pace, first)
     try:
         for index, (_, begin, end) in enumerate(spans):
             if batch_rows is None or end - begin <= batch_rows:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lance_io import _kernels
 from lance_io.errors import FormatError
-from lance_io.levels.arrays import values_of
+from lance_io.levels.arrays import mask_of, values_of
 from lance_io.levels.row_sizes import cut_by_size
 from lance_io.limits import MIB
 from lance_io.spans import Ranges
@@ -67,7 +67,7 @@ def _with_bytes(file: OpenedFile, field: Field, array: pa.Array) -> FileSteps[pa
 
 
 def _read(file: OpenedFile, field: Field, descriptions: pa.StructArray) -> FileSteps[pa.Array]:
-    valid = descriptions.is_valid().to_numpy(zero_copy_only=False)
+    valid = mask_of(descriptions.is_valid())
     starts, sizes = (numbers_of(descriptions, name, valid) for name in ("position", "size"))
     end = file.size_bytes
     if len(sizes) and (max(int(starts.max()), int(sizes.max())) > end or int((starts + sizes).max()) > end):
@@ -136,7 +136,7 @@ def numbers_of(descriptions: pa.StructArray, name: str, valid: Any) -> IntArray:
         raise FormatError(f"a blob's description lacks {name!r}: {descriptions.type}")
     members = descriptions.field(index)
     values = values_of(members)  # whatever a null hides
-    valid = valid & members.is_valid().to_numpy(zero_copy_only=False) if members.null_count else valid
+    valid = valid & mask_of(members.is_valid()) if members.null_count else valid
     return np.where(valid, np.minimum(values, np.uint64(1 << 62)).astype(np.int64), 0)
 
 

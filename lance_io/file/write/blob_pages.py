@@ -27,7 +27,7 @@ import pyarrow as pa
 from lance_io.errors import SchemaError
 from lance_io.file.write.uploads import GatheredWrites
 from lance_io.format.schema import BLOB_FOLDER
-from lance_io.levels.arrays import values_of
+from lance_io.levels.arrays import booleans, mask_of, numbers, texts, values_of
 from lance_io.levels.blob_source import BLOB_SOURCE
 from lance_io.levels.lists import visible_items, with_items
 from lance_io.limits import KIB, MIB
@@ -161,13 +161,13 @@ class BlobSink:
         sizes = np.where(values.is_valid, values.sizes, 0).astype(np.uint64)
         for row in np.flatnonzero(sizes).tolist():
             positions[row] = yield from self._inline(values[row])
-        members = [pa.array(positions), pa.array(sizes)]
+        members = [numbers(positions), numbers(sizes)]
         return pa.StructArray.from_arrays(members, ["position", "size"], mask=values.null_mask)
 
     def _second_kind(self, field: Field, array: pa.StructArray) -> Plan[pa.Array]:
         limits = _thresholds(field)
         values = _Values(array.field("data"))
-        is_there = array.is_valid().to_numpy(zero_copy_only=False)
+        is_there = mask_of(array.is_valid())
         rows = {name: np.zeros(len(array), np.uint64) for name in _FIELDS[:4]}
         uris = _uris(field, array, is_there, values)
         external = next((row for row, uri in enumerate(uris) if uri is not None), None)
@@ -190,14 +190,14 @@ class BlobSink:
         _add_external(array, uris, rows)
         if self._new_name is not None:
             self._manage(np.flatnonzero(rows["blob_id"]), rows, uris)
-        return _descriptions(rows, uris, None if is_there.all() else pa.array(~is_there))
+        return _descriptions(rows, uris, None if is_there.all() else booleans(~is_there))
 
     # -- copies ----------------------------------------------------------------------------------------------------
 
     def _copy_all(self, field: Field, array: pa.StructArray) -> Plan[pa.Array]:
         """Copy the blobs that lie in other files of the table; returns the descriptions of all."""
         limits = _thresholds(field) if field.is_blob_v2 else _Thresholds(0, 0, SIDECAR_BYTES_MAX)
-        is_there = array.is_valid().to_numpy(zero_copy_only=False)
+        is_there = mask_of(array.is_valid())
         source, start = values_of(array.field("source")), values_of(array.field("start")).astype(np.int64)
         rows = {name: values_of(array.field(name)).astype(np.uint64) for name in _FIELDS[:4]}
         uris: list[str | None] = array.field("blob_uri").to_pylist()
@@ -228,10 +228,10 @@ class BlobSink:
                     yield from self._sink.complete(name)
         if self._new_name is not None:
             self._manage(copied, rows, uris)
-        mask = None if is_there.all() else pa.array(~is_there)
+        mask = None if is_there.all() else booleans(~is_there)
         if field.is_blob:
             return pa.StructArray.from_arrays(
-                [pa.array(rows["position"]), pa.array(rows["size"])], ["position", "size"], mask=mask
+                [numbers(rows["position"]), numbers(rows["size"])], ["position", "size"], mask=mask
             )
         return _descriptions(rows, uris, mask)
 
@@ -328,8 +328,8 @@ class _Values:
         self._bounds: IntArray = bounds.astype(np.int64)
         self._data = memoryview(data or b"").cast("B")
         self.sizes: IntArray = np.diff(self._bounds)
-        self.is_valid = array.is_valid().to_numpy(zero_copy_only=False)
-        self.null_mask = pa.array(~self.is_valid) if array.null_count else None
+        self.is_valid = mask_of(array.is_valid())
+        self.null_mask = booleans(~self.is_valid) if array.null_count else None
 
     def __getitem__(self, row: int) -> memoryview:
         return self._data[int(self._bounds[row]) : int(self._bounds[row + 1])]
@@ -348,11 +348,11 @@ def _portions(rows: IntArray, size: IntArray) -> Iterator[IntArray]:
 
 def _descriptions(rows: dict[str, Any], uris: list[str | None], mask: pa.Array | None) -> pa.StructArray:
     members = [
-        pa.array(rows["kind"].astype(np.uint8)),
-        pa.array(rows["position"]),
-        pa.array(rows["size"]),
-        pa.array(rows["blob_id"].astype(np.uint32)),
-        pa.array([uri or "" for uri in uris], pa.string()),
+        numbers(rows["kind"].astype(np.uint8)),
+        numbers(rows["position"]),
+        numbers(rows["size"]),
+        numbers(rows["blob_id"].astype(np.uint32)),
+        texts([uri or "" for uri in uris]),
     ]
     return pa.StructArray.from_arrays(members, list(_FIELDS), mask=mask)
 
@@ -363,7 +363,7 @@ def _has_blobs(field: Field) -> bool:
 
 def _uris(field: Field, array: pa.StructArray, is_there: Any, values: _Values) -> list[str | None]:
     """The URI of each row that is a reference. Raises `SchemaError` for rows with both or neither of URI and data."""
-    has_uri = array.field("uri").is_valid().to_numpy(zero_copy_only=False) & is_there
+    has_uri = mask_of(array.field("uri").is_valid()) & is_there
     wrong = np.flatnonzero(is_there & (has_uri == values.is_valid))
     if len(wrong):
         raise SchemaError(f"row {int(wrong[0])} of blob column `{field.name}`: expected either data or a uri")

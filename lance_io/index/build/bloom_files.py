@@ -77,6 +77,8 @@ class BloomFilterBuilder:
             self._fill()
 
     def _fill(self) -> None:
+        if not self._hashes:  # the last values have just gone into the filter
+            return
         bits = np.frombuffer(filter_of(np.concatenate(self._hashes), self._num_bytes), np.uint8)
         self._filter = bits | self._filter if len(self._filter) else bits
         self._hashes, self._num_hashes = [], 0

@@ -12,6 +12,7 @@ import numpy as np
 
 from lance_io.index.text.scoring import CorpusStatistics
 from lance_io.index.text.text_matches import TextMatches
+from lance_io.levels.arrays import distinct
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -39,6 +40,13 @@ class FieldRows:
     ids: npt.NDArray[np.uint64]
     lengths: npt.NDArray[np.uint32]
     hits: Sequence[tuple[IntArray, npt.NDArray[np.uint32]]]
+
+    def hit_addresses(self) -> IntArray:
+        """The addresses of the rows that have a word."""
+        is_hit = np.zeros(len(self.addresses), np.bool_)
+        for rows, _ in self.hits:
+            is_hit[rows] = True
+        return self.addresses[is_hit]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,11 +85,11 @@ def match_combined(
     num_tokens = sum(field.weight * field.statistics.num_tokens for field in fields)
     average = num_tokens / num_documents if num_tokens else 1.0
     statistics = CorpusStatistics(num_documents, 0)
-    hit = [part.addresses[rows] for field in fields for part in field.parts for rows, _ in part.hits]
-    addresses = np.unique(np.concatenate([np.empty(0, np.int64), *hit]))
+    hit = [part.hit_addresses() for field in fields for part in field.parts]
+    addresses = distinct(np.concatenate([np.empty(0, np.int64), *hit]))
     ids = np.zeros(len(addresses), np.uint64)
     lengths = np.zeros(len(addresses), np.float32)
-    frequencies = np.zeros((len(words), len(addresses)), np.float32)
+    placed: list[tuple[np.float32, IntArray, FieldRows]] = []
     for field in fields:
         weight = np.float32(field.weight)
         for part in field.parts:
@@ -90,16 +98,22 @@ def match_combined(
             inside = inside[addresses[at[inside]] == part.addresses[inside]]
             lengths[at[inside]] += weight * part.lengths[inside].astype(np.float32)
             ids[at[inside]] = part.ids[inside]
-            for number, (rows, counts) in enumerate(part.hits):
-                frequencies[number, at[rows]] += weight * counts.astype(np.float32)
+            placed.append((weight, at, part))
     f4 = np.float32
     norms = f4(1.2) * (f4(0.25) + f4(0.75) * lengths / f4(average))
-    scores = np.zeros(len(addresses), np.float32)
-    for number, word in enumerate(words):
+    scores, frequencies = np.zeros((2, len(addresses)), np.float32)
+    num_words = np.zeros(len(addresses), np.int32)
+    for number, word in enumerate(words):  # one by one: a long query has thousands
+        its_rows = [at[part.hits[number][0]] for _, at, part in placed]
+        rows = distinct(np.concatenate([np.empty(0, np.int64), *its_rows]))
+        for (weight, _, part), its in zip(placed, its_rows, strict=True):
+            counts = part.hits[number][1]
+            frequencies[its] += weight * counts.astype(np.float32)
         num_matches = max(field.num_matches.get(word, 0) for field in fields)
         if num_matches:
-            scores += f4(statistics.factor(num_matches)) * (
-                f4(2.2) * frequencies[number] / (frequencies[number] + norms)
-            )
+            frequency = frequencies[rows]
+            scores[rows] += f4(statistics.factor(num_matches)) * (f4(2.2) * frequency / (frequency + norms[rows]))
+        frequencies[rows] = 0
+        num_words[rows] += 1
     matches = TextMatches(scores, ids, addresses)
-    return matches[np.all(frequencies > 0, axis=0)] if needs_all else matches
+    return matches[num_words == len(words)] if needs_all else matches

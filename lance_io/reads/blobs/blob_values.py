@@ -21,6 +21,7 @@ import pyarrow as pa
 from lance_io.errors import FormatError, UnsupportedError, UsageError
 from lance_io.file.take.blob_bytes import PART_BYTES, binaries, numbers_of, parts_of
 from lance_io.format.schema import BLOB_FOLDER
+from lance_io.levels.arrays import mask_of
 from lance_io.levels.arrays import numbers as indices
 from lance_io.levels.lists import visible_items, with_items
 from lance_io.levels.retype import concat
@@ -120,7 +121,7 @@ def locate_in_file(
 
     Raises `FormatError` for impossible positions, `UnsupportedError` for objects that may not be followed.
     """
-    valid = np.asarray(descriptions.is_valid())
+    valid = mask_of(descriptions.is_valid())
     starts = numbers_of(descriptions, "position", valid)
     sizes = numbers_of(descriptions, "size", valid)
     if len(sizes) and (int(starts.max()) > BLOB_BYTES_MAX << 8 or int(sizes.max()) > BLOB_BYTES_MAX):

@@ -60,7 +60,7 @@ def _question(column: str, question: questions.Question) -> str:
             return f'contains({column}, Utf8("{needle}"))'
         case questions.Labels(items, needs_all):
             name = "array_has_all" if needs_all else "array_has_any"
-            return f"{name}({column}, List([{', '.join(map(str, items))}]))"
+            return f"{name}({column}, List([{', '.join(str(shown_value(item)) for item in items)}]))"
 
 
 def _shown(value: pa.Scalar) -> str:

@@ -18,6 +18,7 @@ from lance_io.index.details import Kind
 from lance_io.index.questions import TableFile
 from lance_io.index.rows.row_set import Answer, RowSet
 from lance_io.index.scalar.kinds import READERS
+from lance_io.limits import MIB
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.plan import Together
 from lance_io.reads.index.index_counts import record_comparisons, record_opened, record_parts
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
 
 _BLOCK_BYTES: Final = 256  # of the entry of a block, besides its memory
-_LOADED_TOGETHER: Final = 256  # pages or bitmaps of a round; a page takes about 64 KiB
+_LOADED_TOGETHER: Final = 256  # pages or bitmaps of a round; a page takes about 64 KiB,
+_LOADED_FIRST: Final = 8  # and a bitmap any number of bytes: the first ones say how many go together
+_LOADED_BYTES: Final = 16 * MIB
 
 Part = tuple["TableIndex", "IndexPart[IndexDetails]"]
 
@@ -93,11 +96,13 @@ def load_blocks(state: DatasetState, part: Part, segment: Segment, bytes_max: in
     whole, cache = segment.blocks(), state.session.index_cache
     if whole is None:
         return
-    for start in range(0, len(whole.ranges), _LOADED_TOGETHER):
-        if cache.stats.bytes > bytes_max:
-            return
-        group = replace(whole, ranges=whole.ranges[start : start + _LOADED_TOGETHER])
+    start, step = 0, _LOADED_TOGETHER if whole.prepare is not None else _LOADED_FIRST
+    while start < len(whole.ranges) and (before := cache.stats.bytes) <= bytes_max:
+        group = replace(whole, ranges=whole.ranges[start : start + step])
         yield from search_segments(state, [(part, _load(group, part[1].space))])
+        start += step
+        bytes_each = max(1, cache.stats.bytes - before) // step
+        step = max(1, min(_LOADED_TOGETHER, _LOADED_BYTES // max(1, bytes_each)))
 
 
 def _load(blocks: Blocks, space: Space) -> Search:

@@ -179,7 +179,7 @@ def _cast(keys: Any, dtype: pa.DataType, column: str) -> pa.Array:
         if given.type != dtype and not _is_kin(given.type, dtype):
             raise UsageError(f"keys of type {given.type} for column {column!r} of type {dtype}")
         return given.cast(dtype)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, UnicodeError) as error:
         raise UsageError(f"keys that do not fit column {column!r} of type {dtype}: {error}") from error
 
 
@@ -187,7 +187,7 @@ def _cast_or_error(keys: Any, dtype: pa.DataType, column: str) -> pa.Array | Exc
     """Keys as an array, or the error that they do not fit."""
     try:
         return _cast(keys, dtype, column)
-    except (UsageError, TypeError) as error:
+    except Exception as error:  # of any kind: it is about the keys of one caller
         return error.with_traceback(None)
 
 

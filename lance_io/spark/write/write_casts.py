@@ -217,7 +217,7 @@ def _to_float(array: pa.Array, target: pa.DataType, exact: bool) -> pa.Array:
     floats = pc.cast(array, target, safe=False)
     if exact and target.bit_width < array.type.bit_width:
         same = pc.or_(pc.equal(pc.cast(floats, array.type), array), pc.is_nan(array))
-        if not pc.all(same).as_py():
+        if not pc.all(same, min_count=0).as_py():  # also of no rows, and of nulls alone
             raise _inexact(target)
     return floats
 

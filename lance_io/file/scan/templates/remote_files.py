@@ -23,10 +23,8 @@ from lance_io.file.open.open_file import open_ending
 from lance_io.file.scan.batches import Cutter
 from lance_io.file.scan.decoded_parts import Allowance, held_bytes
 from lance_io.file.scan.page_slices import column_pieces, read_group
-from lance_io.file.scan.templates.file_templates import FileTemplates
-from lance_io.file.scan.templates.small_files import joined_batch, rows_max
+from lance_io.file.scan.templates.file_run import FileRun
 from lance_io.format.error_context import FILE_ERRORS
-from lance_io.io.buffer_pool import buffer_pool
 from lance_io.levels.arrays import memory_bytes
 from lance_io.limits import IO_BUFFER_BYTES, SCAN_PIECE_BYTES
 from lance_io.records import dataclass
@@ -35,15 +33,11 @@ from lance_io.spans import Ranges
 from lance_io.store.failures import InvalidRange, ShortRead
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator
 
     from lance_io.file.file_steps import FileSteps
-    from lance_io.file.open.file_source import ReadContext
-    from lance_io.file.open.leaf_projection import LeafColumns, Projection
     from lance_io.file.scan.batches import JoinedBatch, ScanBatch
     from lance_io.file.scan.page_slices import Piece
-    from lance_io.file.scan.readahead import Readahead, Span
-    from lance_io.file.scan.slow_start import Pace
     from lance_io.io.scheduler import Handle
 
     Part: TypeAlias = JoinedBatch | ScanBatch
@@ -80,39 +74,16 @@ class _Job:
             handle.cancel()
 
 
-class RemoteFiles:
-    """A scan of spans that are one whole small file each.
+class RemoteFiles(FileRun):
+    """A scan of a run of small files."""
 
-    first   index of the first span
-    leaves  the common leaves of the files
-    pace    row limit of the scan, or None
-    """
-
-    def __init__(
-        self,
-        context: ReadContext,
-        projection: Projection,
-        spans: Sequence[Span],
-        first: int,
-        leaves: LeafColumns,
-        ahead: Readahead,
-        pace: Pace | None = None,
-    ) -> None:
-        buffer_pool().trim()
-        self._context = context
-        self._projection = projection
-        self._spans = spans
-        self._first = first
-        self._leaves = leaves
-        self._templates = FileTemplates.of(leaves)
-        self._rows_max = rows_max(leaves)
-        self._jobs_ahead = ahead.pieces
-        self._pace = pace
-        self._scheduler = context.scheduler(ahead.merge)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        context = self.context
+        self._scheduler = context.scheduler(self.ahead.merge)
         self._ahead_bytes = context.io_buffer_bytes or IO_BUFFER_BYTES
         self._job_bytes = min(JOB_BYTES, self._ahead_bytes // JOBS_AHEAD)
         self._jobs: deque[_Job] = deque()
-        self._next = 0
         self._requested_bytes = self._requested_files = 0
         self._in_use_bytes = 0
 
@@ -129,74 +100,68 @@ class RemoteFiles:
                 for handle in job.handles:
                     handle.demand()
                 assert job.task is not None, "the first one may always decode"
-                for part in await job.task:
+                parts = await job.task
+                while parts:  # a consumed batch is not held here
+                    part = parts.popleft()
                     self._use(_decoded_bytes(part), job)
-                    if self._pace is not None:
-                        self._pace.consumed(self._num_rows(part))
+                    if self.pace is not None:
+                        self.pace.consumed(self._num_rows(part))
                     yield part
                 self._jobs.popleft()
                 self._request_ahead()
         finally:
             await self._close()
 
-    @property
-    def num_done(self) -> int:
-        """Number of spans that were read."""
-        return self._next
-
     def _num_rows(self, part: Part | int) -> int:
-        return self._spans[part][0].num_rows if isinstance(part, int) else part.num_rows
+        return self.spans[part][0].num_rows if isinstance(part, int) else part.num_rows
 
     def _use(self, num_bytes: int, job: _Job) -> None:
         """The consumer advances to a batch of a job, which releases the one before."""
         before, self._in_use_bytes = self._in_use_bytes, num_bytes
         job.kept_bytes -= num_bytes
-        self._context.pool.charge(-before)
+        self.context.pool.charge(-before)
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def _request_ahead(self) -> None:
-        while self._next < len(self._spans) and self._templates.is_effective:
-            size = self._spans[self._next][0].files[0].size_bytes
+        while self.num_begun < len(self.spans) and self.templates.is_effective:
+            size = self.spans[self.num_begun][0].files[0].size_bytes
             is_full = self._requested_bytes + size > self._ahead_bytes or self._requested_files >= FILES_AHEAD_MAX
-            if self._jobs and (is_full or not self._allows(self._next)):
+            if self._jobs and (is_full or not self.allows(self.num_begun)):
                 return
             self._jobs.append(self._next_job())
 
     def _next_job(self) -> _Job:
         """Requests the next files that are decoded together."""
-        first = at = self._next
+        first = at = self.num_begun
         num_rows = num_bytes = 0
         handles: list[Handle] = []
-        while at < min(len(self._spans), first + JOB_FILES_MAX):
-            source = self._spans[at][0]
+        while at < min(len(self.spans), first + JOB_FILES_MAX):
+            source = self.spans[at][0]
             ref = source.files[0]
-            is_full = num_bytes + ref.size_bytes > self._job_bytes or num_rows + source.num_rows > self._rows_max
-            if at > first and (is_full or not self._allows(at)):
+            is_full = num_bytes + ref.size_bytes > self._job_bytes or num_rows + source.num_rows > self.rows_max
+            if at > first and (is_full or not self.allows(at)):
                 break
             num_bytes, num_rows = num_bytes + ref.size_bytes, num_rows + source.num_rows
-            reads = self._scheduler.file(ref.key, size_bytes=ref.size_bytes, priority=self._first + at)
+            reads = self._scheduler.file(ref.key, size_bytes=ref.size_bytes, priority=self.first + at)
             handles.append(reads.submit(Ranges.of((0, ref.size_bytes), keep=True)))
             at += 1
-        self._next = at
+        self.num_begun = at
         self._requested_bytes += num_bytes
         self._requested_files += len(handles)
         return _Job(first, at, handles, num_bytes)
 
-    def _allows(self, index: int) -> bool:
-        return self._pace is None or self._pace.allows(self._first + index)
-
     # -- decoding ------------------------------------------------------------------------------------------------------
 
     def _decode_ahead(self) -> None:
-        for number, job in zip(range(self._jobs_ahead), self._jobs, strict=False):
-            if job.task is None and (not number or self._context.pool.avail_bytes > 0):
+        for number, job in zip(range(self.ahead.pieces), self._jobs, strict=False):
+            if job.task is None and (not number or self.context.pool.avail_bytes > 0):
                 job.task = asyncio.ensure_future(self._decode(job))
 
     async def _decode(self, job: _Job) -> deque[Part | int]:
         for handle in job.handles:
             await handle.arrived()
-        sources = [source for source, _, _ in self._spans[job.first : job.end]]
+        sources = [source for source, _, _ in self.spans[job.first : job.end]]
         files: list[tuple[Any, int]] = []
         for handle, source in zip(job.handles, sources, strict=True):
             ref = source.files[0]
@@ -210,38 +175,41 @@ class RemoteFiles:
         job.kept_bytes = sum(
             [memory_bytes(array) for part in parts if not isinstance(part, int) for array in part.arrays]
         )
-        self._context.pool.charge(job.kept_bytes)
+        self.context.pool.charge(job.kept_bytes)
         return parts
 
     def _decoded(self, job: _Job, files: list[tuple[Any, int]]) -> deque[Part | int]:
         """In a thread of the pool."""
-        refs = [source.files[0] for source, _, _ in self._spans[job.first : job.end]]
+        refs = [source.files[0] for source, _, _ in self.spans[job.first : job.end]]
         parts: deque[Part | int] = deque()
-        for at, count, arrays in self._templates.decode(refs, self._context.store.identity, files):
+        allowance = Allowance(limits.SCAN_DECODED_BYTES)  # of all files without a template
+        for at, count, arrays in self.templates.decode(refs, self.context.store.identity, files):
             if count:
                 counts = [num_rows for _, num_rows in files[at : at + count]]
-                parts.append(joined_batch(self._projection, self._leaves, self._first + job.first + at, counts, arrays))
+                parts.append(self.joined(job.first + at, counts, arrays))
             else:
-                alone = self._read_alone(job.first + at, files[at][0])
+                alone = self._read_alone(job.first + at, files[at][0], allowance)
                 parts += [job.first + at] if alone is None else alone
         return parts
 
-    def _read_alone(self, index: int, data: memoryview) -> list[ScanBatch] | None:
+    def _read_alone(self, index: int, data: memoryview, allowance: Allowance) -> list[ScanBatch] | None:
         """The batches of a file without a template; None if the general scan must read it."""
-        context, (source, _, end) = self._context, self._spans[index]
+        context, (source, _, end) = self.context, self.spans[index]
         ref = source.files[0]
         try:
             opened = open_ending((context.store.identity, ref.key, ref.size_bytes), data, 0, context.value_bytes_max)
             if opened is None:
                 return None
-            columns, whole = opened[0].view(FileColumns(ref, self._leaves), keep=False).columns, Tail(0, data)
+            columns, whole = opened[0].view(FileColumns(ref, self.leaves), keep=False).columns, Tail(0, data)
             pieces = _at_hand(column_pieces(opened[0], columns, 0, end, whole, SCAN_PIECE_BYTES, context.cache))
             entries: list[tuple[int, Piece]] = []
-            for leaf_id, column in zip(self._leaves.leaf_ids, pieces, strict=True):
+            for leaf_id, column in zip(self.leaves.leaf_ids, pieces, strict=True):
                 entries += [(leaf_id, piece) for piece in column]
-            allowance = Allowance(limits.SCAN_DECODED_BYTES)
-            arrays = _at_hand(read_group([piece for _, piece in entries], allowance))
-            cutter = Cutter(self._projection, self._first + index, 0, end, None)
+            group = [piece for _, piece in entries]
+            if not allowance.has_room(sum([piece.bound or 0 for piece in group])):
+                return None
+            arrays = _at_hand(read_group(group, allowance))
+            cutter = Cutter(self.projection, self.first + index, 0, end, None)
             for (leaf_id, piece), array in zip(entries, arrays, strict=True):
                 held_bytes(piece, array)  # checks the sizes of its rows
                 cutter.add(leaf_id, piece, array)
@@ -257,7 +225,7 @@ class RemoteFiles:
         try:
             await asyncio.gather(*tasks, return_exceptions=True)
         finally:
-            self._context.pool.charge(-self._in_use_bytes - sum([job.kept_bytes for job in jobs]))
+            self.context.pool.charge(-self._in_use_bytes - sum([job.kept_bytes for job in jobs]))
             self._in_use_bytes = 0
             await self._scheduler.aclose()
 

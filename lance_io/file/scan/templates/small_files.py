@@ -13,29 +13,25 @@ from typing import TYPE_CHECKING, Any, Final
 from lance_io import limits
 from lance_io.file.file_requests import read_file_sync, read_whole_files
 from lance_io.file.open.leaf_projection import FileColumns
-from lance_io.file.scan.batches import Cutter, JoinedBatch
+from lance_io.file.scan.batches import Cutter
 from lance_io.file.scan.decoded_parts import Allowance, held_bytes
 from lance_io.file.scan.page_slices import read_group
 from lance_io.file.scan.pool_jobs import HeldBytes, JobQueue, PoolJob
 from lance_io.file.scan.readahead import file_pieces
+from lance_io.file.scan.templates.file_run import FileRun, rows_max
 from lance_io.file.scan.templates.file_templates import FileTemplates
 from lance_io.gil import MANY, yielding
-from lance_io.io.buffer_pool import buffer_pool
 from lance_io.io.stats import sinks_now
 from lance_io.levels.arrays import memory_bytes
-from lance_io.levels.row_bytes import fixed_bits
 from lance_io.limits import KIB
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
-    import pyarrow as pa
-
     from lance_io.file.open.file_source import FileRef, ReadContext
     from lance_io.file.open.leaf_projection import LeafColumns, Projection
-    from lance_io.file.scan.batches import ScanBatch
+    from lance_io.file.scan.batches import JoinedBatch, ScanBatch
     from lance_io.file.scan.readahead import Readahead, Span
-    from lance_io.file.scan.slow_start import Pace
     from lance_io.store.profile import StoreProfile
 
     Batch = ScanBatch | JoinedBatch
@@ -80,27 +76,6 @@ def small_runs(
 def size_of(ref: FileRef) -> int:
     """Approximate size of a file in bytes; 0 if unknown."""
     return ref.size_bytes or ref.about_bytes
-
-
-def rows_max(leaves: LeafColumns) -> int:
-    """Maximum number of rows per job: a file may have any number of rows whose values take no bytes."""
-    row_bits = sum([fixed_bits(path.leaf_type) or 0 for path in leaves.paths])
-    return min(limits.SCAN_JOB_ROWS, 8 * limits.SCAN_DECODED_BYTES // max(1, row_bits))
-
-
-def joined_batch(
-    projection: Projection, leaves: LeafColumns, index: int, row_counts: list[int], arrays: list[pa.Array]
-) -> JoinedBatch:
-    """All rows of some files, the first of which is span `index`.
-
-    arrays  one of each of the leaves
-    """
-    num_rows = sum(row_counts)
-    if not (projection.is_flat and leaves.is_all):
-        by_leaf = dict(zip(leaves.leaf_ids, arrays, strict=True))
-        numbers = range(len(projection.fields))
-        arrays = [projection.assemble_field(number, by_leaf, num_rows) for number in numbers]
-    return JoinedBatch(index, row_counts, num_rows, arrays)
 
 
 class _SmallFileSelector:
@@ -156,40 +131,17 @@ class _Job(PoolJob["deque[Batch | Cutter]"]):
         self.end = end
 
 
-class SmallFiles:
-    """A scan of spans that are one whole small file each.
+class SmallFiles(FileRun):
+    """A scan of a run of small files."""
 
-    first   index of the first span
-    leaves  the common leaves of the files
-    start   row limit of the scan, or None
-    """
-
-    def __init__(
-        self,
-        context: ReadContext,
-        projection: Projection,
-        spans: Sequence[Span],
-        first: int,
-        leaves: LeafColumns,
-        ahead: Readahead,
-        start: Pace | None = None,
-    ) -> None:
-        buffer_pool().trim()
-        self._context = context
-        self._projection = projection
-        self._spans = spans
-        self._first = first
-        self._leaves = leaves
-        self._templates = FileTemplates.of(leaves)
-        self._rows_max = rows_max(leaves)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        context, pieces = self.context, self.ahead.pieces
         # Captured here: the pool's threads do not see the caller's context.
         self._sinks = sinks_now(context.store.identity, context.shared)
         self._held = HeldBytes(context.io_buffer_bytes, context.pool, self._sinks)
-        self._ahead = ahead.pieces
-        self._start = start
-        fewest = min(FILES_MIN, -(-len(spans) // ahead.pieces))
-        self._files_max = min(FILES_MAX, max(fewest, len(spans) // (JOBS_PER_THREAD * ahead.pieces)))
-        self._next = 0
+        fewest = min(FILES_MIN, -(-len(self.spans) // pieces))
+        self._files_max = min(FILES_MAX, max(fewest, len(self.spans) // (JOBS_PER_THREAD * pieces)))
         self._jobs: JobQueue[_Job] = JobQueue(self._held)
 
     def batches(self) -> Generator[Batch, None, int]:
@@ -207,13 +159,11 @@ class SmallFiles:
                 while batches:
                     batch = batches.popleft()
                     self._held.use(job, 0)
-                    if self._start is not None:
-                        self._start.consumed(
-                            batch.end - batch.position if isinstance(batch, Cutter) else batch.num_rows
-                        )
+                    if self.pace is not None:
+                        self.pace.consumed(_num_rows(batch))
                     if not batches:
                         self._jobs.popleft()
-                    if not batches or self._start is not None:
+                    if not batches or self.pace is not None:
                         self._fill()
                     if self._jobs.is_single_core:
                         self._jobs.submit_all()
@@ -221,37 +171,34 @@ class SmallFiles:
                         yield from batch.all()
                     else:
                         yield batch
-            return self._next
+            return self.num_begun
         finally:
             self._jobs.close()
 
     def _fill(self) -> None:
-        while len(self._jobs) < self._ahead and self._next < len(self._spans) and self._templates.is_effective:
-            if self._jobs and not self._allows(self._next):
+        while len(self._jobs) < self.ahead.pieces and self.num_begun < len(self.spans) and self.templates.is_effective:
+            if self._jobs and not self.allows(self.num_begun):
                 return
             job = self._next_job()
             if self._jobs and not self._held.has_room(job.num_bytes):
                 return
-            self._next = job.end
+            self.num_begun = job.end
             self._jobs.begin(job)
 
     def _next_job(self) -> _Job:
         """A job of the next files. The manifest has the sizes of all of them, or of none."""
-        first = self._next
+        first = self.num_begun
         end, num_bytes, num_rows, is_sized = first, 0, 0, False
-        while end < min(len(self._spans), first + self._files_max):
-            source = self._spans[end][0]
+        while end < min(len(self.spans), first + self._files_max):
+            source = self.spans[end][0]
             ref = source.files[0]
             own_bytes, own_sized = size_of(ref), ref.size_bytes > 0
-            is_full = num_bytes + own_bytes > limits.SCAN_FILES_BYTES or num_rows + source.num_rows > self._rows_max
-            if end > first and (is_full or own_sized != is_sized or not self._allows(end)):
+            is_full = num_bytes + own_bytes > limits.SCAN_FILES_BYTES or num_rows + source.num_rows > self.rows_max
+            if end > first and (is_full or own_sized != is_sized or not self.allows(end)):
                 break
             num_bytes, num_rows, is_sized = num_bytes + own_bytes, num_rows + source.num_rows, own_sized
             end += 1
         return _Job(self._read, first, end, num_bytes)
-
-    def _allows(self, index: int) -> bool:
-        return self._start is None or self._start.allows(self._first + index)
 
     # -- on any thread ---------------------------------------------------------------------------------------------
 
@@ -264,29 +211,29 @@ class SmallFiles:
         return batches
 
     def _batches_of(self, job: _Job) -> Iterator[Batch | Cutter]:
-        sources = [source for source, _, _ in self._spans[job.first : job.end]]
+        sources = [source for source, _, _ in self.spans[job.first : job.end]]
         refs = [source.files[0] for source in sources]
         bytes_max = max(map(size_of, refs))
         if not refs[0].size_bytes:  # then no size is known
             bytes_max = ENDS_TO_SIZE * bytes_max + ENDS_BYTES
-        read = read_whole_files(refs, self._context, self._sinks, bytes_max)
+        read = read_whole_files(refs, self.context, self._sinks, bytes_max)
         files: list[tuple[Any, int]] = [
             (data if len(data) == size else b"", source.num_rows)  # larger than expected: general reader
             for (data, size), source in zip(read, sources, strict=True)
         ]
         allowance = Allowance(limits.SCAN_DECODED_BYTES, partial(self._held.claim, job))
-        for at, count, arrays in self._templates.decode(refs, self._context.store.identity, files):
+        for at, count, arrays in self.templates.decode(refs, self.context.store.identity, files):
             index = job.first + at
             if count:
                 counts = [num_rows for _, num_rows in files[at : at + count]]
-                yield joined_batch(self._projection, self._leaves, self._first + index, counts, arrays)
+                yield self.joined(index, counts, arrays)
             else:
                 yield from self._read_alone(index, allowance)
 
     def _read_alone(self, index: int, allowance: Allowance) -> Iterator[ScanBatch | Cutter]:
         """The batches of a span by the general reader, or a `Cutter` if parts are deferred."""
-        context, span = self._context, self._spans[index]
-        file_columns = FileColumns(span[0].files[0], self._leaves)
+        context, span = self.context, self.spans[index]
+        file_columns = FileColumns(span[0].files[0], self.leaves)
         key, opening = file_columns.ref.key, file_pieces(context, file_columns, span, keep=False)
         pieces = read_file_sync(opening, context, key, sinks=self._sinks)
         group = [piece for _, piece in pieces]
@@ -296,13 +243,17 @@ class SmallFiles:
         for piece, array in zip(group, arrays, strict=True):
             held_bytes(piece, array)  # checks the sizes of its rows
         room = self._held.part_room()
-        cutter = Cutter(self._projection, self._first + index, 0, span[0].num_rows, None, room)
+        cutter = Cutter(self.projection, self.first + index, 0, span[0].num_rows, None, room)
         for (leaf_id, piece), array in zip(pieces, arrays, strict=True):
             cutter.add(leaf_id, piece, array)
         if cutter.has_parts:
             yield cutter
         else:
             yield from cutter.all()
+
+
+def _num_rows(batch: Batch | Cutter) -> int:
+    return batch.end - batch.position if isinstance(batch, Cutter) else batch.num_rows
 
 
 def _held_bytes(batch: Batch | Cutter) -> int:

@@ -148,7 +148,7 @@ def run_text_search(state: DatasetState, plan: TextPlan, watch: ScanWatch | None
     allowed = (yield from _allowed(state, plan.allowed)) if plan.allowed is not None else None
     planned = {id(each.leaf.query): each for each in plan.leaves}
     runs: dict[int, Plan[TextMatches]] = {}
-    for combined in combined_in(plan.choice.query):
+    for combined in {id(query): query for query in combined_in(plan.choice.query)}.values():  # one may occur twice
         fields = [planned.pop(id(match)) for match in combined.matches]
         runs[id(combined)] = _run_fields(state, combined, fields, allowed, watch)
     runs |= {query: _run_leaf(state, plan, leaf, allowed, watch) for query, leaf in planned.items()}

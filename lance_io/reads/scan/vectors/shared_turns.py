@@ -7,7 +7,6 @@ partitions are read and scanned once for all callers that want them, and rows ar
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from concurrent.futures import Future
@@ -19,6 +18,7 @@ from lance_io.plans.plan import Wait
 from lance_io.reads.scan.search_columns import query_of
 from lance_io.reads.scan.vector_query import K, vector_column
 from lance_io.runtime import cpu_count
+from lance_io.store.forking import survive_fork
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -66,8 +66,12 @@ class SharedTurns:
     def __init__(self, projection: Projection, queries_max: int = QUERIES_MAX) -> None:
         self.projection = projection
         self._queries_max = queries_max
+        self.start_over()
+        survive_fork(self)
+
+    def start_over(self) -> None:
+        """Forget all searches: in a forked child those of the parent do not run, and no thread leaves the lock."""
         self._lock = threading.Lock()
-        self._process = os.getpid()
         self._num_running = 0
         self._waiting: deque[_Ticket] = deque()
 
@@ -100,9 +104,6 @@ class SharedTurns:
     def _begins(self, ticket: _Ticket) -> bool:
         """Whether a search runs at once; otherwise it is in line."""
         with self._lock:
-            if self._process != os.getpid():  # searches of the parent process do not run here
-                self._process, self._num_running = os.getpid(), 0
-                self._waiting.clear()
             if self._num_running < cpu_count():
                 self._num_running += 1
                 return True
