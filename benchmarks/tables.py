@@ -117,6 +117,14 @@ def clustered(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Tabl
     return pa.table({"pq": vectors, "flat": vectors, "sq": vectors})
 
 
+def embeddings(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
+    """Vectors in clusters, beside ascending numbers."""
+    del rng
+    values = near_vectors(first_id + 1, num_rows).reshape(-1)
+    numbers = np.arange(first_id, first_id + num_rows)
+    return pa.table({"id": numbers, "vector": pa.FixedSizeListArray.from_arrays(values, VECTOR_WIDTH)})
+
+
 def texts(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
     """Texts of twenty words, drawn as often as in natural languages; `first_id` does not matter to them."""
     del first_id

@@ -250,10 +250,11 @@ CAMPAIGNS: Final = (
         "conflicts",
         "Every pair of calls that change a table, commits of ready operations among them, the second on a handle that "
         "missed the first, by lance_io and pylance in all combinations: the result, the beginning of its text and the "
-        "table afterwards are those of pylance in the same role.",
+        "table afterwards are those of pylance in the same role. Calls beside those that build and keep an index of "
+        "vectors: afterwards both libraries find every row by its vector.",
         (
             Part(
-                ("tests/commit/test_stale_calls.py",),
+                ("tests/commit/test_stale_calls.py", "tests/commit/test_vector_calls.py"),
                 "LANCE_IO_STALE_CALLS",
                 250,
                 "{tests} tests, up to {size} pairs of calls and libraries each",

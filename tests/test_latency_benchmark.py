@@ -217,6 +217,17 @@ def test_a_take_of_a_hundred_is_judged_by_pylance_and_the_bare_client() -> None:
     assert judged(Result("take/mixed/100", 30.0, "faults 1 %", {"lance_io": turns(1)})) == {}
 
 
+def test_searches_are_judged_by_time_and_by_pylance_unlimited() -> None:
+    found = {"lance_io": turns(0.2, 0.2, 0.2), "pylance unlimited": turns(0.3, 0.3, 0.3)}
+    assert judged(Result("search/cold", 30.0, "plain", found)) == {
+        "wall_s at most 220 ms": "reached",
+        "at least 2 times pylance unlimited's speed": "missed",
+        "lance_io: sent_bytes at most 1.2 times pylance unlimited's": "reached",
+        "at most 66 requests": "reached",
+    }
+    assert len(judged(Result("search/cold/own", 30.0, "plain", found))) == 2
+
+
 def test_throttled_runs_are_judged_by_their_seconds() -> None:
     steady = {"takes_per_s": 60, "good_per_s": 420.0, "worst_good_per_s": 200, "refused_share": 0.05}
     result = Result("throttled/64 callers", 30.0, "throttled", {"lance_io": turns(40, **steady)})

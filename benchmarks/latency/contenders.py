@@ -25,12 +25,14 @@ Options = dict[str, str]
 OURS, OUR_LOOP, PYLANCE, PYLANCE_AS_IS = "lance_io", "lance_io loop", "pylance", "pylance as it comes"
 OURS_CACHED = "lance_io, disk cache"
 OURS_EARLY, OURS_LATE = "lance_io, all at once", "lance_io, all late"
+PYLANCE_WIDE = "pylance unlimited"
 LANCEDB, PARQUET = "lancedb", "parquet"
 UNLIMITED = {
     "LANCE_AIMD_INITIAL_RATE": "50000",
     "LANCE_AIMD_MAX_RATE": "50000",
     "LANCE_AIMD_BURST_CAPACITY": "5000",
 }
+MORE_THREADS = {"LANCE_CPU_THREADS": "64", "LANCE_IO_THREADS": "256"}
 
 
 class Contender:
@@ -58,6 +60,10 @@ class Contender:
 
     def take(self, rows: Rows, columns: list[str] | None) -> pa.Table:
         """Rows of the open table."""
+        raise NotImplementedError
+
+    def search(self, column: str, query: Any, asked: dict[str, Any]) -> pa.Table:
+        """The nearest rows of the open table. `asked` has the other parameters of `nearest`."""
         raise NotImplementedError
 
     def scan(self, columns: list[str] | None, where: str | None = None) -> int:
@@ -123,6 +129,11 @@ class Lance(Contender):
 
     def take(self, rows: Rows, columns: list[str] | None) -> pa.Table:
         table: pa.Table = self.dataset.take(rows, columns=columns)
+        return table
+
+    def search(self, column: str, query: Any, asked: dict[str, Any]) -> pa.Table:
+        nearest = {"column": column, "q": query, **asked}
+        table: pa.Table = self.dataset.to_table(columns=["id", "_distance"], nearest=nearest)
         return table
 
     def scan(self, columns: list[str] | None, where: str | None = None) -> int:
@@ -233,6 +244,12 @@ class Pylance(PylanceAsIs):
     environment = UNLIMITED
 
 
+class PylanceWide(PylanceAsIs):
+    """pylance with that limit lifted, and threads for more partitions and requests at once than processors."""
+
+    environment: ClassVar[dict[str, str]] = {**UNLIMITED, **MORE_THREADS}
+
+
 class Lancedb(Contender):
     """lancedb's async API, with pylance's limit lifted, for it is the same engine."""
 
@@ -310,6 +327,7 @@ CONTENDERS: dict[str, type[Contender]] = {
     OURS_LATE: OursLate,
     OUR_LOOP: OurLoop,
     PYLANCE: Pylance,
+    PYLANCE_WIDE: PylanceWide,
     PYLANCE_AS_IS: PylanceAsIs,
     LANCEDB: Lancedb,
     PARQUET: Parquet,

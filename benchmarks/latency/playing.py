@@ -62,6 +62,8 @@ class Play:
             "reopen": self._fresh,
             "cold": self._fresh,
             "cached": self._fresh,
+            "cold search": self._fresh,
+            "search": self._search,
             "take": self._take,
             "scan": self._scan,
             "callers": self._callers,
@@ -123,6 +125,11 @@ class Play:
         kind = self._scenario.kind
         if kind == "first":
             return
+        if kind == "cold search":
+            with self._worker(who) as worker:
+                worker.ask("open_search", uri=self._uri(who), **self._asked(0))
+                self._modules[who] = worker.ask("modules").told["modules"]
+            return
         if kind in ("open", "reopen", "cold", "cached"):
             rows = self._rows(0) if kind == "cached" else self._rows(0, count=1, pattern="scattered")
             with self._worker(who) as worker:
@@ -132,6 +139,8 @@ class Play:
         worker = self._workers[who] = stack.enter_context(self._worker(who))
         if who in REPLAYERS:
             worker.ask("connect", in_flight=SCANS_IN_FLIGHT if kind == "scan" else TAKES_IN_FLIGHT)
+        elif kind == "search":
+            worker.ask("warm_search", uri=self._uri(who), **self._asked(1_000))
         elif kind in ("take", "scan", "callers"):
             worker.ask("warm", uri=self._uri(who), num_rows=self._stage.world(self._scenario.world).num_rows)
         else:
@@ -142,6 +151,11 @@ class Play:
         self._stage.proxy.reset()
         self._workers[OURS].ask("take", rows=self._rows(1_000 + number))
         return data_ranges(self._stage.proxy.take_log())
+
+    def _asked(self, seed: int) -> dict[str, Any]:
+        """A search."""
+        world, asked = self._stage.world(self._scenario.world), self._scenario.arguments["nearest"]
+        return {"seed": seed, "column": world.column, "asked": asked}
 
     def _rows(self, seed: int, **changed: Any) -> dict[str, Any]:
         world = self._stage.world(self._scenario.world)
@@ -191,6 +205,8 @@ class Play:
                 worker.ask("open_take", uri=uri, rows=self._rows(number))
         with WorkerProcess(who, self._stage.options) as worker:
             worker.ask("load", modules=self._modules[who])
+            if kind == "cold search":
+                return self._measured(number, lambda: worker.ask("open_search", uri=uri, **self._asked(number)))
             if kind in ("cold", "cached"):
                 version = self._versions[who] if self._scenario.arguments.get("pinned") else None
                 asked = {"uri": uri, "rows": self._rows(number), "check": number == 0, "version": version}
@@ -202,6 +218,9 @@ class Play:
     def _take(self, who: str, number: int) -> Turn:
         worker, rows = self._workers[who], self._rows(number)
         return self._measured(number, lambda: worker.ask("take", rows=rows, check=number == 0))
+
+    def _search(self, who: str, number: int) -> Turn:
+        return self._measured(number, lambda: self._workers[who].ask("search", **self._asked(number)))
 
     def _scan(self, who: str, number: int) -> Turn:
         world = self._stage.world(self._scenario.world)

@@ -8,6 +8,8 @@ reopen   the second one
 cold     opening and taking rows, in a process that has imported everything
 cached   the same, when another process has taken these rows before; `pinned`: by the number of the version
 take     rows of a table whose metadata is warm
+search   the rows nearest to a vector, by an index of product codes whose centroids are in memory
+cold search   the same in a process that has imported everything, with the opening
 scan     all rows, or those that pass a filter, batch by batch; one column, or all
 callers  takes of few rows by many callers
 writers  appends of few rows to one table by many callers
@@ -30,6 +32,7 @@ from benchmarks.latency.contenders import (
     PARQUET,
     PYLANCE,
     PYLANCE_AS_IS,
+    PYLANCE_WIDE,
 )
 from benchmarks.latency.replayers import BARE, OBSTORE
 from benchmarks.passing import CELLS
@@ -58,7 +61,7 @@ class Scenario:
     who         contenders, in the order of the first round; replayers follow ours
     also        contenders at 30 ms only
     arguments   by kind: `pattern`, `count`; `columns` (one or all, or a list), `where` (a text, or what gives it for a
-                number of rows); `callers`, `takes`, `for_s`, `during_scan`, `rows`
+                number of rows); `callers`, `takes`, `for_s`, `during_scan`, `rows`; `nearest`
     condition   what the proxy does besides its latency
     each_own    everybody reads the files that it has written, instead of pylance's
     rounds      0: as many as the run has
@@ -236,6 +239,18 @@ def _passing() -> list[Scenario]:
     ]
 
 
+def _searches() -> list[Scenario]:
+    """Twenty partitions; also with a hundred candidates, whose own vectors are compared."""
+    plain = {"k": 10, "nprobes": 20}
+    who, also = (OURS, PYLANCE_WIDE), (PYLANCE, PYLANCE_AS_IS)
+    return [
+        Scenario(f"search/{temper}{ending}{own}", kind, "near", who, also, {"nearest": asked}, each_own=bool(own))
+        for temper, kind in (("cold", "cold search"), ("warm", "search"))
+        for ending, asked in (("", plain), ("/refine", {**plain, "refine_factor": 10}))
+        for own in ("", "/own")
+    ]
+
+
 def _callers() -> list[Scenario]:
     who = (OURS, OUR_LOOP, PYLANCE, BARE)
     one = {"pattern": "scattered", "count": 1}
@@ -334,7 +349,8 @@ def _disturbed() -> list[Scenario]:
 
 def all_scenarios() -> list[Scenario]:
     """In the order in which they are played."""
-    return _processes() + _takes() + _scans() + _filters() + _passing() + _callers() + _writes() + _disturbed()
+    reads = _processes() + _takes() + _scans() + _filters() + _passing() + _searches() + _callers()
+    return reads + _writes() + _disturbed()
 
 
 def _matches(name: str, pattern: str) -> bool:

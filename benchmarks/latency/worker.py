@@ -25,7 +25,7 @@ from benchmarks.latency.callers import told
 from benchmarks.latency.contenders import CONTENDERS, Contender
 from benchmarks.latency.questions import Answer, Question, picked, priming
 from benchmarks.latency.replayers import REPLAYERS, Replayer
-from benchmarks.tables import seven_columns
+from benchmarks.tables import near_vectors, seven_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -89,6 +89,32 @@ class Worker:
         answer.told.update(rows=table.num_rows, reads=self._contender.reads())
         if check:
             answer.told["digest"] = digest(table)
+        return answer
+
+    def warm_search(self, uri: str, **asked: Any) -> Answer:
+        """Open a table, and search it once."""
+        self._contender.open(uri)
+        self._contender.search(**search_of(**asked))
+        self._contender.reads()
+        return Answer(0, 0)
+
+    def search(self, **asked: Any) -> Answer:
+        """Search the open table."""
+        terms = search_of(**asked)
+        answer, table = timed(lambda: self._contender.search(**terms))
+        answer.told.update(rows=table.num_rows, reads=self._contender.reads())
+        return answer
+
+    def open_search(self, uri: str, **asked: Any) -> Answer:
+        """Open, and search."""
+        terms = search_of(**asked)
+
+        def operation() -> pa.Table:
+            self._contender.open(uri)
+            return self._contender.search(**terms)
+
+        answer, table = timed(operation)
+        answer.told.update(rows=table.num_rows, reads=self._contender.reads())
         return answer
 
     def open_take(self, uri: str, rows: dict[str, Any], check: bool = False, version: int | None = None) -> Answer:
@@ -155,6 +181,11 @@ class Worker:
     def delete(self, uri: str, predicate: str) -> Answer:
         """Delete rows."""
         return timed(lambda: self._contender.delete(uri, predicate))[0]
+
+
+def search_of(seed: int, column: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a search, with a query for each seed."""
+    return {"column": column, "query": near_vectors(seed, 1)[0], "asked": asked}
 
 
 class ReplayWorker:

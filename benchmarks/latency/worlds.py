@@ -6,6 +6,7 @@
     many    1,000,000       64  the same
     vec       500,000        1  128 floats
     big    20,000,000       20  the seven: about 1 GiB
+    near      500,000        4  ascending int64, 128 floats in clusters; an index of product codes of these
     late_WIDTH_FILES            three keys and a value of so many bytes: `benchmarks.passing`
 
 Each is there three times: as pylance writes it, as `lance_io` writes it (anew in each run), and, where a scenario asks
@@ -18,9 +19,9 @@ import shutil
 import tempfile
 import urllib.request
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import lance
 import numpy as np
@@ -30,7 +31,7 @@ import lance_io
 from benchmarks.latency.backends import BACKENDS
 from benchmarks.latency.proxyport import Proxy, running_proxy
 from benchmarks.passing import CELLS
-from benchmarks.tables import RECIPES, read_through, seven_columns, vectors
+from benchmarks.tables import RECIPES, embeddings, read_through, seven_columns, vectors
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -45,7 +46,8 @@ THEIRS, OWN, AS_PARQUET = "pylance", "lance_io", "parquet"
 class World:
     """A table: how it is made.
 
-    columns  of a scan of one column
+    columns         of a scan of one column
+    partition_rows  rows of a partition of its index of vectors; 0 for no index
     """
 
     name: str
@@ -53,11 +55,12 @@ class World:
     num_files: int
     make_rows: MakeRows
     column: str
+    partition_rows: int = 0
 
     def scaled(self, scale: float) -> World:
         """With so many times the rows, at least a hundred in a file."""
         file_rows = max(100, round(self.num_rows * scale / self.num_files))
-        return World(self.name, file_rows * self.num_files, self.num_files, self.make_rows, self.column)
+        return replace(self, num_rows=file_rows * self.num_files)
 
     @property
     def file_rows(self) -> int:
@@ -73,6 +76,7 @@ WORLDS = {
         World("many", 1_000_000, 64, seven_columns, "text"),
         World("vec", 500_000, 1, vectors, "vector"),
         World("big", 20_000_000, 20, seven_columns, "text"),
+        World("near", 500_000, 4, embeddings, "vector", 714),
     )
 }
 
@@ -83,7 +87,7 @@ WORLDS |= {
 
 
 def write_files(world: World, writer: str, folder: Path) -> None:
-    """Write the table below `folder`, by pylance, `lance_io`, or as Parquet."""
+    """Write the table below `folder`, with its index, by pylance, `lance_io`, or as Parquet."""
     rng = np.random.default_rng(seed=7)
     if writer == AS_PARQUET:
         (folder / "parquet").mkdir()
@@ -96,6 +100,11 @@ def write_files(world: World, writer: str, folder: Path) -> None:
             lance_io.write_dataset(rows, folder / "table.lance", mode=mode, max_rows_per_file=world.file_rows)
         else:
             lance.write_dataset(rows, folder / "table.lance", mode=mode, max_rows_per_file=world.file_rows)
+    if world.partition_rows and writer != AS_PARQUET:
+        library: Any = lance_io if writer == OWN else lance
+        partitions = max(1, world.num_rows // world.partition_rows)
+        dataset = library.dataset(str(folder / "table.lance"))
+        dataset.create_index(world.column, "IVF_PQ", num_partitions=partitions, num_sub_vectors=16)
 
 
 class Stage:
@@ -191,7 +200,7 @@ class Stage:
 
     def _preload(self, prefix: str) -> None:
         for key in self._backend.keys(f"{prefix}/"):
-            if key.endswith((".lance", ".parquet")):
+            if key.endswith((".lance", ".parquet", ".idx")):
                 url = f"{self.proxy.endpoint}{self._backend.path(key)}"
                 asked = urllib.request.Request(url, headers={"Range": "bytes=0-0"})
                 with urllib.request.urlopen(asked, timeout=60) as answer:

@@ -15,7 +15,9 @@ import pyarrow as pa
 import pytest
 
 import lance_io
+from lance_io.index.vector.ivf import Ivf
 from lance_io.index.vector.vector_details import VERSIONS, Coding
+from lance_io.reads.index import neighbours
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -377,3 +379,17 @@ def test_vectors_that_are_null_or_no_numbers_are_left_out(tmp_path: Path) -> Non
     mine, its = (table.to_table(["id"], nearest=nearest) for table in (ours, peer))
     assert mine.num_rows == its.num_rows == NUM_ROWS - len(range(0, NUM_ROWS, 7)) - 1
     assert {*mine["id"].to_pylist()} == {*its["id"].to_pylist()}
+
+
+def test_several_queries_hold_few_distances_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries together need memory for their distances: of as many as fit, at least one."""
+    values = np.random.default_rng(3).normal(size=(900, 8)).astype("f4")
+    ds = lance_io.write_dataset(pa.table({"id": range(900), "v": vectors(values)}), tmp_path)
+    ds.create_index("v", "IVF_SQ", num_partitions=4)
+    nearest = {"column": "v", "q": values[:30] + 0.1, "k": 5, "nprobes": 4}
+    together = ds.to_table(["id"], nearest=nearest)
+    sizes, compare = [], Ivf.distances
+    monkeypatch.setattr(neighbours, "_DISTANCES_MAX", 2000)
+    monkeypatch.setattr(Ivf, "distances", lambda ivf, *terms: sizes.append(terms[3].num_rows) or compare(ivf, *terms))
+    assert ds.to_table(["id"], nearest=nearest) == together
+    assert sizes == [1800] * 15

@@ -9,8 +9,9 @@ import os
 import pickle
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 import lance_io
@@ -31,7 +32,7 @@ from lance_io.testing.manifest_rows import MemoryManifestStore
 from lance_io.testing.wrap import Request
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from lance_io.commit.external import Row
     from lance_io.errors import CommitUnknownError
@@ -130,6 +131,9 @@ class World:
         if "words" in table.schema.names and table.describe_indices():
             matches = table.to_table(["a"], full_text_query=MatchQuery("row", "words"))
             assert sorted(matches["a"].to_pylist()) == rows
+        if "v" in table.schema.names and table.describe_indices():
+            nearest = {"column": "v", "q": [0.0, 1.0], "k": 2 * len(rows), "nprobes": len(CENTROIDS)}
+            assert sorted(table.to_table(["a"], nearest=nearest)["a"].to_pylist()) == rows
         assert {tag["version"] for tag in table.tags.list().values()} <= {one.version for one in manifests}
         for name in table.branches.list():
             if store.list_sync(self.place.key("tree", name, "_versions", "0")):  # unless it is being removed
@@ -398,10 +402,35 @@ async def append_words(session: Session) -> None:
     await AsyncDataset.write(added, URI, mode="append", session=session)
 
 
-async def optimize_texts(session: Session) -> None:
+async def optimize_index(session: Session) -> None:
     """One segment of all rows; trying again finds it, or makes it."""
     table = await AsyncDataset.open(URI, session=session)
     await table.optimize.optimize_indices(num_indices_to_merge=1)
+
+
+def vectors_of(numbers: Sequence[int]) -> pa.Array:
+    """A vector for each row."""
+    return pa.array([[float(number), 1.0] for number in numbers], pa.list_(pa.float32(), 2))
+
+
+async def add_vectors(session: Session) -> None:
+    """A column of vectors; trying again finds it, or makes it."""
+    table = await AsyncDataset.open(URI, session=session)
+    if "v" not in table.schema.names:
+        await table.add_columns(lambda batch: pa.record_batch({"v": vectors_of(batch["a"].to_pylist())}))
+
+
+async def build_vectors(session: Session) -> None:
+    """An index of vectors; trying again finds it, or makes it."""
+    table = await AsyncDataset.open(URI, session=session)
+    if not await table.describe_indices():
+        await table.create_index("v", "IVF_FLAT", "v_idx", ivf_centroids=CENTROIDS)
+
+
+async def append_vectors(session: Session) -> None:
+    """Rows 10 to 15, with vectors."""
+    added = pa.table({"a": SECOND, "v": vectors_of(SECOND)})
+    await AsyncDataset.write(added, URI, mode="append", session=session)
 
 
 async def commit_batch(session: Session) -> None:
@@ -430,6 +459,7 @@ def commit_of(unknown: CommitUnknownError) -> Callable[[Session], Awaitable[Any]
 
 FIRST: tuple[int, ...] = tuple(range(6))
 SECOND: tuple[int, ...] = tuple(range(10, 16))
+CENTROIDS: Final = np.array([[2, 1], [12, 1]], np.float32)  # given, so that nothing is learned
 ADDED: dict[str, Callable[[int], int | None]] = {
     "computed": lambda number: number,
     "joined": lambda number: number if number in SECOND else None,
@@ -477,12 +507,15 @@ CASES = (
     Case("build index", build_index, (create, append), FIRST + SECOND),
     Case("extend index", extend_index, (create, build_index, append), FIRST + SECOND),
     Case("build texts", build_texts, (create, add_words), FIRST),
-    Case("optimize texts", optimize_texts, (create, add_words, build_texts, append_words), FIRST + SECOND),
+    Case("optimize texts", optimize_index, (create, add_words, build_texts, append_words), FIRST + SECOND),
+    Case("optimize vectors", optimize_index, (create, add_vectors, build_vectors, append_vectors), FIRST + SECOND),
     Case("commit batch", commit_batch, (create,), FIRST + SECOND),
     Case("truncate", truncate, (create, append), ()),
     Case("cleanup", clean, (create, append, delete, overwrite), tuple(range(20, 26)), commits=False),
     Case("cleanup beside a tag", clean, (create, append, tag, delete), (4, 5, *SECOND), commits=False),
 )
+if SIZE > 1:
+    CASES = (*CASES, Case("build vectors", build_vectors, (create, add_vectors), FIRST))
 
 
 async def delete_one(session: Session) -> None:
