@@ -185,7 +185,7 @@ def test_few_files_are_given_to_few_jobs(folder: Path, monkeypatch: pytest.Monke
 
     def noted(scan: SmallFiles, job: Any) -> Any:
         jobs.append(job.end - job.first)
-        under_way.add(scan._ahead)
+        under_way.add(scan.ahead.pieces)
         return read(scan, job)
 
     monkeypatch.setattr(SmallFiles, "_read", noted)

@@ -98,10 +98,11 @@ class BlobCopies(BlobBinaries):
         if file.base_id is not None:
             ids = np.where(kinds == MANAGED, file.base_id, ids)
             kinds = np.where(kinds == MANAGED, MANAGED_IN_BASE, kinds)
-        members = [sources, starts.astype(np.uint64), kinds.astype(np.uint8), starts.astype(np.uint64)]
-        members += [sizes.astype(np.uint64), ids.astype(np.uint32)]
+        positions = numbers(starts.astype(np.uint64))
+        members = [numbers(sources), positions, numbers(kinds.astype(np.uint8)), positions]
+        members += [numbers(sizes.astype(np.uint64)), numbers(ids.astype(np.uint32)), uris]
         mask = None if valid.all() else booleans(~valid)
-        return pa.StructArray.from_arrays([*map(numbers, members), uris], fields=list(BLOB_SOURCE), mask=mask)
+        return pa.StructArray.from_arrays(members, fields=list(BLOB_SOURCE), mask=mask)
 
 
 def _blob_field_paths(field: Field, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
