@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING
 from lance_io.errors import ResourceLimitError
 from lance_io.file.file_requests import ReadFiles
 from lance_io.file.open.leaf_projection import Projection
-from lance_io.file.scan.batches import ScanBatch
 from lance_io.file.take.take_files import open_files, take, warm
 from lance_io.file.take.take_pieces import ANY_BYTES, PiecewiseTake
-from lance_io.file.value_check import check_values
 from lance_io.format.error_context import add_location
 from lance_io.lazy_names import lazy_module
 from lance_io.levels.arrays import memory_bytes
@@ -33,10 +31,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lance_io.file import value_check
     from lance_io.file.open.file_source import FragmentSource, ReadContext
+    from lance_io.file.scan import batches as scan_batches
     from lance_io.file.scan import readahead as readaheads
     from lance_io.file.scan import scan_async, scan_sync
-    from lance_io.file.scan.batches import JoinedBatch
+    from lance_io.file.scan.batches import JoinedBatch, ScanBatch
     from lance_io.file.scan.read_gate import ReadGate
     from lance_io.file.scan.readahead import Span
     from lance_io.file.take.take_files import Items, Taken
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     Pick = tuple[FragmentSource, IntArray]
     Part = tuple[FragmentSource, int]
 else:
+    value_check = lazy_module("lance_io.file.value_check")
+    scan_batches = lazy_module("lance_io.file.scan.batches")
     readaheads = lazy_module("lance_io.file.scan.readahead")
     scan_sync = lazy_module("lance_io.file.scan.scan_sync")
     scan_async = lazy_module("lance_io.file.scan.scan_async")
@@ -97,12 +99,12 @@ class TableReader:
 
     def take_piece(self, pieces: PiecewiseTake) -> Plan[tuple[int, Taken]]:
         """The next piece: its number of rows, and their fields."""
-        piece: tuple[list[Pick], Taken] = yield ReadFiles(self.context, pieces.next())
-        picks, taken = piece
+        piece: tuple[int, list[Pick], Taken] = yield ReadFiles(self.context, pieces.next())
+        num_rows, picks, taken = piece
         self._check_sizes(taken, picks)
         if self.context.checks_values:
             yield self._check(_columns(taken), _parts(picks))
-        return sum([len(rows) for _, rows in picks]), taken
+        return num_rows, taken
 
     def warm(self, sources: Sequence[FragmentSource]) -> Plan[None]:
         """Load the metadata and page indexes that takes of these fragments need into the search cache."""
@@ -134,7 +136,7 @@ class TableReader:
             self.scan_joined(spans, batch_rows, pieces_ahead=pieces_ahead, spans_ahead=spans_ahead)
         ) as batches:
             for batch in batches:
-                if isinstance(batch, ScanBatch):
+                if isinstance(batch, scan_batches.ScanBatch):
                     yield batch
                 else:
                     yield from batch.split(batch_rows)
@@ -185,7 +187,7 @@ class TableReader:
             )
         ) as batches:
             async for batch in batches:
-                if isinstance(batch, ScanBatch):
+                if isinstance(batch, scan_batches.ScanBatch):
                     yield batch
                     continue
                 for part in batch.split(batch_rows):
@@ -253,16 +255,15 @@ class TableReader:
     # -- values --------------------------------------------------------------------------------------------------------
 
     def _check(self, arrays: Sequence[pa.Array | pa.ChunkedArray], parts: Sequence[Part]) -> Compute[None]:
-        return Compute(
-            partial(check_values, self.projection, arrays, parts), lambda: sum([array.nbytes for array in arrays])
-        )
+        work = partial(value_check.check_values, self.projection, arrays, parts)
+        return Compute(work, lambda: sum([array.nbytes for array in arrays]))
 
     def _checked_sync(
         self, spans: Sequence[Span], batches: Generator[ScanBatch | JoinedBatch, None, None]
     ) -> Generator[ScanBatch | JoinedBatch, None, None]:
         with closing(batches):
             for batch in batches:
-                check_values(self.projection, batch.arrays, _parts_of(spans, batch))
+                value_check.check_values(self.projection, batch.arrays, _parts_of(spans, batch))
                 yield batch
 
     async def _check_values(
@@ -296,7 +297,7 @@ def _parts(picks: Sequence[Pick]) -> list[Part]:
 
 
 def _parts_of(spans: Sequence[Span], batch: ScanBatch | JoinedBatch) -> list[Part]:
-    counts = (batch.num_rows,) if isinstance(batch, ScanBatch) else batch.row_counts
+    counts = (batch.num_rows,) if isinstance(batch, scan_batches.ScanBatch) else batch.row_counts
     return [(spans[index][0], count) for index, count in enumerate(counts, batch.span_index)]
 
 

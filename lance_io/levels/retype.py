@@ -8,14 +8,19 @@ Only JSON has another stored form: such columns, at any depth of a nested type, 
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from lance_io.format.extensions import EXTENSION_NAMES, known_extensions
+from lance_io.lazy_names import lazy_module
 from lance_io.levels.join import join_arrays
-from lance_io.levels.jsonb import json_texts
 from lance_io.levels.lists import items_of, with_inner, with_items
+
+if TYPE_CHECKING:
+    from lance_io.levels import jsonb
+else:
+    jsonb = lazy_module("lance_io.levels.jsonb")
 
 _JSON: Final = "arrow.json"
 
@@ -144,7 +149,7 @@ def _with_texts(array: pa.Array, dtype: pa.DataType) -> pa.Array:
         return array
     if isinstance(dtype, pa.BaseExtensionType):
         is_stored = pa.types.is_large_binary(array.type)
-        return json_texts(array) if is_stored else array  # pylance stores some JSON as text
+        return jsonb.json_texts(array) if is_stored else array  # pylance stores some JSON as text
     nulls = array.is_null() if array.null_count else None
     if isinstance(array, pa.StructArray):
         members = [_with_texts(array.field(i), dtype.field(i).type) for i in range(dtype.num_fields)]

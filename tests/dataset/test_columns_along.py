@@ -142,8 +142,8 @@ def test_kept_ends_are_bounded_and_given_back(monkeypatch: pytest.MonkeyPatch) -
 # -- on a bucket ------------------------------------------------------------------------------------------------------
 
 
-def files_of(tmp_path: Path) -> dict[str, bytes]:
-    """Twelve files of 330 kB: `id`, `score` beside it, and a vector that nearly all bytes belong to."""
+def files_of(tmp_path: Path, *, last: bool = False) -> dict[str, bytes]:
+    """Twelve files of 330 kB: `id`, `score` beside it, a vector that nearly all bytes belong to, and perhaps `last`."""
     numbers = np.arange(FILES * ROWS)
     vectors = pa.array(np.random.default_rng(1).random(len(numbers) * 160).astype(np.float32))
     rows = pa.table(
@@ -153,6 +153,8 @@ def files_of(tmp_path: Path) -> dict[str, bytes]:
             "vector": pa.FixedSizeListArray.from_arrays(vectors, 160),
         }
     )
+    if last:
+        rows = rows.append_column("last", pa.array(np.random.default_rng(4).random(len(numbers))))
     lance_io.write_dataset(rows, tmp_path / "t", max_rows_per_file=ROWS)
     paths = [path for path in tmp_path.rglob("*") if path.is_file()]
     return {str(path.relative_to(tmp_path)): path.read_bytes() for path in paths}
@@ -233,6 +235,123 @@ def test_plans_say_which_columns_come_along(tmp_path: Path) -> None:
     assert "read with the filter's columns" not in explicit
     assert "score, vector: read afterwards" in explicit
     assert "late_bytes_kept=0" in ds.scanner(filter="id = 5").analyze_plan()
+
+
+def texts_of(tmp_path: Path, version: str) -> dict[str, bytes]:
+    """Twelve files of 400 kB: texts and lists beside `id`, a vector that most bytes belong to, and texts behind it."""
+    numbers = np.arange(FILES * ROWS)
+    vectors = pa.array(np.random.default_rng(1).random(len(numbers) * 160).astype(np.float32))
+    dice = random.Random(7)
+    rows = pa.table(
+        {
+            "id": np.random.default_rng(2).permutation(numbers),
+            "name": [dice.randbytes(dice.randrange(20)).hex() for _ in numbers],
+            "words": [[dice.randbytes(3).hex()] * dice.randrange(4) for _ in numbers],
+            "both": [{"a": dice.random(), "b": dice.randbytes(4).hex()} for _ in numbers],
+            "vector": pa.FixedSizeListArray.from_arrays(vectors, 160),
+            "note": [dice.randbytes(dice.randrange(90)).hex() for _ in numbers],
+        }
+    )
+    lance_io.write_dataset(rows, tmp_path / "t", max_rows_per_file=ROWS, data_storage_version=version)
+    paths = [path for path in tmp_path.rglob("*") if path.is_file()]
+    return {str(path.relative_to(tmp_path)): path.read_bytes() for path in paths}
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+def test_texts_and_lists_come_along_once_their_pages_are_known(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`name`, `words` and `both` then have no request of their own; `note` lies behind the vector."""
+    objects = texts_of(tmp_path, version)
+    ids = np.random.default_rng(2).permutation(FILES * ROWS)[ROWS // 2 :: ROWS]  # of a row in the middle of each file
+    condition, late = f"id in ({str(ids.tolist())[1:-1]})", ["name", "words", "both", "vector", "note"]
+    expected = lance_io.dataset(str(tmp_path / "t")).to_table(filter=condition, late_materialization=False)
+    monkeypatch.setattr(pool, "_pool", InlinePool())
+    bench = Bench(objects)
+
+    async def work(lap: Lap) -> None:
+        table = await lance_io.AsyncDataset.open("t", session=bench.session)
+        scanner = table.scanner(filter=condition)
+        assert "name, words, both, vector, note: read afterwards" in str(await scanner.explain_io(cold=True))
+        counts = []
+        for choice in (None, None, late):  # cold, warm, and warm without columns along
+            lap()
+            assert await table.to_table(filter=condition, late_materialization=choice) == expected
+            rounds, log = lap()
+            assert asked_twice(log) == 0
+            counts.append((rounds, len(log), bytes_of(log)))
+        _, along, apart = counts
+        assert along[0] == apart[0] == 2
+        assert along[1] == apart[1] - FILES, counts
+        assert apart[2] < along[2] < apart[2] + FILES * GAP
+        for is_cold in (True, False):
+            explained = str(await scanner.explain_io(cold=is_cold))
+            assert ("name, words, both: read with the filter's columns" in explained) is not is_cold
+        nothing = table.scanner(filter="id < 0")
+        plan = await nothing.explain_io()
+        lap()
+        await nothing.to_table()
+        rounds, log = lap()
+        assert (rounds, len(log)) == (1, 2 * FILES)  # values, and where chunks begin
+        assert (plan.num_rounds, plan.num_requests, plan.num_bytes) == (1, 2 * FILES, bytes_of(log))
+        await table.aclose()
+
+    bench.run(work)
+
+
+def test_texts_of_local_files_and_old_versions_stay_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing comes along without costs of requests, and none whose pages say too little."""
+    texts_of(tmp_path / "new", "2.2")
+    here = lance_io.dataset(str(tmp_path / "new" / "t"))
+    here.to_table()
+    assert "note: read afterwards" in str(here.scanner(filter="id < 0").explain_io())
+    assert "read with the filter's columns" not in str(here.scanner(filter="id < 0").explain_io())
+    monkeypatch.setattr(pool, "_pool", InlinePool())
+    for version in ("2.0", "0.1"):
+        bench = Bench(texts_of(tmp_path / version, version))
+
+        async def work(_: Lap, bench: Bench = bench) -> None:
+            table = await lance_io.AsyncDataset.open("t", session=bench.session)
+            await table.to_table()
+            explained = str(await table.scanner(filter="id < 0").explain_io())
+            assert "name" in explained and "read with the filter's columns" not in explained
+            await table.aclose()
+
+        bench.run(work)
+
+
+EXPLAINED = [
+    ("id < 0", None, "score: read with the filter's columns"),
+    ("id < 0", True, "score, vector, last: read afterwards"),
+    ("id < 0", ["vector"], "vector: read afterwards"),
+    ("id < 0 or last < 0", None, "vector: read afterwards"),  # with 320 kB between them
+]
+
+
+@pytest.mark.parametrize(("condition", "late", "note"), EXPLAINED)
+def test_explained_requests_of_a_bucket_are_those_of_the_scan(
+    condition: str, late: Any, note: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing passes, so that no request follows: cold and warm, each request to the byte, and each round."""
+    objects = files_of(tmp_path, last=True)
+    monkeypatch.setattr(pool, "_pool", InlinePool())
+    bench = Bench(objects)
+
+    async def work(lap: Lap) -> None:
+        table = await lance_io.AsyncDataset.open("t", session=bench.session)
+        scanner = table.scanner(filter=condition, late_materialization=late)
+        for is_cold in (True, False):
+            plan = await scanner.explain_io(cold=is_cold)
+            lap()
+            assert (await table.to_table(filter=condition, late_materialization=late)).num_rows == 0
+            rounds, log = lap()
+            planned = [(f"t/{plan.short_key(key)}", *span) for each in plan.rounds for key, *span in each.requests]
+            assert sorted(planned) == sorted(ranges_of(log))
+            assert (plan.num_rounds, plan.num_bytes) == (rounds, bytes_of(log))
+            assert any([note in each for each in plan.notes])
+        await table.aclose()
+
+    bench.run(work)
 
 
 def test_late_rows_are_the_same_from_kept_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

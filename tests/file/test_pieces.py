@@ -183,3 +183,77 @@ def test_small_files_share_jobs(
     expected = lance.dataset(small_files)
     assert list(table.to_batches()) == list(expected.to_batches())
     assert table.to_table() == expected.to_table()
+
+
+@pytest.fixture(scope="module")
+def uneven_files(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Forty fragments of 1 to 600 rows with a few columns."""
+    path = str(tmp_path_factory.mktemp("uneven") / "table.lance")
+    dice = np.random.default_rng(3)
+    for number in range(40):
+        num_rows = int(dice.integers(1, 600))
+        numbers = dice.integers(0, 1 << 40, num_rows)
+        rows = pa.table(
+            {
+                "a": numbers,
+                "b": [f"{each:x}" for each in numbers.tolist()],
+                "c": [{"d": each, "e": [each] * (each % 3)} for each in numbers.tolist()],
+                "f": [None] * num_rows,
+            },
+            pa.schema(
+                {"a": pa.int64(), "b": pa.string(), "c": pa.struct({"d": pa.int64(), "e": pa.list_(pa.int64())})}
+                | {"f": pa.int32()}
+            ),
+        )
+        lance_io.write_dataset(rows, path, mode="append" if number else "create")
+    return path
+
+
+def _spot(piece: Any) -> tuple[str, int, int, int]:
+    return piece.file.key, piece.column.index, piece.row_start, piece.row_end
+
+
+@pytest.mark.parametrize("piece_bytes", [limits.SCAN_PIECE_BYTES, 900])
+@pytest.mark.parametrize(("file_bytes", "job_rows"), [(SCAN_FILES_BYTES, SCAN_JOB_ROWS), (9000, 900), (9000, 1 << 20)])
+@pytest.mark.parametrize("group_bytes", [SCAN_GROUP_BYTES, 2500])
+def test_files_that_are_added_at_once_share_the_same_jobs(
+    uneven_files: str,
+    piece_bytes: int,
+    file_bytes: int,
+    job_rows: int,
+    group_bytes: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whether a scan adds the pieces of a file at once, or decides one by one, each job has the same ones."""
+    monkeypatch.setattr(limits, "SCAN_PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(limits, "SCAN_FILES_BYTES", file_bytes)
+    monkeypatch.setattr(limits, "SCAN_JOB_ROWS", job_rows)
+    monkeypatch.setattr(scan_sync, "group_bytes", lambda _: group_bytes)
+    monkeypatch.setattr(limits, "SCAN_JOB_BYTES", group_bytes)
+    monkeypatch.setattr("lance_io.file.scan.templates.small_files.RUN_PAGES_MIN", 1 << 20)  # none goes another way
+    decode, add_file = scan_sync._PieceQueue._decode, scan_sync._Job.add_file
+    jobs: list[list[list[tuple[str, int, int, int]]]] = []
+    num_added: list[int] = []
+
+    def noted(queue: Any, job: Any) -> Any:
+        jobs.append([[_spot(each) for each in group] for group in job.groups])
+        return decode(queue, job)
+
+    def counted(job: Any, *whole: Any) -> None:
+        num_added.append(1)
+        add_file(job, *whole)
+
+    monkeypatch.setattr(scan_sync._PieceQueue, "_decode", noted)
+    monkeypatch.setattr(scan_sync._Job, "add_file", counted)
+    table = lance_io.dataset(uneven_files, session=lance_io.Session())
+    seen = []
+    for _ in range(2):  # the first scan measures the pages
+        jobs.clear()
+        rows = table.to_table()
+        seen.append(sorted(jobs))
+    assert seen[0] == seen[1]
+    assert num_added
+    monkeypatch.setattr(scan_sync._PieceQueue, "_bytes_of_file", lambda _: None)
+    jobs.clear()
+    assert table.to_table() == rows
+    assert sorted(jobs) == seen[0]

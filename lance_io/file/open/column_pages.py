@@ -249,6 +249,18 @@ class Layouts:
 
 
 @dataclass(slots=True, eq=False)
+class OnlyPage:
+    """Facts about a column's only page that each scan of all rows needs: scans of many small files need nothing else.
+
+    num_bytes, bound, expected_bytes  see `Piece`
+    """
+
+    num_bytes: int
+    bound: int | None
+    expected_bytes: int
+
+
+@dataclass(slots=True, eq=False)
 class Column:
     """One column of an opened file.
 
@@ -256,8 +268,8 @@ class Column:
     row_starts  i64[pages + 1], table rows before each page
     pages       layouts in row order, created on first use
     paged_by    name of the column that owns these pages for error messages, None if it is this column
-    only_page_bytes  `Piece.bound` and `Piece.expected_bytes` of the only page; None for several pages, or until a scan
-                     has computed them: scans of many small files ask for them page by page
+    only_page   facts about the only page; None for several pages, for a page of constants that scans cut, and until a
+                scan has computed them
     """
 
     identity: tuple[str, str, int]
@@ -266,7 +278,7 @@ class Column:
     row_starts: IntArray
     pages: Pages | ArrayPages | SinglePage
     paged_by: str | None = None
-    only_page_bytes: tuple[int | None, int] | None = None
+    only_page: OnlyPage | None = None
     _keys: list[tuple[Any, ...]] | None = None
     _known_join_key: tuple[str, set[int]] | None = None  # a join key, and the numbers of pages with this key
 

@@ -45,6 +45,7 @@ else:
     array_columns = lazy_module("lance_io.file.open.array_columns")  # imports the readers of 2.0, which few tables need
 
 VIEWS_MAX: Final = 8  # cached projections per file and per schema
+MEASURED_PAGES_MAX: Final = 64  # more pages are not summed up: they are not few bytes
 
 
 class FlatPaths(LazyItems[LeafPath]):
@@ -183,6 +184,22 @@ class OpenedFile:
         if self._messages is not None:
             return []
         return [column for column in self.with_list_columns(columns) if column not in self.blocks]
+
+    def stored_bytes(self, columns: Sequence[int]) -> int | None:
+        """Bytes of the pages of some columns, from their metadata.
+
+        None for many pages, for metadata that have not been read or are damaged, and in version 2.0, whose lists have
+        columns of their own.
+        """
+        if self._arrays is not None or self.missing([*columns]):
+            return None
+        try:
+            by_column = [self.column(index).pages for index in columns]
+        except FILE_ERRORS:
+            return None
+        if sum(map(len, by_column)) > MEASURED_PAGES_MAX:
+            return None
+        return sum([pages.num_bytes(number) for pages in by_column for number in range(len(pages))])
 
     def with_list_columns(self, columns: list[int]) -> list[int]:
         """These columns and the columns of the lists above them, if lists have columns."""

@@ -62,7 +62,15 @@ LARGE_SCHEMAS_MAX: Final = 4
 
 def known_files(context: ReadContext, refs: Sequence[FileRef]) -> list[TableFile | None]:
     """The cached files, looked up under one lock; None on a cache miss, which `open_cached` resolves."""
-    return context.cache.get_many([_cache_key(context, ref) for ref in refs])
+    if context.value_bytes_max != VALUE_BYTES_MAX:
+        return context.cache.get_many([_cache_key(context, ref) for ref in refs])
+    identity = context.store.identity
+    return context.cache.get_many(
+        [
+            ("file", identity, ref.key, ref.size_bytes) if ref.size_bytes else _cache_key(context, ref)  # fast path
+            for ref in refs
+        ]
+    )
 
 
 def _cache_key(context: ReadContext, ref: FileRef) -> tuple[object, ...]:

@@ -17,9 +17,9 @@ import numpy as np
 from lance_io._kernels import PageRows
 from lance_io.encodings.api import ArrayLayout
 from lance_io.encodings.decoded_size import decoded_bound
-from lance_io.encodings.item_reads import reads_items
 from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.file.open.column_pages import join_key_of
+from lance_io.lazy_names import lazy_module
 from lance_io.levels.chunks import LIST_KINDS
 from lance_io.levels.row_bytes import fixed_bits
 from lance_io.limits import KIB, MIB
@@ -31,12 +31,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io._kernels import Leaf
+    from lance_io.encodings import item_reads
     from lance_io.encodings.api import PageLayout
     from lance_io.file.open.column_pages import Column
     from lance_io.file.open.leaf_projection import FileColumns
     from lance_io.format.version import FileVersion
     from lance_io.spans import IntArray
-
+else:
+    item_reads = lazy_module("lance_io.encodings.item_reads")  # few takes read items
 
 PAGE_BYTES_USUAL: Final = 8 * MIB  # values per page at which writers (also pylance's) close a page,
 ITEM_BYTES_USUAL: Final = 4 * KIB  # of the chunk that holds an item, during decoding
@@ -167,7 +169,7 @@ class FileView:
         """As `row_bytes`, if a take wants only list items of the leaves `items`: one chunk each, if pages allow it."""
         total = 0.0
         for leaf_id, column in zip(self.file_columns.leaf_ids, self.columns, strict=True):
-            is_small = leaf_id in items and all([reads_items(page) for page in column.pages[:1]])
+            is_small = leaf_id in items and all([item_reads.reads_items(page) for page in column.pages[:1]])
             total += ITEM_BYTES_USUAL if is_small else _row_bytes(column, len(self.file_columns.ref.columns))
         return total
 

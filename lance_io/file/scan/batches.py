@@ -308,12 +308,12 @@ def whole_span(
         return ScanBatch(index, start, num_rows, arrays)
     leaves = dict(zip(projection.leaves, arrays, strict=True))
     fields = []
-    for number, paths in enumerate(projection.paths):
+    for number, leaf_id in enumerate(projection.flat_leaf_ids):
         try:
-            fields.append(projection.assemble_field(number, leaves, num_rows))
+            fields.append(projection.assemble_field(number, leaves, num_rows) if leaf_id is None else leaves[leaf_id])
         except FormatError as error:
             used = dict(zip(projection.leaves, pieces, strict=True))
-            raise _with_locations(error, [used[path.leaf.id] for path in paths]) from None
+            raise _with_locations(error, [used[path.leaf.id] for path in projection.paths[number]]) from None
     return ScanBatch(index, start, num_rows, fields)
 
 

@@ -39,6 +39,7 @@ from lance_io.encodings.v2_2 import constant
 from lance_io.encodings.v2_2.constant import ConstantPage
 from lance_io.errors import FormatError
 from lance_io.file.file_steps import Tail, serve_from_tail, side_by_side
+from lance_io.file.open.column_pages import OnlyPage
 from lance_io.file.scan.decoded_parts import Allowance, DeferredParts
 from lance_io.file.scan.slow_start import FINE_BYTES_MIN, NOWHERE
 from lance_io.format.error_context import FILE_ERRORS, FileError, add_location, add_row_location
@@ -73,6 +74,7 @@ class Piece:
     tail                end of the file, which serves the ranges inside it
     is_whole            whether the piece is the whole page
     index               index of a page that was cut; None to read it if needed
+    known_bytes         `expected_bytes`, -1 until they are computed
     part_rows           for a page of constants: rows to decode at once, fewer than the piece has; 0 for all
     """
 
@@ -87,7 +89,7 @@ class Piece:
     index: PageIndex | None = None
     _page: PageLayout | None = None
     _bound: int | None = -1
-    _expected_bytes: int = -1
+    known_bytes: int = -1
     part_rows: int = 0
 
     @property
@@ -100,12 +102,12 @@ class Piece:
 
     def expect(self, growth: float) -> None:
         """Lower the estimate of its decoded bytes to this many for each stored byte."""
-        self._expected_bytes = max(self.num_bytes, min(self.expected_bytes, int(growth * self.num_bytes)))
+        self.known_bytes = max(self.num_bytes, min(self.expected_bytes, int(growth * self.num_bytes)))
 
     @property
     def expected_bytes(self) -> int:
         """Estimate of its decoded bytes, which jobs count."""
-        expected_bytes = self._expected_bytes
+        expected_bytes = self.known_bytes
         if expected_bytes < 0:
             bound = self.bound
             if bound is None:
@@ -115,9 +117,9 @@ class Piece:
                 bound = decoded_bound(self.page, end - start, self.num_bytes, usual=True) or bound
             if self.part_rows:
                 bound = min(bound, limits.SCAN_DECODED_BYTES)
-            expected_bytes = self._expected_bytes = max(self.num_bytes, bound)
-            if self.is_whole and len(self.column.row_starts) == 2 and not self.part_rows:
-                self.column.only_page_bytes = self._bound, expected_bytes
+            expected_bytes = self.known_bytes = max(self.num_bytes, bound)
+            if self.is_whole and len(self.column.row_starts) == 2 and not self.is_constant:
+                self.column.only_page = OnlyPage(self.num_bytes, self.bound, expected_bytes)
         return expected_bytes
 
     @property
@@ -533,8 +535,7 @@ def _by_page(file: TableFile, column: Column, row_start: int, row_end: int, tail
         raise FormatError(f"rows up to {row_end} wanted; the file has {file.num_rows}", path=file.key)
     first, borders = 0, column.row_starts
     if row_start == 0 and row_end == file.num_rows > 0 and len(borders) == 2:  # the usual case: one page with all rows
-        known = column.only_page_bytes or (-1, -1)
-        return [Piece(file, column, 0, 0, row_end, column.pages.num_bytes(0), tail, True, None, None, *known)]
+        return [Piece(file, column, 0, 0, row_end, column.pages.num_bytes(0), tail, True)]
     if row_start > 0 or row_end < file.num_rows:
         first = max(int(borders.searchsorted(row_start, side="right")) - 1, 0)
         borders = borders[first : int(borders.searchsorted(row_end, side="left")) + 1]

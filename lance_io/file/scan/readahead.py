@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from lance_io import limits
 from lance_io.file.open.open_file import open_cached
-from lance_io.file.scan.page_slices import column_pieces
+from lance_io.file.scan.page_slices import Piece, column_pieces
 from lance_io.file.scan.slow_start import SlowStart
 from lance_io.format.version import V0_1
 from lance_io.lazy_names import lazy_module
@@ -30,11 +30,12 @@ from lance_io.lazy_names import lazy_module
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lance_io.file.file_steps import FileSteps
+    from lance_io.file.file_steps import FileSteps, Tail
+    from lance_io.file.open.column_pages import Column
     from lance_io.file.open.file_source import FragmentSource, ReadContext
     from lance_io.file.open.leaf_projection import FileColumns
+    from lance_io.file.open.projected_pages import TableFile
     from lance_io.file.scan import batch_pieces
-    from lance_io.file.scan.page_slices import Piece
     from lance_io.file.scan.read_gate import ReadGate
     from lance_io.file.scan.slow_start import Borders, Pace
     from lance_io.io.scheduler import Merge
@@ -145,6 +146,8 @@ def file_pieces(
     wanted, piece_bytes = file.view(file_columns, keep=keep).columns, _piece_bytes(context)
     if file.version == V0_1:
         columns = batch_pieces.batch_pieces(file, wanted, start, end, tail, piece_bytes, borders)
+    elif borders is None and (pieces := _only_pages(file, wanted, start, end, tail, piece_bytes)) is not None:
+        return list(zip(file_columns.leaf_ids, pieces, strict=True))
     else:
         columns = yield from column_pieces(file, wanted, start, end, tail, piece_bytes, context.cache, borders)
     return [
@@ -152,8 +155,30 @@ def file_pieces(
     ]
 
 
+def _only_pages(
+    file: TableFile, columns: Sequence[Column], row_start: int, row_end: int, tail: Tail | None, piece_bytes: int
+) -> list[Piece] | None:
+    """The pieces of all rows of a file whose columns have one page each, from facts that an earlier scan has kept.
+
+    None for other files and rows, and if a page is to be cut or no scan has measured it: `column_pieces` then decides.
+    """
+    if row_start or not 0 < row_end == file.num_rows:
+        return None
+    pieces = []
+    for column in columns:
+        page = column.only_page
+        if page is None or page.num_bytes > 2 * piece_bytes:
+            return None
+        sizes = page.bound, page.expected_bytes
+        pieces.append(Piece(file, column, 0, 0, row_end, page.num_bytes, tail, True, None, None, *sizes))
+    return pieces
+
+
 def in_row_order(pieces: list[tuple[int, Piece]]) -> list[tuple[int, Piece]]:
     """Sort pieces, with their leaf ids, into the order in which batches need them."""
+    starts = [piece.row_start for _, piece in pieces]
+    if starts == sorted(starts):  # fast path: such as one page of each column
+        return pieces
     return sorted(pieces, key=lambda item: item[1].row_start)
 
 

@@ -77,11 +77,21 @@ class _Job(PoolJob["list[Any]"]):
             self._rows_before = self.num_rows
             self.groups.append([piece])
             self.group_bytes = self.group_expected = 0
+        expected_bytes = piece.expected_bytes
         self.num_bytes += piece.num_bytes
-        self.expected_bytes += piece.expected_bytes
-        self.group_expected += piece.expected_bytes
+        self.expected_bytes += expected_bytes
+        self.group_expected += expected_bytes
         self.group_bytes += piece.num_bytes
         self.entries.append(entry)
+
+    def add_file(self, entries: Sequence[tuple[int, int, Piece]], num_bytes: int, expected_bytes: int) -> None:
+        """Add pieces of the same rows of a further file, with the sums of their bytes."""
+        self._rows_before = self.num_rows
+        self.groups.append([piece for _, _, piece in entries])
+        self.num_bytes += num_bytes
+        self.expected_bytes += expected_bytes
+        self.group_bytes, self.group_expected = num_bytes, expected_bytes
+        self.entries.extend(entries)
 
     @property
     def num_rows(self) -> int:
@@ -164,6 +174,8 @@ class _PieceQueue:
         self._keeps = len(spans) <= KEPT_FILES_MAX
         self._growth: dict[int, float] = {}  # decoded bytes per stored byte of the last pieces, by leaf
         self._source = self._pieces(spans)
+        self._waiting: deque[tuple[int, int, Piece]] = deque()  # the next pieces, all of one span
+        self._file_bytes: tuple[int, int] | None = None  # see `_bytes_of_file`
         self._next = self._next_piece()
         # With several files per job, other threads have files of their own.
         self._group_bytes = group_bytes(self._held.num_cpus) if self._files_per_job == 1 else limits.SCAN_JOB_BYTES
@@ -175,22 +187,54 @@ class _PieceQueue:
             self.close()
             raise
 
-    def _pieces(self, spans: Sequence[Span]) -> Iterator[tuple[int, int, Piece]]:
-        """All pieces, each with its span and leaf."""
+    def _pieces(self, spans: Sequence[Span]) -> Iterator[list[tuple[int, int, Piece]]]:
+        """The pieces of each span that has some, in row order, each with its span and leaf."""
         first = 0
         while first < len(spans):
             some = spans[first : first + self._num_together(spans, first)]
             for index, pieces in enumerate(self._pieces_of(some, first), first):
-                for leaf_id, piece in in_row_order(pieces):
-                    yield index, leaf_id, piece
+                if pieces:
+                    yield [(index, leaf_id, piece) for leaf_id, piece in in_row_order(pieces)]
             first += len(some)
 
     def _next_piece(self) -> tuple[int, int, Piece] | None:
-        """The next piece, whose decoded size is expected to be that of pieces of its leaf before."""
-        entry = next(self._source, None)
-        if entry is not None and (growth := self._growth.get(entry[1])) is not None:
+        """Go on to the next piece, whose decoded size is expected to be that of pieces of its leaf before."""
+        waiting = self._waiting
+        self._file_bytes = None
+        if waiting:
+            waiting.popleft()
+        if not waiting:
+            waiting.extend(next(self._source, ()))
+            self._file_bytes = self._bytes_of_file()
+        if not waiting:
+            return None
+        entry = waiting[0]
+        if self._file_bytes is None and (growth := self._growth.get(entry[1])) is not None:
             entry[2].expect(growth)
         return entry
+
+    def _next_file(self) -> tuple[int, int, Piece] | None:
+        """Go on to the first piece after all that wait."""
+        self._waiting.clear()
+        return self._next_piece()
+
+    def _bytes_of_file(self) -> tuple[int, int] | None:
+        """Stored and expected bytes of the waiting pieces, if they are the same rows of one file, all whole pages.
+
+        None for other pieces, and if the expected size of a page is not known: its layout is parsed when it is needed.
+        """
+        first: Piece | None = None
+        num_bytes = expected_bytes = 0
+        for _, leaf_id, piece in self._waiting:
+            first = first or piece
+            is_same = piece.file is first.file and piece.row_start == first.row_start
+            if not is_same or not piece.is_whole or piece.known_bytes < 0:
+                return None
+            if self._growth and (growth := self._growth.get(leaf_id)) is not None:
+                piece.expect(growth)
+            num_bytes += piece.num_bytes
+            expected_bytes += piece.known_bytes
+        return num_bytes, expected_bytes
 
     def _learn(self, entries: Iterable[tuple[int, int, Piece]], arrays: Sequence[Any], sizes: Sequence[int]) -> None:
         """Remember how much decoded pieces grew; in any thread."""
@@ -257,8 +301,12 @@ class _PieceQueue:
             job = _Job(self._decode)
             while not job or self._fits(job):
                 assert self._next is not None, "checked above"
-                job.add(self._next)
-                self._next = self._next_piece()
+                if self._file_bytes is not None and self._fits_file(job, self._next, *self._file_bytes):
+                    job.add_file(self._waiting, *self._file_bytes)
+                    self._next = self._next_file()
+                else:
+                    job.add(self._next)
+                    self._next = self._next_piece()
             self._jobs.begin(job)
 
     @property
@@ -288,6 +336,22 @@ class _PieceQueue:
         oldest = self._jobs[0] if self._jobs else job
         has_place = len(job.groups) < self._files_per_job and self._is_near(index, oldest)
         return has_place and fits_job(piece, job.num_rows, job.num_bytes, job.expected_bytes)
+
+    def _fits_file(self, job: _Job, entry: tuple[int, int, Piece], num_bytes: int, expected_bytes: int) -> bool:
+        """Whether all waiting pieces, of which `entry` is the first and fits, can be added at once.
+
+        This is the case if the sums of their bytes are within the limits that `_fits` checks piece by piece.
+
+        num_bytes, expected_bytes  these sums, see `_bytes_of_file`
+        """
+        index, _, piece = entry
+        if self._ahead.is_explicit or not self._allows(index, piece.row_start):
+            return False
+        if job.groups and job.groups[-1][0].file is piece.file:
+            return False
+        if num_bytes > self._group_bytes or expected_bytes > max(self._group_bytes, limits.SCAN_DECODED_BYTES):
+            return False
+        return self._held.has_room(job.num_bytes + num_bytes, job.expected_bytes + expected_bytes)
 
     def _allows(self, index: int, row: int | None = None) -> bool:
         return self._pace is None or self._pace.allows(self._first + index, row)

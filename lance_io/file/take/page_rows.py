@@ -14,7 +14,6 @@ import pyarrow as pa
 from lance_io._kernels import DamagedError
 from lance_io.encodings.api import ArrayLayout, NoIndex, PageIndex, RowSelection
 from lance_io.encodings.decoded_size import announced_bytes
-from lance_io.encodings.item_reads import ItemSelection, read_items, reads_items
 from lance_io.encodings.rounds import together
 from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage, decode_indexes, index_ranges
@@ -23,8 +22,8 @@ from lance_io.errors import FormatError, LanceError
 from lance_io.file.file_steps import FileSteps, Tail, Wait, fetch_each, serve_from_tail
 from lance_io.format.error_context import FILE_ERRORS, FileError, add_location, add_row_location
 from lance_io.io.cache import CacheHit, LoadOwner
+from lance_io.lazy_names import lazy_module
 from lance_io.levels.arrays import memory_bytes
-from lance_io.levels.item_lists import as_lists, pick_along
 from lance_io.levels.join import join_arrays
 from lance_io.records import dataclass
 from lance_io.spans import distinct, int64s
@@ -33,12 +32,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lance_io._kernels import PageRows
+    from lance_io.encodings import item_reads
     from lance_io.encodings.api import PageLayout
     from lance_io.encodings.decode_room import DecodeRoom
+    from lance_io.encodings.item_reads import ItemSelection
     from lance_io.file.open.column_pages import Column
     from lance_io.file.open.projected_pages import FileView, TableFile
     from lance_io.io.cache import Claim, SearchCache
+    from lance_io.levels import item_lists
     from lance_io.spans import Fetched, IntArray, Ranges, Steps
+else:
+    item_reads = lazy_module("lance_io.encodings.item_reads")  # few takes read items
+    item_lists = lazy_module("lance_io.levels.item_lists")
 
 
 _READ: Final = "read"  # cache marker: rows of a page have been read without building its index
@@ -82,7 +87,7 @@ class ColumnRows:
         start = sum(self.counts[:at])
         of_page = slice(start, start + self.counts[at])
         items = self.items[of_page]
-        return ItemSelection(self.rows[of_page].repeat(items.shape[1]), np.ascontiguousarray(items).ravel())
+        return item_reads.ItemSelection(self.rows[of_page].repeat(items.shape[1]), np.ascontiguousarray(items).ravel())
 
 
 def locate_error(
@@ -196,16 +201,16 @@ def _note_read(wanted: ColumnRows, at: int, index: PageIndex | None, cache: Sear
 def _read_items(wanted: ColumnRows, at: int, selection: ItemSelection, cache: SearchCache) -> Steps[pa.Array]:
     """Items of rows of a page, as lists of exactly these. If the page cannot read single items, reads whole lists."""
     page, index, path = wanted.column.pages[wanted.numbers[at]], wanted.indexes[at], wanted.column.path
-    if reads_items(page):
+    if item_reads.reads_items(page):
         if index is None and isinstance(page, ArrayLayout):
             index = yield from page.find_index(was_read=_is_again(wanted, at, cache))
             _note_read(wanted, at, index, cache)
-        items = yield from read_items(page, index, selection)
+        items = yield from item_reads.read_items(page, index, selection)
     else:
         rows = distinct(selection.rows)
         lists = yield from _read_rows(wanted, at, RowSelection.of_rows(rows).scale(path.slots_per_row), cache)
-        items = pick_along(path, lists, rows.searchsorted(selection.rows), selection.items)
-    return as_lists(path, items, wanted.counts[at])
+        items = item_lists.pick_along(path, lists, rows.searchsorted(selection.rows), selection.items)
+    return item_lists.as_lists(path, items, wanted.counts[at])
 
 
 # -- page indexes --------------------------------------------------------------------------------------------------

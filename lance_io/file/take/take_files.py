@@ -137,11 +137,6 @@ class FileTake:
         part.indexes = [known[page] for page in part.pages]
         return part
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether all columns are joined, and no tail can serve their bytes."""
-        return not self.alone and self.tail is None
-
     def rows_of(self, at: int) -> ColumnRows:
         """The rows of one column."""
         items = self.items.get(self.file_columns.leaf_ids[at]) if self.items else None
@@ -186,9 +181,7 @@ class FileTake:
         self.indexes = [index for column_rows in wanted for index in column_rows.indexes]
 
     def joined_pages(self) -> list[Any]:
-        """The kernels' pages, at least those of joined columns."""
-        if not self.alone:
-            return [index.page for index in self.indexes]
+        """The kernels' pages of joined columns, and None for others."""
         return [getattr(index, "page", None) for index in self.indexes]
 
     def read(
@@ -251,7 +244,11 @@ def read_prepared(
     jobs = [job for jobs in by_pick for job in jobs]
     leaves = _Leaves(projection, by_pick, num_rows)
     joined = _Joined(jobs, leaves.builders, room)
-    fetched = yield from _read(context, jobs, joined, room)
+    fetched: Fetched | Sequence[Fetched | None]
+    if all([not job.alone and job.tail is None for job in jobs]):
+        fetched = yield from _read_plain(jobs, joined)
+    else:
+        fetched = yield from _read(context, jobs, joined, room)
     decoded = joined.decode(fetched, layout if leaves.is_joined else None)
     return leaves.assemble(decoded) if type(decoded) is list else decoded
 
@@ -319,14 +316,11 @@ def _prepare(context: ReadContext, jobs: list[FileTake]) -> FilesSteps[None]:
 
 def _read(
     context: ReadContext, jobs: list[FileTake], joined: _Joined, room: DecodeRoom | None
-) -> FilesSteps[Fetched | Sequence[Fetched | None]]:
-    """The data round. Most files need only the ranges of joined pages.
+) -> FilesSteps[Sequence[Fetched | None]]:
+    """The data round if some columns are read alone, or a tail serves bytes.
 
-    Returns the fetched bytes of joined pages: of all files together, or per file, None for a file without ranges and
-    for a file that is decoded already.
+    Returns the fetched bytes of joined pages per file, None for a file without ranges.
     """
-    if all([job.is_plain for job in jobs]):
-        return (yield from _read_plain(jobs, joined))
     wanted = joined.plan()
     for ranges in wanted:
         if ranges is not None:
@@ -341,7 +335,11 @@ def _read(
 
 
 def _read_plain(jobs: list[FileTake], joined: _Joined) -> FilesSteps[Fetched | Sequence[Fetched | None]]:
-    """The data round if all columns of all files are joined and all bytes must be read."""
+    """The data round if all columns of all files are joined and all bytes must be read, as of most files.
+
+    Returns the fetched bytes of joined pages: of all files together, or per file, None for a file without ranges and
+    for a file that is decoded already.
+    """
     ranges, bounds = joined.plan_together()
     wanted = [at for at, (first, end) in enumerate(pairwise(bounds)) if first < end]
     refs = [jobs[at].ref for at in wanted]
@@ -381,7 +379,10 @@ class _Joined:
         """The byte ranges to fetch, file by file, and the bounds of each file's ranges."""
         if not self._builders:
             return no_ranges(), [0] * (len(self._jobs) + 1)
-        files = [(job.split, job.joined_pages(), job.joined) for job in self._jobs]
+        files = [
+            (job.split, job.joined_pages() if job.alone else [index.page for index in job.indexes], job.joined)
+            for job in self._jobs
+        ]
         self._plan = _kernels.PagesPlan(files, len(self._builders))
         starts, ends, bounds = self._plan.ranges()
         return Ranges(int64s(starts), int64s(ends)), bounds

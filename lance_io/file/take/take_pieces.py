@@ -60,6 +60,7 @@ class PiecewiseTake:
         self._context = context
         self._projection = projection
         self._picks = picks
+        self._counts = [len(rows) for _, rows in picks]
         self._layout = layout
         self._piece_bytes = piece_bytes
         self._items = items
@@ -76,10 +77,14 @@ class PiecewiseTake:
 
     def _expected_bytes(self) -> float:
         """Approximate bytes of all rows."""
-        return sum([len(file.rows) * file.row_bytes for files in self._by_pick or () for file in files])
+        num_bytes = 0.0
+        for files, count in zip(self._by_pick or (), self._counts, strict=True):
+            for file in files:
+                num_bytes += count * file.row_bytes
+        return num_bytes
 
-    def next(self) -> FilesSteps[tuple[list[Pick], Taken]]:
-        """The next piece: its picks, in order, and their fields."""
+    def next(self) -> FilesSteps[tuple[int, list[Pick], Taken]]:
+        """The next piece: its number of rows, its picks, in order, and their fields."""
         if self._by_pick is None:
             self._by_pick = yield from prepare_files(self._context, self._projection, self._picks, self._items)
             if self._piece_bytes is None and self._expected_bytes() > WHOLE_BYTES:
@@ -87,24 +92,23 @@ class PiecewiseTake:
         while True:
             start = self._at, self._start
             try:
-                return (yield from (self._all_rows() if self._piece_bytes is None else self._some_rows()))
+                if self._piece_bytes is not None:
+                    return (yield from self._some_rows())
+                num_rows = sum(self._counts)
+                taken = yield from self._read(self._by_pick, self._counts, num_rows)
+                self._at = len(self._picks)
+                return num_rows, list(self._picks), taken
             except PieceTooLargeError:
                 self._piece_bytes = PIECE_BYTES
                 self._at, self._start = start
                 self._num_rows_max = 1  # a single row may have any size
 
-    def _read(self, by_pick: list[list[FileTake]], num_rows: list[int]) -> FilesSteps[Taken]:
-        is_bounded = sum(num_rows) > 1 and self._piece_bytes != ANY_BYTES and not self._projection.has_width
+    def _read(self, by_pick: list[list[FileTake]], counts: list[int], num_rows: int) -> FilesSteps[Taken]:
+        is_bounded = num_rows > 1 and self._piece_bytes != ANY_BYTES and not self._projection.has_width
         room = DecodeRoom(int(_TOLERANCE * WHOLE_BYTES)) if is_bounded else None
-        return read_prepared(self._context, self._projection, by_pick, num_rows, self._layout, room)
+        return read_prepared(self._context, self._projection, by_pick, counts, self._layout, room)
 
-    def _all_rows(self) -> FilesSteps[tuple[list[Pick], Taken]]:
-        assert self._by_pick is not None, "files are open"
-        taken = yield from self._read(self._by_pick, [len(rows) for _, rows in self._picks])
-        self._at = len(self._picks)
-        return list(self._picks), taken
-
-    def _some_rows(self) -> FilesSteps[tuple[list[Pick], Taken]]:
+    def _some_rows(self) -> FilesSteps[tuple[int, list[Pick], Taken]]:
         assert self._by_pick is not None, "files are open"
         assert self._piece_bytes is not None, "otherwise the first piece has all rows"
         parts: list[list[FileTake]] = []
@@ -132,10 +136,11 @@ class PiecewiseTake:
             if end < len(rows):
                 break
             self._at, self._start = self._at + 1, 0
-        taken = yield from self._read(parts, counts)
+        num_rows = sum(counts)
+        taken = yield from self._read(parts, counts, num_rows)
         if not self.is_done:
             self._update_estimate(taken, expected_bytes)
-        return picks, taken
+        return num_rows, picks, taken
 
     def _update_estimate(self, taken: Taken, expected_bytes: float) -> None:
         """Scale the estimate for the next piece by the actual size of this one."""

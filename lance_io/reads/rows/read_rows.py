@@ -38,6 +38,8 @@ class RowReader:
     def __init__(self, state: DatasetState, projection: Projection, context: ReadContext | None = None) -> None:
         self._sources = state.sources  # not the state: it caches readers, so that would be a cycle
         self._reader = TableReader(context or state.context, projection)
+        # The next piece of a take: its number of rows, and their fields.
+        self.read_piece = self._reader.take_piece
 
     def read(self, groups: Sequence[tuple[int, IntArray]], layout: BatchLayout | None = None) -> Plan[Taken]:
         """One array per field, the groups one after the other.
@@ -59,10 +61,6 @@ class RowReader:
         return self._reader.pieces(
             [(self._sources[fragment_index], offsets) for fragment_index, offsets in groups], layout, items
         )
-
-    def read_piece(self, pieces: PiecewiseTake) -> Plan[tuple[int, Taken]]:
-        """The next piece: its number of rows, and their fields."""
-        return self._reader.take_piece(pieces)
 
     def open_files(self, fragment_indexes: Sequence[int]) -> Plan[None]:
         """Open the files of these fragments, before it is known which of them have wanted rows."""

@@ -178,14 +178,28 @@ def _scan_part(
             for here in fields.locate(state.sources[span.fragment_index])
         ]
     else:
+        merging = _early_merging(state, plan, costs)
         files = [
             _scan_file(
-                ledger, state.context, here, index, (state.sources[span.fragment_index], span.start, span.end), number
+                ledger,
+                state.context,
+                here,
+                index,
+                (state.sources[span.fragment_index], span.start, span.end),
+                number,
+                merging,
             )
             for index, span in enumerate(plan.spans)
             for here in fields.locate(state.sources[span.fragment_index])
         ]
     return max((yield Together(files)), default=number)
+
+
+def _early_merging(state: DatasetState, plan: ScanPlan, costs: RequestCosts | None) -> Merging | None:
+    """How to merge reads of early columns if others follow, as bytes between may not be needed. None: as any scan."""
+    is_now = state.is_local and costs is None
+    has_later = plan.late_read is not None or plan.second is not None
+    return _merging(state, "take", costs) if has_later and not is_now else None
 
 
 def _fresh(state: DatasetState) -> DatasetState:
@@ -321,14 +335,25 @@ def _load_index(cache: SearchCache, page: _PageRows) -> Steps[PageIndex | None]:
     return index
 
 
-def _scan_file(ledger: Ledger, context: ReadContext, here: FileColumns, at: int, span: Span, number: int) -> Plan[int]:
+def _scan_file(
+    ledger: Ledger,
+    context: ReadContext,
+    here: FileColumns,
+    at: int,
+    span: Span,
+    number: int,
+    merging: Merging | None = None,
+) -> Plan[int]:
     """Physical rows of one file; its pieces are independent. Returns the number of the last round.
 
-    at    number of the span
-    span  fragment, first row, end row
+    at       number of the span
+    span     fragment, first row, end row
+    merging  see `Ledger.add`
     """
     key = here.ref.key
-    pieces, number = yield from _until_data(ledger, context, key, _file_pieces(context, here, span), number)
+    pieces, number = yield from _until_data(
+        ledger, context, key, _file_pieces(context, here, span), number, merging=merging
+    )
     jobs: list[list[Piece]] = []
     for piece in sorted(pieces or [], key=lambda piece: piece.row_start):
         if jobs and fits_group(
@@ -339,9 +364,9 @@ def _scan_file(ledger: Ledger, context: ReadContext, here: FileColumns, at: int,
             jobs.append([piece])
     last = number
     for index, job in enumerate(jobs):
-        group = (at, index if ledger.merging.apart else None)
+        group = (at, index if (merging or ledger.merging).apart else None)
         for piece in job:
-            _, reached = yield from _until_data(ledger, context, key, piece.steps(), number, group)
+            _, reached = yield from _until_data(ledger, context, key, piece.steps(), number, group, merging=merging)
             last = max(last, reached)
     return last
 

@@ -158,7 +158,7 @@ def worth_waiting(num_rows: int, row_bytes: float, file_bytes: float, profile: S
 class StoredColumn:
     """A top-level column of a data file, in the order in which columns are stored.
 
-    file_bytes  of it, at most; None if its values have any size
+    file_bytes  of it, at most; None if they are not known
     role        "filter" if it is read for the filter, "late" if it may be read after that, "unread"
     """
 

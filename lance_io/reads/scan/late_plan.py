@@ -5,6 +5,8 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
+from lance_io.file.open.data_file import OpenedFile
+from lance_io.file.open.open_file import known_files
 from lance_io.levels.join import holds_dictionary
 from lance_io.levels.row_bytes import fixed_bits
 from lance_io.reads.rows.value_widths import width_bytes
@@ -13,8 +15,9 @@ from lance_io.reads.version.column_lists import project
 from lance_io.reads.version.system_columns import SYSTEM_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from lance_io.file.open.file_source import FragmentSource
     from lance_io.filters import Predicate
     from lance_io.format.schema import Field
     from lance_io.reads.scan.scan_options import ScanOptions
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
 
 SAMPLED_FRAGMENTS: Final = 8  # a sample for the sizes of all
+MEASURED_FIELDS_MAX: Final = 64  # of a scan; those of more are not measured
+OTHER_FILES: Final = 1.25  # how many times the bytes of measured files others may have
 
 
 def late_columns(
@@ -43,11 +48,13 @@ def late_columns(
             chosen = project(state.schema, list(dict.fromkeys(names)))
             return outputs & {path[0] for path in chosen.data_paths}, None
     if options.fragments is not None:
-        return _choose(state, outputs, needed, state.scanned_fragment_indexes(options.fragments))
-    key = "late", frozenset(outputs), frozenset(needed)
+        indexes = state.scanned_fragment_indexes(options.fragments)
+        return _choose(state, outputs, needed, indexes, _measured_bytes(state, outputs, indexes))
+    measured = _measured_bytes(state, outputs, state.all_fragment_indexes)
+    key = "late", frozenset(outputs), frozenset(needed), tuple(measured.items())
     chosen_before: tuple[set[str], LateCosts | None] | None = state.prepared.get(key)
     if chosen_before is None:
-        chosen_before = _choose(state, outputs, needed, state.all_fragment_indexes)
+        chosen_before = _choose(state, outputs, needed, state.all_fragment_indexes, measured)
         state.prepared.put(key, chosen_before)
     return chosen_before
 
@@ -96,7 +103,11 @@ def _choose_stages(
 
 
 def _choose(
-    state: DatasetState, outputs: set[str], needed: set[str], fragment_indexes: Sequence[int]
+    state: DatasetState,
+    outputs: set[str],
+    needed: set[str],
+    fragment_indexes: Sequence[int],
+    measured: Mapping[str, float],
 ) -> tuple[set[str], LateCosts | None]:
     fields = [state.schema.field(name) for name in sorted(outputs)]
     read = [*fields, *[state.schema.field(name) for name in needed if name not in SYSTEM_COLUMNS]]
@@ -105,15 +116,24 @@ def _choose(
             field.name for field in fields if is_wide(width_bytes(field.arrow_type), state.context.store.profile)
         }, None
     late, costs = _worth_waiting(state, fields, fragment_indexes)
-    along = _read_along(state, late, needed, fragment_indexes) if late else set()
+    along = _read_along(state, late, needed, fragment_indexes, measured) if late else set()
     if not along:
         return late, costs
     rest = [field for field in fields if field.name in late - along]
     return _worth_waiting(state, rest, fragment_indexes)  # alone they may arrive as fast as the filter's
 
 
-def _read_along(state: DatasetState, late: set[str], needed: set[str], fragment_indexes: Sequence[int]) -> set[str]:
-    """Late columns that are read with the filter's, because they lie beside these (`read_along`)."""
+def _read_along(
+    state: DatasetState,
+    late: set[str],
+    needed: set[str],
+    fragment_indexes: Sequence[int],
+    measured: Mapping[str, float],
+) -> set[str]:
+    """Late columns that are read with the filter's, because they lie beside these (`read_along`).
+
+    measured  see `_measured_bytes`
+    """
     profile = state.context.store.profile
     if profile.costs is None:
         return set()
@@ -129,10 +149,40 @@ def _read_along(state: DatasetState, late: set[str], needed: set[str], fragment_
                 columns.append(StoredColumn("", None, "unread"))
             end = indices[-1] + 1
             bits = fixed_bits(field.arrow_type)
+            row_bytes = measured.get(field.name) if bits is None else bits / 8
             role: Role = "filter" if field.name in needed else "late"
-            columns.append(StoredColumn(field.name, None if bits is None else bits / 8 * num_rows, role))
+            columns.append(StoredColumn(field.name, None if row_bytes is None else row_bytes * num_rows, role))
         along |= read_along(columns, len(fragment_indexes), profile)
     return along
+
+
+def _measured_bytes(state: DatasetState, names: set[str], fragment_indexes: Sequence[int]) -> dict[str, float]:
+    """Stored bytes of a row of columns whose types fix no width, by name in order: the most of a sample of open files.
+
+    Empty where requests cost nothing, so that no column comes along, and while no file is open.
+    """
+    if state.context.store.profile.costs is None:
+        return {}
+    fields = [state.schema.field(name) for name in sorted(names)]
+    fields = [field for field in fields if fixed_bits(field.arrow_type) is None and not _has_blobs(field)]
+    if not 0 < len(fields) <= MEASURED_FIELDS_MAX:
+        return {}
+    measured: dict[str, float] = {}
+    for source in _sampled(state, fragment_indexes):
+        for ref, file in zip(source.files, known_files(state.context, source.files), strict=True):
+            if not isinstance(file, OpenedFile) or not file.num_rows:
+                continue
+            for field in fields:
+                indices = [*ref.columns_of([each.id for each in field.walk()]).values()]
+                num_bytes = file.stored_bytes(indices) if indices else None
+                if num_bytes is not None:
+                    row_bytes = OTHER_FILES * num_bytes / file.num_rows
+                    measured[field.name] = max(row_bytes, measured.get(field.name, 0.0))
+    return {field.name: measured[field.name] for field in fields if field.name in measured}
+
+
+def _has_blobs(field: Field) -> bool:
+    return any([each.is_blob or each.is_blob_v2 for each in field.walk()])
 
 
 def _worth_waiting(
@@ -155,8 +205,7 @@ def _stored_bytes(state: DatasetState, fields: Iterable[Field], fragment_indexes
 
     Manifests record the sizes of files; columns share them by the widths of their types.
     """
-    step = max(1, len(fragment_indexes) // SAMPLED_FRAGMENTS)
-    sources = [state.sources[fragment_index] for fragment_index in list(fragment_indexes[::step])[:SAMPLED_FRAGMENTS]]
+    sources = _sampled(state, fragment_indexes)
     sizes = [ref.size_bytes or ref.about_bytes for source in sources for ref in source.files]
     num_rows = sum([source.num_rows for source in sources])
     width = sum([width_bytes(field.arrow_type) for field in fields])
@@ -164,3 +213,8 @@ def _stored_bytes(state: DatasetState, fields: Iterable[Field], fragment_indexes
         return width, float("inf")
     all_width = sum([width_bytes(field.arrow_type) for field in state.schema.fields])
     return sum(sizes) / num_rows * width / max(1.0, all_width), sum(sizes) / len(sizes)
+
+
+def _sampled(state: DatasetState, fragment_indexes: Sequence[int]) -> list[FragmentSource]:
+    step = max(1, len(fragment_indexes) // SAMPLED_FRAGMENTS)
+    return [state.sources[fragment_index] for fragment_index in list(fragment_indexes[::step])[:SAMPLED_FRAGMENTS]]

@@ -225,6 +225,34 @@ class Pipeline:
         self._second_system = {name for name in self._second_names if name in SYSTEM_COLUMNS} - self._filter_system
         self._kept = {*self._shown, *self._second_names}
         self._output_system = wanted - self._filter_system - self._second_system
+        self._order = self._order_of_all()
+
+    def _order_of_all(self) -> list[int] | None:
+        """The early column of each output, if all rows that are read are the result, unchanged; otherwise None."""
+        plan, names = self._plan, self._plan.projection.plain_names
+        is_read = not (plan.predicate is not None or plan.skip or plan.chosen is not None or self._output_system)
+        if not (is_read and names) or plan.limit is not None or self._late is not None or self._binaries is not None:
+            return None
+        if not plan.keep_deleted and any([live.deleted is not None for live in plan.live.values()]):
+            return None
+        positions = {name: at for at, name in enumerate(plan.early)}
+        return [positions[name] for name in names]
+
+    @property
+    def gives_all(self) -> bool:
+        """Whether `whole` makes the result."""
+        return self._order is not None
+
+    def whole(self, batch: ScanBatch | JoinedBatch) -> list[tuple[int, pa.RecordBatch]]:
+        """All rows of a batch as output columns, where `gives_all`, each batch with the number of its first span."""
+        if not batch.num_rows:
+            return []
+        assert self._order is not None, "see gives_all"
+        arrays = [batch.arrays[at] for at in self._order]
+        output = batch_as(arrays, self._schema, retype=self._retype)
+        if self._apart and isinstance(batch, JoinedBatch):
+            return [*_apart(output, [*enumerate(batch.row_counts, batch.span_index)])]
+        return [(batch.span_index, output)]
 
     def done(self) -> bool:
         """True when the limit is reached."""

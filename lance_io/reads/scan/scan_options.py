@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, field, fields, replace
-from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -195,7 +194,7 @@ def scan_options(**given: Any) -> ScanOptions:
     known: dict[str, Any] = {}
     hints: dict[str, Any] = {}
     for name, value in given.items():
-        if name in _FLAGS and not isinstance(value, (bool, np.bool_, NoneType)):
+        if value is not None and name in _FLAGS and not isinstance(value, (bool, np.bool_)):
             raise TypeError(f"{name} must be a bool, got {type(value)}")
         if name in _HINTS:
             hints[name] = value

@@ -130,6 +130,9 @@ class ScanRun:
 
     def _filtered(self, cutter: Rebatcher | None) -> Stream:
         pipeline = self._pipeline
+        if pipeline.gives_all and self._watch is None:
+            yield from self._unfiltered(cutter)
+            return
         if not pipeline.done():
             prepared = _Prepared(pipeline, (yield self._open()), pipeline.prepare, self._watch)
             cut = partial(_cut, cutter=cutter)
@@ -145,6 +148,17 @@ class ScanRun:
                 prepared.cancel()
             yield Close(prepared.scanned)
         yield from pipeline.finish(partial(_cut, cutter=cutter))
+
+    def _unfiltered(self, cutter: Rebatcher | None) -> Stream:
+        """The batches of a scan whose result is all rows that it reads."""
+        scanned = yield self._open()
+        next_batch = Next(scanned)
+        waiting: list[ScanBatch | JoinedBatch] = []
+        while (batch := (yield next_batch)) is not None:
+            waiting.append(batch)
+            batch = None  # no reference is held while the consumer uses the rows
+            yield Items(_cut(self._pipeline.whole(waiting.pop()), cutter))
+        yield Close(scanned)
 
     def counts(self) -> Stream:
         """How many rows of each batch pass the filter of a scan without a limit."""

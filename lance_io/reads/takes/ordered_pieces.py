@@ -17,15 +17,18 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.file.take.take_pieces import WHOLE_BYTES
+from lance_io.lazy_names import lazy_module
 from lance_io.levels.arrays import numbers
 from lance_io.levels.retype import as_type, concat
-from lance_io.levels.row_sizes import cut_by_size, row_sizes
 from lance_io.limits import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lance_io.levels import row_sizes as sizing
     from lance_io.spans import IntArray
+else:
+    sizing = lazy_module("lance_io.levels.row_sizes")  # for results of many bytes
 
 CHUNK_BYTES: Final = 16 * MIB  # of a result with many batches
 PART_BYTES_MAX: Final = 20 * MIB  # of a result with one batch: a part may exceed a chunk slightly
@@ -47,7 +50,7 @@ def _taken(batch: pa.RecordBatch, rows: IntArray, *, slices: bool = False) -> It
 
     slices  contiguous rows need no copy
     """
-    for start, end in cut_by_size(row_sizes(batch.columns, batch.num_rows)[rows], CHUNK_BYTES):
+    for start, end in sizing.cut_by_size(sizing.row_sizes(batch.columns, batch.num_rows)[rows], CHUNK_BYTES):
         first = int(rows[start])
         is_run = slices and bool((rows[start:end] == np.arange(first, first + end - start)).all())
         yield start, batch.slice(first, end - start) if is_run else batch.take(numbers(rows[start:end]))
@@ -89,7 +92,7 @@ class OrderedPieces:
     def _part_edges(self, batch: pa.RecordBatch, rows: IntArray) -> IntArray:
         """Boundaries of parts of the result, each of about a chunk's bytes, estimated from the first piece."""
         if self._edges is None:
-            sizes = row_sizes(batch.columns, batch.num_rows)[rows]
+            sizes = sizing.row_sizes(batch.columns, batch.num_rows)[rows]
             num_bytes = float(sizes.mean()) * len(self._restore) if len(sizes) else 0.0
             num_chunks = max(1, min(len(self._restore), -int(-num_bytes // CHUNK_BYTES)))
             num_parts = max(1, min(num_chunks, MAPPINGS_MAX // num_chunks))
@@ -106,10 +109,10 @@ class OrderedPieces:
             first = min(int(results[0]) for results, _ in parts)
             sizes = np.zeros(max(int(results[-1]) for results, _ in parts) + 1 - first, np.int64)
             for results, batch in parts:
-                sizes[results - first] = row_sizes(batch.columns, batch.num_rows)
+                sizes[results - first] = sizing.row_sizes(batch.columns, batch.num_rows)
             total = int(sizes.sum())
             most = total if total <= PART_BYTES_MAX else CHUNK_BYTES
-            for start, end in cut_by_size(sizes, most):
+            for start, end in sizing.cut_by_size(sizes, most):
                 yield _in_order(parts, first + start, first + end)
             del parts, batch
 

@@ -294,8 +294,10 @@ def _take_at_once(
         items = items_of_rows(prepared.items, [len(offsets) for _, offsets in grouped.groups])
     pieces = take.reader.pieces(grouped.groups, prepared.layout, items)
     num_rows, taken = yield from take.reader.read_piece(pieces)
-    if num_rows == sum([len(offsets) for _, offsets in grouped.groups]):
-        batch = yield from _as_batch(state, prepared, grouped.groups, taken)
+    if pieces.is_done:
+        batch = taken
+        if not isinstance(taken, pa.RecordBatch):
+            batch = yield from _as_batch(state, prepared, grouped.groups, taken)
         if grouped.restore is None:
             return pa.Table.from_batches([batch], schema=schema)
         batches: list[pa.RecordBatch] = yield Compute(
