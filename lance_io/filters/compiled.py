@@ -201,7 +201,7 @@ def _fits(value: int, dtype: pa.DataType) -> bool:
     """Whether a number is a value of a type of integers; False for other types."""
     if not pt.is_integer(dtype):
         return False
-    bits = dtype.bit_width
+    bits: int = dtype.bit_width
     return 0 <= value < 1 << bits if pt.is_unsigned_integer(dtype) else -(1 << bits - 1) <= value < 1 << bits - 1
 
 

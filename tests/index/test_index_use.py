@@ -142,7 +142,7 @@ def test_keys_of_very_many_rows_are_found_by_a_scan(tmp_path: Path, monkeypatch:
     table = lance_io.write_dataset(rows, tmp_path, max_rows_per_file=5000)
     table.create_scalar_index("k", IndexConfig("btree", {"zone_size": 100}) if kind == "BTREE" else kind)
     decoded: list[int] = []
-    page, bitmap_rows = btree.BTree._page, bitmap.decode_tree_map
+    page, bitmap_rows = btree.BTree._page, vars(bitmap)["decode_tree_map"]
 
     def read_page(tree: btree.BTree, first_row: int, columns: Any) -> Any:
         decoded.append(first_row)

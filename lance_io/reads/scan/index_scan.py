@@ -410,7 +410,8 @@ def _each(starts: IntArray, lengths: IntArray) -> IntArray:
     if num_rows == len(starts):
         return starts
     before = np.cumsum(lengths) - lengths
-    return np.arange(num_rows, dtype=np.int64) + np.repeat(starts - before, lengths)
+    rows: IntArray = np.arange(num_rows, dtype=np.int64) + np.repeat(starts - before, lengths)
+    return rows
 
 
 def _by_fragment(
