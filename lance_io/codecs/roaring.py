@@ -115,7 +115,7 @@ def _runs_of_arrays(cursor: _Cursor, headers: _Headers) -> tuple[I64Array, I64Ar
     """`decode_runs` of a bitmap that has arrays only: they lie one after the other, and are decoded at once."""
     counts, start = headers.counts, cursor.position
     low = cursor.u16(int(counts.sum()))
-    values: I64Array = np.repeat(headers.keys.astype(np.int64) << 16, counts) + low
+    values = np.repeat(headers.keys.astype(np.int64) << 16, counts) + low.astype(np.int64)
     if (values[1:] <= values[:-1]).any():
         raise FormatError("roaring bitmap: the values of a container are not in ascending order")
     headers.check_offsets((start + 2 * (np.cumsum(counts) - counts)).tolist())
