@@ -91,6 +91,8 @@ def decode_runs(data: Buffer) -> tuple[I64Array, I64Array, int]:
     """
     cursor = _Cursor(data)
     headers = _headers(cursor, 1 << 32)
+    if headers.is_arrays:
+        return _runs_of_arrays(cursor, headers)
     starts, ends, positions = [_NO_VALUES], [_NO_VALUES], []
     for key, count, runs in headers.containers():
         positions.append(cursor.position)
@@ -109,6 +111,30 @@ def decode_runs(data: Buffer) -> tuple[I64Array, I64Array, int]:
     return np.concatenate(starts), np.concatenate(ends), cursor.position
 
 
+def _runs_of_arrays(cursor: _Cursor, headers: _Headers) -> tuple[I64Array, I64Array, int]:
+    """`decode_runs` of a bitmap that has arrays only: they lie one after the other, and are decoded at once."""
+    counts, start = headers.counts, cursor.position
+    low = cursor.u16(int(counts.sum()))
+    values = np.repeat(headers.keys.astype(np.int64) << 16, counts) + low.astype(np.int64)
+    if (values[1:] <= values[:-1]).any():
+        raise FormatError("roaring bitmap: the values of a container are not in ascending order")
+    headers.check_offsets((start + 2 * (np.cumsum(counts) - counts)).tolist())
+    if not len(values):
+        return values, values, cursor.position
+    cuts = np.flatnonzero(values[1:] != values[:-1] + 1)
+    return values[np.r_[0, cuts + 1]], values[np.r_[cuts, len(values) - 1]] + 1, cursor.position
+
+
+def runs_max(data: Buffer) -> int:
+    """The most runs that the values of a bitmap can be, by its headers; 0 for damaged ones."""
+    cursor = _Cursor(data)
+    try:
+        counts = _headers(cursor, 1 << 32).counts
+    except FormatError:
+        return 0
+    return int(np.minimum(counts, (1 << 16) + 1 - counts).sum())
+
+
 class _Headers(NamedTuple):
     """The containers of a bitmap: keys, numbers of values, whether they hold runs, and offsets if there are any."""
 
@@ -116,6 +142,11 @@ class _Headers(NamedTuple):
     counts: I64Array
     has_runs: list[bool]
     offsets: U32Array | None
+
+    @property
+    def is_arrays(self) -> bool:
+        """Whether all containers are arrays."""
+        return not any(self.has_runs) and not (self.counts > _ARRAY_VALUES_MAX).any()
 
     def containers(self) -> Iterator[tuple[int, int, bool]]:
         return zip(self.keys.tolist(), self.counts.tolist(), self.has_runs, strict=True)

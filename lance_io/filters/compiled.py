@@ -18,6 +18,7 @@ from lance_io.filters.evaluate import evaluate
 from lance_io.filters.expressions.expression_tree import (
     And,
     Column,
+    Comparison,
     Function,
     IsNull,
     Literal,
@@ -31,6 +32,7 @@ from lance_io.filters.expressions.sql_types import is_string
 from lance_io.filters.expressions.stored_json import value_type
 from lance_io.filters.syntax.arrow_expressions import from_arrow
 from lance_io.lazy_names import lazy_module
+from lance_io.levels.arrays import scalar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -155,6 +157,52 @@ def compile_filter(filter: pc.Expression | str, schema: pa.Schema, *, has_sides:
     if not isinstance(filter, pc.Expression):
         raise UsageError(f"a filter is SQL text or a pyarrow.compute expression, found {type(filter).__name__}")
     return Predicate(bind_filter(from_arrow(filter), schema))
+
+
+class FilterShape:
+    """Filters that differ only in the values that they compare columns with, of which one was bound.
+
+    Binding depends on an integer or a text only in that it has to fit the column's type (`sql_binder`); `fill` refuses
+    values for which that is in doubt.
+    """
+
+    __slots__ = ("_comparisons",)
+
+    def __init__(self, comparisons: tuple[Comparison, ...]) -> None:
+        self._comparisons = comparisons
+
+    @classmethod
+    def of(cls, predicate: Predicate, values: Sequence[int | str]) -> FilterShape | None:
+        """The shape of a bound filter; None unless it is just comparisons with these values, in this order."""
+        expression = predicate.expression
+        conditions = expression.args if isinstance(expression, And) else (expression,)
+        comparisons = tuple([each for each in conditions if isinstance(each, Comparison)])
+        if len(comparisons) != len(conditions) or len(comparisons) != len(values):
+            return None
+        shape = cls(comparisons)
+        filled = shape.fill(values)
+        return shape if filled is not None and filled.expression == expression else None
+
+    def fill(self, values: Sequence[int | str]) -> Predicate | None:
+        """The filter with these values; None unless they surely are values of the columns' types."""
+        filled = []
+        for comparison, value in zip(self._comparisons, values, strict=True):
+            literal = comparison.right
+            if not isinstance(comparison.left, Column) or not isinstance(literal, Literal):
+                return None
+            dtype = literal.value.type
+            if not (_fits(value, dtype) if isinstance(value, int) else pt.is_string(dtype)):
+                return None
+            filled.append(Comparison(comparison.op, comparison.left, Literal(scalar(value, dtype))))
+        return Predicate(_all_of(filled))
+
+
+def _fits(value: int, dtype: pa.DataType) -> bool:
+    """Whether a number is a value of a type of integers; False for other types."""
+    if not pt.is_integer(dtype):
+        return False
+    bits: int = dtype.bit_width
+    return 0 <= value < 1 << bits if pt.is_unsigned_integer(dtype) else -(1 << bits - 1) <= value < 1 << bits - 1
 
 
 class ComputedColumn:

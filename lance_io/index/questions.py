@@ -99,12 +99,15 @@ class Blocks:
     ranges   first row of each, and the row after its last; ascending
     prepare  checks the columns of a range, given its first row, and gives what the answer and the memory have in their
              place; None for the columns as they are
+    weigh    the runs of rows that a range of the answer decodes to, at most; None if it decodes to no more rows than
+             it has
     """
 
     file: str
     columns: tuple[str, ...]
     ranges: Sequence[tuple[int, int]]
     prepare: Callable[[int, list[pa.Array]], Prepared] | None = None
+    weigh: Callable[[list[pa.Array]], int] | None = None
 
 
 class Prepared(Protocol):

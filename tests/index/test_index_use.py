@@ -16,8 +16,10 @@ from lance.dataset import Index
 
 import lance_io
 from lance_io.errors import BindError, UsageError
+from lance_io.index.scalar import bitmap, btree
 from lance_io.indices import IndexConfig
 from lance_io.reads.index import segments
+from lance_io.reads.keys import key_lookup
 from lance_io.reads.scan import index_scan
 
 if TYPE_CHECKING:
@@ -154,6 +156,41 @@ def test_large_bitmaps_are_loaded_few_at_a_time(tmp_path: Path, monkeypatch: pyt
     assert sizes[0] == 8 and sum(sizes) >= 300
     assert 1 < max(sizes[1:]) < 60  # of some 500 bytes each
     assert table.count_rows("c = 7") == 134
+
+
+@pytest.mark.parametrize("kind", ["BTREE", "BITMAP"])
+def test_keys_of_very_many_rows_are_found_by_a_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Before their pages are read or their bitmaps decoded; keys of few rows are looked up."""
+    values = [n % 2 if n < 19_000 else 2 for n in range(20_000)]
+    rows = pa.table({"k": values, "n": range(20_000)})
+    table = lance_io.write_dataset(rows, tmp_path, max_rows_per_file=5000)
+    table.create_scalar_index("k", IndexConfig("btree", {"zone_size": 100}) if kind == "BTREE" else kind)
+    decoded: list[int] = []
+    page, bitmap_rows = btree.BTree._page, vars(bitmap)["decode_tree_map"]
+
+    def read_page(tree: btree.BTree, first_row: int, columns: Any) -> Any:
+        decoded.append(first_row)
+        return page(tree, first_row, columns)
+
+    def read_bitmap(data: Any, space: Any) -> Any:
+        decoded.append(len(data))
+        return bitmap_rows(data, space)
+
+    monkeypatch.setattr(btree.BTree, "_page", read_page)
+    monkeypatch.setattr(bitmap, "decode_tree_map", read_bitmap)
+    with monkeypatch.context() as little:
+        little.setattr(key_lookup, "LOOKED_UP_BYTES_MIN", 16 * 3000)
+        little.setattr(index_scan, "INDEX_ROWS_MIN", 3000)
+        bounded = lance_io.dataset(tmp_path)
+        for keys in ([1], [1, 2, 1], [0]):
+            expected = [n for key in keys for n, k in enumerate(values) if k == key]
+            assert bounded.get("k", keys, ["n"])["n"].to_pylist() == expected
+            assert decoded == []
+        assert bounded.get("k", [2], ["n"])["n"].to_pylist() == [*range(19_000, 20_000)]
+        assert decoded
+        decoded.clear()
+    assert lance_io.dataset(tmp_path).get("k", [1], ["n"])["n"].to_pylist() == [*range(1, 19_000, 2)]
+    assert decoded
 
 
 def test_prewarmed_indices_answer_from_memory(folder: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 import lance_io
 from lance_io.errors import FormatError, UsageError
 from lance_io.reads.keys import joined_look_ups
-from lance_io.reads.scan import execute, scan_plan
+from lance_io.reads.scan import execute, index_scan, scan_plan
 from lance_io.reads.version.state import ANSWERS_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -132,6 +132,75 @@ def test_answers_are_bounded(folder: Path) -> None:
     stats = table._state.answers.stats
     assert stats.evictions > 0
     assert ANSWERS_BYTES_MAX // 2 < stats.bytes <= ANSWERS_BYTES_MAX
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["addresses", "ids"])
+def covered(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """Rows of which indices cover all, some of them deleted."""
+    folder = tmp_path_factory.mktemp("covered")
+    rng = np.random.default_rng(5)
+    ids = rng.permutation(NUM_ROWS)
+    rows = pa.table(
+        {
+            "id": ids,
+            "c": pa.array(rng.integers(0, 40, NUM_ROWS), pa.int16()),
+            "s": [f"text {number}" for number in ids.tolist()],
+        }
+    )
+    table = lance.write_dataset(rows, folder, max_rows_per_file=800, enable_stable_row_ids=request.param)
+    for column, kind in (("id", "BTREE"), ("c", "BITMAP"), ("s", "BTREE")):
+        table.create_scalar_index(column, kind)
+    table.delete("id % 50 = 7")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"columns": []}, {"with_row_id": True}, {"late_materialization": True}, {"order_by": "id"}],
+    ids=str,
+)
+def test_questions_that_differ_in_values_have_the_rows_of_a_scan(covered: Path, options: dict[str, Any]) -> None:
+    table = lance_io.dataset(covered)
+    forms = ["id = {}", "id >= {} AND id < 1000", "c = {}", "s = 'text {}'", "id <= {} AND c > 30", "s >= 'text {}'"]
+    for form in forms:
+        for value in (5000, 12, 7, 39):
+            text = form.format(value)
+            expected = table.to_table(filter=text, **{**options, "use_scalar_index": False})
+            assert table.to_table(filter=text, **options) == expected, text
+            assert pa.Table.from_batches(table.to_batches(filter=text, **options), expected.schema) == expected
+            assert table.count_rows(text) == table.count_rows(text, use_scalar_index=False)
+
+
+def test_questions_that_differ_in_values_are_planned_once(covered: Path, plans: list[str]) -> None:
+    """Those of one form, with the same options; values that do not fit are errors as ever."""
+    table = lance_io.dataset(covered)
+    for value in range(200, 240):
+        assert table.to_table(["id"], f"id = {value}")["id"].to_pylist() == [value] * (value % 50 != 7)
+        table.to_table(["id"], f"id >= {value} AND id < {value + 5}")
+        table.count_rows(f"c = {value % 40}")
+        table.to_table(["s"], f"s = 'text {value}'")
+    assert plans == ["id = 200", "id >= 200 AND id < 205", "c = 0", "s = 'text 200'"]
+    table.to_table(["id"], "id = 1", with_row_id=True)
+    table.to_table(["id"], "id = 1", limit=1)
+    table.to_table(["id"], "id = 2", limit=1)
+    with pytest.raises(ValueError, match="could not convert"):
+        table.count_rows("c = 40000")
+    assert len(plans) == 8
+    seen: list[Any] = []
+    table.scanner(["s"], "id = 5", scan_stats_callback=seen.append).to_table()
+    assert seen[0].index_cache_hits + seen[0].index_cache_misses == 1
+
+
+def test_a_form_that_an_index_does_not_answer_for_other_values_is_planned(
+    covered: Path, plans: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A range of many rows is scanned, even if a small one was asked of the index."""
+    monkeypatch.setattr(index_scan, "INDEX_ROWS_MIN", 100)
+    table = lance_io.dataset(covered)
+    texts = ["c < 1", "c < 30", "c < 2"]
+    for text in texts:
+        assert table.to_table(["id"], text) == table.to_table(["id"], text, use_scalar_index=False)
+    assert plans == ["c < 1", "c < 1", "c < 30", "c < 30", "c < 2"]
 
 
 # -- look-ups of one turn ----------------------------------------------------------------------------------------------

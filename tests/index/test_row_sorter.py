@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64
 
 from lance_io.changes.join.spilled_batches import SpilledBatches
-from lance_io.index.build import bloom_files, row_sorter
+from lance_io.index.build import bloom_files, map_bytes, row_sorter
 from lance_io.index.build.bloom_blocks import filter_bytes, filter_of, value_hashes
 from lance_io.index.build.bloom_files import BloomFilterBuilder
 from lance_io.index.build.json_values import JsonBuilder
@@ -23,6 +23,8 @@ from lance_io.index.build.row_sorter import RowSorter
 from lance_io.index.build.sort_keys import Comparable
 from lance_io.index.build.zone_cuts import ZoneCutter
 from lance_io.index.build.zone_files import ZoneMapBuilder
+from lance_io.index.details import Space
+from lance_io.index.rows.tree_maps import decode_tree_map, tree_map_runs_max
 from lance_io.levels.arrays import distinct
 from tests.seeds import seeded
 
@@ -130,12 +132,58 @@ def test_maps_are_those_of_another_library(groups: list[set[int]], dense: bool) 
         assert list(BitMap64.deserialize(data)) == rows.tolist()
     for rows, data in zip(rows_of, encode_maps(containers).to_pylist(), strict=True):
         assert decoded(data) == rows.tolist()
+        row_set = decode_tree_map(data, Space.ADDRESSES)
+        assert row_set.rows().tolist() == rows.tolist()
+        assert len(row_set.starts) <= tree_map_runs_max(data) <= len(rows)
     growing = RowMap()
     for part in np.array_split(rows_of[0], 5):
         growing.add(part)
     assert decoded(growing.encode()) == rows_of[0].tolist()
     growing.add(rows_of[0][:1])  # out of order
     assert decoded(growing.encode()) == rows_of[0].tolist()
+
+
+@pytest.mark.parametrize("order", ["ascending", "descending", "interleaved", "shuffled"])
+def test_rows_in_any_order_take_little_memory(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every third row of a fragment: 16 MiB as numbers, 16 bits a row or less when they are compressed."""
+    monkeypatch.setattr(map_bytes, "_HELD_ROWS_MAX", 1 << 16)
+    monkeypatch.setattr(map_bytes, "_MERGED_ROWS", 1 << 16)
+    rows = (np.uint64(7) << np.uint64(32)) + np.arange(1 << 21, dtype=np.uint64) * np.uint64(3)
+    pieces = np.array_split(rows, 64)
+    if order == "descending":
+        pieces.reverse()
+    elif order == "interleaved":
+        pieces = [rows[start::64] for start in range(64)]
+    elif order == "shuffled":
+        pieces = np.array_split(np.random.default_rng(3).permutation(rows), 64)
+    growing = RowMap()
+    tracemalloc.start()
+    for piece in pieces:
+        growing.add(piece.copy())
+    held, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 3 << 20
+    assert peak < 10 << 20
+    data = growing.encode()
+    assert data[:8] == (1).to_bytes(4, "little") + (7).to_bytes(4, "little")
+    assert (np.array(BitMap.deserialize(data[12:]).to_array()) == rows.astype(np.uint32)).all()
+
+
+@seeded
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 1 << 18) | st.integers(0, 1 << 34), max_size=40), max_size=12), st.booleans())
+def test_rows_in_any_order_are_a_set(pieces: list[list[int]], dense: bool) -> None:
+    """Rows that come twice, out of order, and compressed after every few."""
+    growing, given_rows = RowMap(), [np.array(piece, np.uint64) for piece in pieces]
+    if dense:
+        given_rows += [np.arange(0, 70_000, 2, dtype=np.uint64), np.arange(1, 70_000, 3, dtype=np.uint64)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(map_bytes, "_HELD_ROWS_MAX", 10)
+        patch.setattr(map_bytes, "_MERGED_ROWS", 30)
+        for rows in given_rows:
+            growing.add(rows)
+        for _ in range(2):
+            assert decoded(growing.encode()) == sorted({row for rows in given_rows for row in rows.tolist()})
 
 
 def decoded(data: bytes) -> list[int]:

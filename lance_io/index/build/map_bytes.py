@@ -16,6 +16,7 @@ All parts have an even number of bytes, so they are put together in units of two
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -37,6 +38,9 @@ _ARRAY_ROWS_MAX: Final = 4096
 _BITS: Final = 1 << 16
 _BITSET_UNITS: Final = _BITS // 16  # units are two bytes
 _BINARY_BYTES_MAX: Final = (1 << 31) - 1
+_HELD_ROWS_MAX: Final = 1 << 18  # that wait to be compressed
+_MERGED_ROWS: Final = 1 << 18  # of containers that are taken apart at once
+_PUT_UNITS: Final = 1 << 20  # that are put in their places at once
 
 Units = npt.NDArray[np.uint16]
 
@@ -58,6 +62,11 @@ class Containers:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory, in bytes."""
+        return self.keys.nbytes + self.highs.nbytes + self.counts.nbytes + self.data.nbytes
 
     @property
     def units(self) -> IntArray:
@@ -161,7 +170,7 @@ def encode_maps(containers: Containers, *, sized: bool = True) -> pa.Array:
     inside = 4 + 4 * per_entry[entry_of] + content - content[entry_starts][entry_of]
     _put(out, body[entry_of] + 4 + 2 * per_entry[entry_of] + 2 * nth, 2 * inside)
     target = body[entry_of] + inside
-    out[np.repeat(target - content, units) + np.arange(len(containers.data))] = containers.data
+    _put_content(out, target, ends, containers.data)
     return _binaries(out, np.append(map_at, total))
 
 
@@ -176,6 +185,21 @@ def _put(out: Units, at: IntArray, values: npt.NDArray[Any]) -> None:
     out[at + 1] = (wide >> np.uint32(16)).astype(np.uint16)
 
 
+def _put_content(out: Units, target: IntArray, ends: IntArray, data: Units) -> None:
+    """Write the contents of containers, some at a time.
+
+    target  where each begins
+    ends    where each ends in `data`
+    """
+    cuts = np.searchsorted(ends, np.arange(_PUT_UNITS, len(data) + _PUT_UNITS, _PUT_UNITS), side="right")
+    for first, end in pairwise([0, *cuts.tolist()]):
+        if first < end:
+            start, stop = int(ends[first - 1]) if first else 0, int(ends[end - 1])
+            units = np.diff(ends[first:end], prepend=start)
+            shift = target[first:end] - ends[first:end] + units
+            out[np.repeat(shift, units) + np.arange(start, stop)] = data[start:stop]
+
+
 def _binaries(out: Units, bounds: IntArray) -> pa.Array:
     offsets = (2 * bounds).astype(np.int32)
     return pa.Array.from_buffers(
@@ -184,56 +208,121 @@ def _binaries(out: Units, bounds: IntArray) -> pa.Array:
 
 
 class RowMap:
-    """One growing set of rows, compressed as it grows, as long as rows come in ascending order."""
+    """One growing set of rows, in any order, compressed as it grows.
 
-    _HELD_ROWS_MAX: Final = 1 << 18
+    It is a list of sequences of ascending containers. Rows that ascend go on with the last sequence, others begin a new
+    one. Each is more than twice as large as the next, or they become one: so rows are merged few times.
+    """
 
     def __init__(self) -> None:
         self._held: list[RowArray] = []
         self._held_rows = 0
-        self._last = -1
-        self._is_ascending = True
-        self._parts: list[Containers] = []
+        self._sequences: list[_Sequence] = []
 
     def add(self, rows: RowArray) -> None:
         """Add rows."""
         if not len(rows):
             return
-        if int(rows[0]) <= self._last or (rows[1:] <= rows[:-1]).any():
-            self._is_ascending = False
-        self._last = int(rows[-1])
         self._held.append(rows)
         self._held_rows += len(rows)
-        if self._is_ascending and self._held_rows > self._HELD_ROWS_MAX:
+        if self._held_rows > _HELD_ROWS_MAX:
             self._compress()
 
     def _compress(self) -> None:
-        rows = np.concatenate(self._held)
+        rows = _ascending(self._held)
         highs = rows >> np.uint64(16)
         end = int(np.searchsorted(highs, highs[-1]))  # the last container may grow
-        if end:
-            self._parts.append(containers_of(rows[:end], np.zeros(end, np.int64)))
-        self._held, self._held_rows = [rows[end:]], len(rows) - end
+        self._held, self._held_rows = [rows[end:].copy()], len(rows) - end
+        if not end:
+            return
+        new = containers_of(rows[:end], np.zeros(end, np.int64))
+        sequences = self._sequences
+        if sequences and sequences[-1].last < new.highs[0]:
+            sequences[-1].parts.append(new)
+        else:
+            sequences.append(_Sequence([new]))
+        while len(sequences) > 1 and sequences[-2].nbytes <= 2 * sequences[-1].nbytes:
+            smaller = sequences.pop()
+            sequences[-1] = _Sequence([merge_containers([*sequences[-1].parts, *smaller.parts])])
 
     def encode(self) -> bytes:
         """The RowAddrTreeMap of all rows."""
-        rows = np.concatenate(self._held) if self._held else np.empty(0, np.uint64)
-        if not self._is_ascending:
-            rows = distinct(np.concatenate([rows, *map(_rows_of, self._parts)]))
-            self._parts = []
-        parts = [*self._parts, containers_of(rows, np.zeros(len(rows), np.int64))]
-        maps = encode_maps(join_containers([part for part in parts if len(part)] or parts[:1]))
+        rows = _ascending(self._held)
+        rest = containers_of(rows, np.zeros(len(rows), np.int64))
+        parts = [part for sequence in self._sequences for part in sequence.parts]
+        is_ascending = len(self._sequences) < 2 and not (parts and len(rest) and parts[-1].highs[-1] >= rest.highs[0])
+        parts = [*parts, rest] if len(rest) or not parts else parts
+        maps = encode_maps(join_containers(parts) if is_ascending else merge_containers(parts))
         content: bytes = maps[0].as_py() if len(maps) else bytes(4)
         return content
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sequence:
+    """Containers of ascending rows, in several parts."""
+
+    parts: list[Containers]
+
+    @property
+    def last(self) -> int:
+        """Upper bits of the last rows."""
+        return int(self.parts[-1].highs[-1])
+
+    @property
+    def nbytes(self) -> int:
+        """Memory, in bytes."""
+        return sum([part.nbytes for part in self.parts])
+
+
+def _ascending(rows: Sequence[RowArray]) -> RowArray:
+    """Rows in ascending order, each once."""
+    joined = np.concatenate(rows) if rows else np.empty(0, np.uint64)
+    return joined if (joined[1:] > joined[:-1]).all() else distinct(joined)
+
+
+def merge_containers(parts: Sequence[Containers]) -> Containers:
+    """The containers of all rows of one key. Few containers at a time are taken apart."""
+    joined = join_containers(parts)
+    order = np.argsort(joined.highs, kind="stable")
+    highs = joined.highs[order]
+    is_shared = highs[1:] == highs[:-1]
+    ends = np.append(np.flatnonzero(~is_shared) + 1, len(order))[: len(order)]  # where other upper bits begin
+    num_rows = np.cumsum(joined.counts[order])[ends - 1]
+    starts_of_data = np.cumsum(joined.units) - joined.units
+    merged, first, done = [], 0, 0
+    while first < len(order):
+        at = int(np.searchsorted(num_rows, done + _MERGED_ROWS, side="right")) - 1
+        at = max(at, int(np.searchsorted(ends, first, side="right")))  # at least one
+        end, done = int(ends[at]), int(num_rows[at])
+        window = _chosen(joined, order[first:end], starts_of_data)
+        if is_shared[first : end - 1].any():
+            rows = distinct(_rows_of(window))
+            window = containers_of(rows, np.zeros(len(rows), np.int64))
+        merged.append(window)
+        first = end
+    return join_containers(merged or parts[:1])
+
+
+def _chosen(containers: Containers, order: IntArray, starts_of_data: IntArray) -> Containers:
+    """Some containers, in another order. starts_of_data: where the content of each begins."""
+    units = containers.units[order]
+    before = np.cumsum(units) - units
+    positions = np.repeat(starts_of_data[order] - before, units) + np.arange(int(units.sum()))
+    return Containers(
+        containers.keys[order], containers.highs[order], containers.counts[order], containers.data[positions]
+    )
+
+
 def _rows_of(containers: Containers) -> RowArray:
-    """The rows of containers."""
-    parts = []
+    """The rows of containers, one container after the other."""
+    bases = containers.highs << np.uint64(16)
     ends = np.cumsum(containers.units)
-    for high, count, end in zip(containers.highs.tolist(), containers.counts.tolist(), ends.tolist(), strict=True):
-        is_bitset = count > _ARRAY_ROWS_MAX
-        data = containers.data[end - (_BITSET_UNITS if is_bitset else count) : end]
-        low = np.flatnonzero(np.unpackbits(data.view(np.uint8), bitorder="little")) if is_bitset else data
-        parts.append(low.astype(np.uint64) | np.uint64(high << 16))
-    return np.concatenate(parts) if parts else np.empty(0, np.uint64)
+    parts, first, start = [], 0, 0
+    for at in [*np.flatnonzero(containers.counts > _ARRAY_ROWS_MAX).tolist(), len(containers)]:
+        end = int(ends[at - 1]) if at else 0  # arrays between two sets of bits are taken at once
+        parts.append(np.repeat(bases[first:at], containers.counts[first:at]) | containers.data[start:end])
+        if at < len(containers):
+            bits = np.unpackbits(containers.data[end : end + _BITSET_UNITS].view(np.uint8), bitorder="little")
+            parts.append(np.flatnonzero(bits.view(np.bool_)).astype(np.uint64) | bases[at])
+            first, start = at + 1, end + _BITSET_UNITS
+    return np.concatenate(parts)

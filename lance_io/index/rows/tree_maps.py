@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lance_io.codecs.roaring import decode_runs
+from lance_io.codecs.roaring import decode_runs, runs_max
 from lance_io.errors import FormatError
 from lance_io.index.rows.row_set import RowSet
 
@@ -46,6 +46,18 @@ def decode_tree_map(data: Buffer, space: Space) -> RowSet:
             raise FormatError(f"row set: a bitmap of {num_bytes} bytes where {len(bitmap)} are announced")
         parts.append((upper, starts, ends))
     return _joined(parts, space)
+
+
+def tree_map_runs_max(data: Buffer) -> int:
+    """The most runs that the rows of a RowAddrTreeMap can be, by its headers; of a damaged one those of a part."""
+    view = memoryview(data).cast("B")
+    num_runs, position = 0, 4
+    while position + 8 <= len(view):
+        size = _number(view, position + 4, 4)
+        position += 8
+        num_runs += runs_max(view[position : position + size]) if size else 1
+        position += size
+    return num_runs
 
 
 def decode_treemap64(data: Buffer, space: Space) -> RowSet:

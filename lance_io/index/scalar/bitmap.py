@@ -13,7 +13,7 @@ import pyarrow as pa
 from lance_io.errors import FormatError
 from lance_io.index.questions import Blocks, FileUse, IsNull, Labels, OneOf, Within
 from lance_io.index.rows.row_set import Answer, RowSet
-from lance_io.index.rows.tree_maps import decode_tree_map
+from lance_io.index.rows.tree_maps import decode_tree_map, tree_map_runs_max
 from lance_io.index.scalar.files import check_type
 from lance_io.index.scalar.key_order import KeySpan, SortedKeys, has_keys, keys_of
 from lance_io.levels.arrays import numbers
@@ -157,7 +157,7 @@ def _read(space: Space, rows: Iterable[int]) -> Any:
     wanted = sorted(rows)
     if not wanted:
         return {}
-    blocks = yield Blocks(LOOKUP, ("bitmaps",), [(row, row + 1) for row in wanted])
+    blocks = yield Blocks(LOOKUP, ("bitmaps",), [(row, row + 1) for row in wanted], weigh=_runs_of)
     sets = {}
     for row, (bitmaps,) in zip(wanted, blocks, strict=True):
         if bitmaps.null_count:
@@ -167,6 +167,12 @@ def _read(space: Space, rows: Iterable[int]) -> Any:
         except FormatError as error:
             raise error.within(f"bitmaps, row {row}") from error.__cause__
     return sets
+
+
+def _runs_of(columns: list[pa.Array]) -> int:
+    """The runs that a row of the file decodes to, at most."""
+    (bitmaps,) = columns
+    return 0 if bitmaps.null_count else tree_map_runs_max(bitmaps[0].as_buffer())
 
 
 def open_bitmap(

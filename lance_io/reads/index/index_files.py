@@ -19,12 +19,17 @@ if TYPE_CHECKING:
 
 def folder_key(state: DatasetState, part: IndexPart[Any]) -> tuple[Any, ...]:
     """Identifies the folder of a segment in the cache; its content never changes."""
-    return state.context.store.identity, state.object_keys.index_key(part.uuid, part.base_id, "x")
+    return state.context.store.identity, file_ref(state, part, "x").key
 
 
 def file_ref(state: DatasetState, part: IndexPart[Any], name: str) -> FileRef:
-    """A file of a segment."""
-    return FileRef(state.object_keys.index_key(part.uuid, part.base_id, name), part.sizes.get(name, 0), (), ())
+    """A file of a segment; the same object for each call of a version."""
+    refs: dict[tuple[str, str], FileRef] = state.__dict__.setdefault("index_refs", {})
+    ref = refs.get((part.uuid, name))
+    if ref is None:
+        key = state.object_keys.index_key(part.uuid, part.base_id, name)
+        ref = refs[part.uuid, name] = FileRef(key, part.sizes.get(name, 0), (), ())
+    return ref
 
 
 def independent(steps: Sequence[tuple[FileRef, FileSteps[Any]]]) -> FilesSteps[list[Any]]:

@@ -64,22 +64,28 @@ class IndexedRows:
     rows: RowSet
 
 
-def indexed_rows(state: DatasetState, expression: Expr, rows_max: int | None = None) -> Plan[IndexedRows | None]:
+def indexed_rows(
+    state: DatasetState,
+    expression: Expr,
+    rows_max: int | None = None,
+    among: Sequence[TableIndex] | None = None,
+) -> Plan[IndexedRows | None]:
     """The rows of a filter that indices name; None if no index answers a part of it.
 
     rows_max  bounds the rows that are read of index files, and the runs of the answer: an index that needs more is not
               asked
+    among     the indices that may be asked, if they are known to suit the filter; None for all
     Raises `FormatError` for a damaged index, naming it and its file.
     """
     known = yield from load_table_indices(state)
-    if not known.indices:
-        return None
-    choice = choose(expression, known.indices, _by_kind)
-    if choice is None:
-        return None
-    parts = [(index, part) for index in choice.indices for part in index.parts]
+    if among is None:
+        likely = choose(expression, known.indices, _by_kind) if known.indices else None
+        if likely is None:
+            return None
+        among = likely.indices
+    parts = [(index, part) for index in among for part in index.parts]
     segments = dict(zip(_uuids(parts), (yield from open_segments(state, parts)), strict=True))
-    whole = yield from whole_indices(state, choice.indices, segments)
+    whole = yield from whole_indices(state, among, segments)
     while (choice := choose(expression, whole, _Opened(segments).answers)) is not None:
         try:
             answer = yield from _answer(state, choice, segments, known.moves, rows_max)
@@ -90,10 +96,11 @@ def indexed_rows(state: DatasetState, expression: Expr, rows_max: int | None = N
     return None
 
 
-def rows_of_question(state: DatasetState, index: TableIndex, question: Question) -> Plan[RowSet | None]:
-    """The rows of one question, including deleted ones; None if the index has lost rows, or answers it inexactly.
+def rows_of_question(state: DatasetState, index: TableIndex, question: Question, rows_max: int) -> Plan[RowSet | None]:
+    """The rows of one question, including deleted ones; None if a scan has to find them.
 
-    Raises as `indexed_rows`.
+    That is so if the index has lost rows, answers inexactly, or if it needs more than `rows_max` rows of its files, or
+    names more. Raises as `indexed_rows`.
     """
     parts = [(index, part) for part in index.parts]
     segments = dict(zip(_uuids(parts), (yield from open_segments(state, parts)), strict=True))
@@ -102,8 +109,12 @@ def rows_of_question(state: DatasetState, index: TableIndex, question: Question)
     if not _Opened(segments).answers(index, question, None):
         return None
     known = yield from load_table_indices(state)
-    answer = yield from _answer(state, Choice(Condition(index, question), ()), segments, known.moves, None)
-    return answer.rows
+    choice = Choice(Condition(index, question), ())
+    try:
+        rows = (yield from _answer(state, choice, segments, known.moves, rows_max)).rows
+    except TooManyRows:
+        return None
+    return rows if rows.num_rows <= rows_max else None
 
 
 def likely_covered(state: DatasetState, expression: Expr) -> Plan[frozenset[int] | None]:
@@ -201,6 +212,8 @@ def _answer(
             )
             for condition, _ in asked
         }
+        if isinstance(choice.node, Condition):  # of one index, whose segments are cut to the fragments that they cover
+            return by_condition[id(choice.node)].true
         universe = fragment_rows(state, covered)
         return _combined(choice.node, by_condition, universe).true.intersect(universe)
 

@@ -41,6 +41,7 @@ _BLOCK_BYTES: Final = 256  # of the entry of a block, besides its memory
 _LOADED_TOGETHER: Final = 256  # pages or bitmaps of a round; a page takes about 64 KiB,
 _LOADED_FIRST: Final = 8  # and a bitmap any number of bytes: the first ones say how many go together
 _LOADED_BYTES: Final = 16 * MIB
+_RUNS_OF_BYTE: Final = 4  # of a bitmap, at most
 
 Part = tuple["TableIndex", "IndexPart[IndexDetails]"]
 
@@ -114,7 +115,7 @@ def _load(blocks: Blocks, space: Space) -> Search:
 
 
 class TooManyRows(Exception):
-    """Searches would read more rows of index files than the caller allows.
+    """Searches would read more rows of index files, or decode more runs, than the caller allows.
 
     index  the index of which they would read the most
     """
@@ -129,8 +130,9 @@ def search_segments(
 ) -> Plan[list[Answer]]:
     """Run searches; the blocks of all of them are read together.
 
-    rows_max  bounds the rows of index files that the answers come from; None for no bound
-    Raises as `open_segments`, and `TooManyRows` before anything is read.
+    rows_max  bounds the rows of index files that the answers come from, and the runs that bitmaps decode to; None for
+              no bound
+    Raises as `open_segments`, and `TooManyRows`: before anything is read, for bitmaps before they are decoded.
     """
     answers: list[Any] = [None] * len(searches)
     sizes: Counter[TableIndex] = Counter()
@@ -148,6 +150,7 @@ def search_segments(
             is_pages = part.details.kind is Kind.BTREE
             record_comparisons(sum(end - first for first, end in blocks.ranges) if is_pages else len(blocks.ranges))
             if None not in cached:
+                _check_runs(index, blocks, cached, rows_max)
                 held.append((at, search, cached))
                 continue
         except StopIteration as done:
@@ -156,7 +159,7 @@ def search_segments(
         except FormatError as error:
             file = READERS[part.details.kind].uses[0].name
             raise in_index(error, index.name, file_ref(state, part, file).key) from error
-        steps.append((ref, _search_steps(state, ref, index, search, blocks, cached)))
+        steps.append((ref, _search_steps(state, ref, index, search, blocks, cached, rows_max)))
         positions.append(at)
     if rows_max is not None and sizes.total() > rows_max:
         raise TooManyRows(max(sizes, key=lambda index: sizes[index]))
@@ -167,6 +170,14 @@ def search_segments(
         for at, answer in zip(positions, read, strict=True):
             answers[at] = answer
     return answers
+
+
+def _check_runs(index: TableIndex, blocks: Blocks, read: list[Any], rows_max: int | None) -> None:
+    """Raise `TooManyRows` if what was read decodes to more runs."""
+    if rows_max is None or blocks.weigh is None or _RUNS_OF_BYTE * sum(map(_block_bytes, read)) <= rows_max:
+        return
+    if sum(map(blocks.weigh, read)) > rows_max:
+        raise TooManyRows(index)
 
 
 def _finish_held(state: DatasetState, part: Part, search: Search, blocks: list[Any]) -> Plan[Answer]:
@@ -205,7 +216,13 @@ def _cached_blocks(state: DatasetState, ref: FileRef, blocks: Blocks) -> list[An
 
 
 def _search_steps(
-    state: DatasetState, ref: FileRef, index: TableIndex, search: Search, blocks: Blocks, cached: list[Any]
+    state: DatasetState,
+    ref: FileRef,
+    index: TableIndex,
+    search: Search,
+    blocks: Blocks,
+    cached: list[Any],
+    rows_max: int | None,
 ) -> FileSteps[Answer]:
     try:
         missing = [at for at, block in enumerate(cached) if block is None]
@@ -216,6 +233,7 @@ def _search_steps(
             block: Any = columns if blocks.prepare is None else blocks.prepare(blocks.ranges[at][0], columns)
             cached[at] = block
             state.session.index_cache.put(keys[at], block, _BLOCK_BYTES + _block_bytes(block))
+        _check_runs(index, blocks, cached, rows_max)
         return _finish(search, cached)
     except INDEX_ERRORS as error:
         raise in_index(error, index.name, ref.key) from error

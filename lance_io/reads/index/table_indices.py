@@ -85,6 +85,8 @@ class TableIndex:
     @property
     def covered(self) -> frozenset[int]:
         """Ids of the fragments that one of its segments covers."""
+        if len(self.parts) == 1:
+            return self.parts[0].covered
         return frozenset().union(*(part.covered for part in self.parts))
 
 

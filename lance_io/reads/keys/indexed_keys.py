@@ -1,6 +1,7 @@
 """Rows of keys straight from an index that covers every fragment: pages of the index, addresses, one take.
 
-Such a look-up plans no scan. Where the index leaves fragments out, or has lost rows, a scan finds the rows.
+Such a look-up plans no scan. Where the index leaves fragments out or has lost rows, or the keys have very many rows, a
+scan finds them.
 """
 
 from __future__ import annotations
@@ -27,17 +28,20 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
 
 
-def take_keys(state: DatasetState, index: TableIndex, values: pa.Array, take: PreparedTake) -> Plan[pa.Table | None]:
+def take_keys(
+    state: DatasetState, index: TableIndex, values: pa.Array, take: PreparedTake, rows_max: int
+) -> Plan[pa.Table | None]:
     """The rows that have one of some values, in the order of the table; None if a scan has to find them.
 
-    index   a BTREE or BITMAP that covers every fragment
-    values  of its column's type, each once, without nulls and floats
-    take    reads the columns of the result
+    index     a BTREE or BITMAP that covers every fragment
+    values    of its column's type, each once, without nulls and floats
+    take      reads the columns of the result
+    rows_max  bounds the rows that are read of index files, and those of the result: a scan finds more in less memory
 
     The data files of few fragments of a bucket are opened beside the index, which saves a round.
     Raises `FormatError` for a damaged index, naming it and its file.
     """
-    search = rows_of_question(state, index, OneOf(values))
+    search = rows_of_question(state, index, OneOf(values), rows_max)
     fragment_indexes = state.all_fragment_indexes
     if state.is_local or take.reader is None or len(fragment_indexes) > OPENED_FRAGMENTS_MAX:
         rows = yield from search

@@ -24,12 +24,14 @@ from lance_io.filters.expressions.coercion import with_both_zeros
 from lance_io.filters.expressions.expression_tree import Cast, Column, In
 from lance_io.index.details import FILES
 from lance_io.levels.arrays import numbers, shown_value
-from lance_io.limits import KIB
+from lance_io.limits import KIB, MIB
 from lance_io.plans.plan import Import
 from lance_io.plans.streams import Each
 from lance_io.reads.index.table_indices import KEY_KINDS, key_indices
 from lance_io.reads.keys.indexed_keys import take_keys
 from lance_io.reads.rows.rebatch import to_table
+from lance_io.reads.rows.value_widths import width_bytes
+from lance_io.reads.scan.index_scan import index_rows_max
 from lance_io.reads.scan.ordering import rows_in_order
 from lance_io.reads.scan.scan_options import ScanOptions
 from lance_io.reads.scan.scan_plan import plan_scan
@@ -68,6 +70,8 @@ if TYPE_CHECKING:
 _KEY: Final = "key of the row"  # a name with blanks cannot clash: outputs are selected by position
 _MISSING: Final = ("skip", "null", "raise")
 SHARED_BYTES_MAX: Final = 64 * KIB  # of the rows of several callers that may hold each other's
+LOOKED_UP_BYTES_MIN: Final = 64 * MIB  # of index pages that a look-up may decode in any table
+_ROW_BYTES: Final = 8  # of a row number in a page
 
 
 class MissingKey(UsageError, KeyError):
@@ -85,6 +89,7 @@ class KeyColumns:
     indices     its indices, the best one first
     projection  the output columns, and the key behind them
     take        reads these columns where the first index gives the rows by itself; None if a scan has to find them
+    rows_max    see `take_keys`
     """
 
     path: tuple[str, ...]
@@ -92,6 +97,7 @@ class KeyColumns:
     indices: tuple[TableIndex, ...]
     projection: Projection
     take: PreparedTake | None
+    rows_max: int
 
 
 def get_rows(
@@ -152,7 +158,9 @@ def _new_key_columns(state: DatasetState, column: str, columns: Selection, on_mi
     is_whole = bool(usable) and usable[0].covered.issuperset(state.fragment_ids)
     is_taken = is_whole and not pt.is_floating(field.arrow_type)  # floats have two zeros
     take = prepare(state, projection) if is_taken else None
-    return KeyColumns(path, field, tuple(usable), projection, take)
+    rows_max = index_rows_max(int(state.physical_rows.sum()))
+    rows_max = max(rows_max, int(LOOKED_UP_BYTES_MIN / (_ROW_BYTES + width_bytes(field.arrow_type))))
+    return KeyColumns(path, field, tuple(usable), projection, take, rows_max)
 
 
 def _has_index(state: DatasetState, field_id: int) -> Plan[bool]:
@@ -222,7 +230,7 @@ def _rows_with_keys(state: DatasetState, known: KeyColumns, distinct: pa.Array) 
         return to_table([], known.projection.arrow_schema)
     table = None
     if known.take is not None:
-        table = yield from take_keys(state, known.indices[0], distinct, known.take)
+        table = yield from take_keys(state, known.indices[0], distinct, known.take, known.rows_max)
     if table is None:
         table = yield from _scanned(state, known, distinct)
     if known.indices:
@@ -236,7 +244,8 @@ def _scanned(state: DatasetState, known: KeyColumns, distinct: pa.Array) -> Plan
     if pt.is_float16(distinct.type):
         values, operand = distinct.cast(pa.float32()), Cast(operand, pa.float32())
     predicate = Predicate(In(operand, with_both_zeros(values), has_null=False))
-    options = ScanOptions(filter=predicate, late_materialization=False)
+    is_large = known.take is not None  # mostly: more rows than an index gives
+    options = ScanOptions(filter=predicate, late_materialization=None if is_large else False)
     plan = yield from plan_scan(state, options, known.projection, ahead=True)
     items: list[tuple[int, pa.RecordBatch]] = []
     yield Each(ScanRun(state, plan, options, None).batches(), items.append)

@@ -31,6 +31,7 @@ from lance_io.reads.scan.late_choice import TOGETHER_BYTES
 from lance_io.reads.scan.pipeline import ScanPlan, Span
 from lance_io.reads.scan.stream import ScanRun
 from lance_io.reads.version.system_columns import SYSTEM_COLUMNS
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.reads.index.choose_indices import Choice
     from lance_io.reads.index.indexed_rows import IndexedRows
+    from lance_io.reads.index.table_indices import TableIndex
     from lance_io.reads.rows.row_arithmetic import LiveRows
     from lance_io.reads.scan.scan_options import ScanOptions
     from lance_io.reads.version.state import DatasetState
@@ -89,29 +91,66 @@ def plan_indexed(
         answered = yield from answering
     if answered is None:
         return None
-    choice, groups = answered
+    choice, of_rows, groups = answered
     parts: list[ScanPlan] = []
     for indexes, covered in groups:
         if covered is not None:
             parts += covered
         elif not options.hints.get("fast_search"):
             parts.append(ahead.uncovered.get(tuple(indexes)) or (yield from ahead.plan(indexes)))
+    is_alone = not choice.rest and columns.first is None and all([covered is not None for _, covered in groups])
+    form = IndexForm(columns, of_rows, tuple(choice.indices)) if is_alone else None
+    return _with_parts(columns, predicate, parts, choice, form)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IndexForm:
+    """How indices answered a scan alone, for scans whose filters differ only in the values that they compare with.
+
+    columns  the plan without rows
+    of_rows  the plan without rows for rows that indices name, of which no condition is left to compute
+    indices  that were asked; they cover all fragments
+    """
+
+    columns: ScanPlan
+    of_rows: ScanPlan
+    indices: tuple[TableIndex, ...]
+
+
+def plan_alike(
+    state: DatasetState, options: ScanOptions, form: IndexForm, predicate: Predicate, finish: PlanSpans
+) -> Plan[ScanPlan | None]:
+    """The plan of a scan that has a form; None if its indices do not answer it alone. Parameters as `plan_indexed`."""
+    rows = yield from indexed_rows(state, predicate.expression, _rows_max(state, options), form.indices)
+    if rows is None or rows.choice.rest:
+        return None
+    parts = yield from plan_rows_of_index(state, rows.rows, state.all_fragment_indexes, form.of_rows, None, finish)
+    return _with_parts(form.columns, predicate, parts, rows.choice, form)
+
+
+def _with_parts(
+    columns: ScanPlan, predicate: Predicate, parts: Sequence[ScanPlan], choice: Choice, form: IndexForm | None
+) -> ScanPlan:
     return replace(
         columns,
-        spans=tuple(span for part in parts for span in part.spans),
+        predicate=predicate,
+        spans=tuple([span for part in parts for span in part.spans]),
         live={index: live for part in parts for index, live in part.live.items()},
         parts=tuple(parts),
         index=partial(describe_choice, choice),
+        form=form,
     )
 
 
 class _Answered(NamedTuple):
     """The answer of indices.
 
-    groups  runs of neighbouring fragments, each with the plans of its rows; None for those that are not covered
+    of_rows  the plan without rows for rows that they name
+    groups   runs of neighbouring fragments, each with the plans of its rows; None for those that are not covered
     """
 
     choice: Choice
+    of_rows: ScanPlan
     groups: list[tuple[list[int], list[ScanPlan] | None]]
 
 
@@ -129,8 +168,7 @@ def _answered(
     assert predicate is not None, "indices answer filters"
     if not state.is_local and columns.early_read is not None and columns.late_read is not None:
         opened = columns_for(predicate, replace(options, late_materialization=False))
-    at_most = None if options.hints.get("fast_search") else index_rows_max(int(state.physical_rows.sum()))
-    rows = yield from _rows_beside_files(state, opened, predicate, fragment_indexes, at_most)
+    rows = yield from _rows_beside_files(state, opened, predicate, fragment_indexes, _rows_max(state, options))
     if rows is None:
         return None
     rest = rows.choice.rest
@@ -146,7 +184,7 @@ def _answered(
         groups.append((indexes, covered))
     if ahead is not None and len(groups) > 1:
         yield from ahead.read_covered([plans for _, plans in groups if plans is not None])
-    return _Answered(rows.choice, groups)
+    return _Answered(rows.choice, rest_columns, groups)
 
 
 class _Ahead:
@@ -271,6 +309,10 @@ def _rows_beside_files(
     return rows  # type: ignore[no-any-return]
 
 
+def _rows_max(state: DatasetState, options: ScanOptions) -> int | None:
+    return None if options.hints.get("fast_search") else index_rows_max(int(state.physical_rows.sum()))
+
+
 def index_rows_max(num_rows: int) -> int:
     """Rows of index files that a filter may read: with more, a scan is as fast, and holds no set of rows."""
     return max(INDEX_ROWS_MIN, min(INDEX_ROWS_MAX, num_rows // INDEX_ROWS_SHARE))
@@ -353,8 +395,7 @@ class _Wanted(NamedTuple):
         if rows_max is not None and live.deleted is None and num_rows > rows_max:  # the others are left out anyway
             last = int(np.searchsorted(np.cumsum(lengths), rows_max)) + 1
             starts, ends, lengths = starts[:last], ends[:last], lengths[:last]
-        before = np.cumsum(lengths) - lengths
-        offsets: IntArray = np.arange(int(lengths.sum()), dtype=np.int64) + np.repeat(starts - before, lengths)
+        offsets = _each(starts, lengths)
         if live.deleted is not None:
             offsets = offsets[~live.is_deleted(offsets)]
         offsets = offsets[:rows_max]
@@ -363,12 +404,24 @@ class _Wanted(NamedTuple):
         return cls(index, (Span(index, int(offsets[0]), int(offsets[-1]) + 1),), offsets, len(offsets))
 
 
+def _each(starts: IntArray, lengths: IntArray) -> IntArray:
+    """The rows of runs, one by one."""
+    num_rows = int(lengths.sum())
+    if num_rows == len(starts):
+        return starts
+    before = np.cumsum(lengths) - lengths
+    rows: IntArray = np.arange(num_rows, dtype=np.int64) + np.repeat(starts - before, lengths)
+    return rows
+
+
 def _by_fragment(
     state: DatasetState, rows: RowSet, fragment_indexes: Sequence[int]
 ) -> dict[int, tuple[IntArray, IntArray]]:
     """Runs of rows by fragment index, in the order of the fragments: first offsets and ends."""
     starts, ends = rows.starts.astype(np.int64), rows.ends.astype(np.int64)  # no run passes the end of a fragment
-    ids, firsts = np.unique(starts >> OFFSET_BITS, return_index=True)
+    ids = starts >> OFFSET_BITS
+    firsts = np.flatnonzero(np.r_[len(ids) > 0, ids[1:] != ids[:-1]])  # they ascend
+    ids = ids[firsts]
     indexes = np.array(fragment_indexes, np.int64)
     number_of = np.full(len(state.fragment_ids) + 1, -1, np.int64)  # among the fragments; the last one is for none
     number_of[indexes] = np.arange(len(indexes))

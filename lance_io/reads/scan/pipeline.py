@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from lance_io.reads.blobs.blob_values import BlobBinaries
     from lance_io.reads.rows.row_arithmetic import LiveRows
     from lance_io.reads.rows.row_columns import RowColumns
+    from lance_io.reads.scan.index_scan import IndexForm
     from lance_io.reads.scan.late_choice import LateCosts
     from lance_io.reads.scan.late_columns import LateColumns
     from lance_io.reads.version.column_lists import Projection
@@ -106,6 +107,7 @@ class ScanPlan:
     index          describes the indices that answer the filter; None without one
     num_batches, num_batches_skipped  batches of files of version 0.1 whose statistics were checked, and those of them
                    that are not read
+    form           plans scans that differ only in the values of the filter; None where it does not suit them
     """
 
     spans: tuple[Span, ...]
@@ -130,6 +132,7 @@ class ScanPlan:
     index: Callable[[], str] | None = None
     num_batches: int = 0
     num_batches_skipped: int = 0
+    form: IndexForm | None = None
 
     @property
     def num_rows(self) -> int:

@@ -31,10 +31,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lance_io.filters import Predicate
+    from lance_io.filters import Predicate, compiled
+    from lance_io.filters.compiled import FilterShape
+    from lance_io.filters.syntax import literal_shapes
     from lance_io.plans.plan import Plan
     from lance_io.reads.scan import index_scan as index_scans
-    from lance_io.reads.scan.index_scan import ColumnsFor, PlanSpans
+    from lance_io.reads.scan.index_scan import ColumnsFor, IndexForm, PlanSpans
     from lance_io.reads.scan.scan_options import ScanOptions
     from lance_io.reads.scan.text import score_columns
     from lance_io.reads.takes import take_rows
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from lance_io.reads.version.column_lists import Projection
     from lance_io.reads.version.state import DatasetState
 else:
+    compiled = lazy_module("lance_io.filters.compiled")  # for filters only
+    literal_shapes = lazy_module("lance_io.filters.syntax.literal_shapes")
     index_scans = lazy_plans("lance_io.reads.scan.index_scan")  # for tables with indices only
     score_columns = lazy_module("lance_io.reads.scan.text.score_columns")  # for searches only
     take_rows = lazy_module("lance_io.reads.takes.take_rows")  # for rows that indices name
@@ -105,10 +109,35 @@ def plan_or_known(state: DatasetState, options: ScanOptions) -> Plan[ScanPlan]:
         return (yield from plan_scan(state, options, ahead=True))
     plan: ScanPlan | None = state.answers.get(key)
     if plan is None:
-        plan = yield from plan_scan(state, options, ahead=True)
+        plan = yield from _plan_or_alike(state, options, key)
         num_bytes = None if plan.index is None else plan.kept_bytes
         if num_bytes is not None and num_bytes <= ANSWER_BYTES_MAX:
             state.answers.put(key, plan, num_bytes)
+    return plan
+
+
+def _plan_or_alike(state: DatasetState, options: ScanOptions, key: tuple[Any, ...]) -> Plan[ScanPlan]:
+    """The plan of a scan; by the form of one before, if only the values of its filter differ and indices answer alone.
+
+    key  of the options
+    """
+    is_formed = state.is_local and options.timeout is None and options.limit is None and options.offset is None
+    shaped = literal_shapes.shape_of(options.filter) if is_formed else None
+    if shaped is None:
+        return (yield from plan_scan(state, options, ahead=True))
+    slot = "form", shaped.shape, key[0], *key[2:]  # without the filter
+    known: tuple[FilterShape, IndexForm] | None = state.prepared.get(slot)
+    predicate = None if known is None else known[0].fill(shaped.values)
+    if known is not None and predicate is not None:
+        finish, _ = plan_steps(state, options, known[1].columns.projection)
+        alike: ScanPlan | None = yield from index_scans.plan_alike(state, options, known[1], predicate, finish)
+        if alike is not None:
+            return alike
+    plan = yield from plan_scan(state, options, ahead=True)
+    if known is None and plan.form is not None and plan.predicate is not None:
+        shape = compiled.FilterShape.of(plan.predicate, shaped.values)
+        if shape is not None:
+            state.prepared.put(slot, (shape, plan.form))
     return plan
 
 
