@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import UsageError
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 JSON: Final = "json"
 """The `lance_tokenizer` of columns of JSON documents."""
 _JSON_TYPES: Final = ("str", "number", "bool", "null")
+TEXTS_KEPT: Final = 256  # of queries, with their tokens
+KEPT_CHARS_MAX: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +73,16 @@ def word_search(query: MatchQuery | PhraseQuery, parameters: TextParameters) -> 
     )
 
 
-def _words(text: str, parameters: TextParameters, before: bytes = b"") -> tuple[QueryToken, ...]:
-    """The tokens of a text, each with bytes before it."""
-    return tuple(QueryToken(before + token, position) for token, position in text_tokens(analyzer_of(parameters), text))
+def _words(text: str, parameters: TextParameters) -> tuple[QueryToken, ...]:
+    """The tokens of a text."""
+    return _kept_tokens(text, parameters) if len(text) <= KEPT_CHARS_MAX else _tokens(text, parameters)
+
+
+def _tokens(text: str, parameters: TextParameters) -> tuple[QueryToken, ...]:
+    return tuple([QueryToken(token, position) for token, position in text_tokens(analyzer_of(parameters), text)])
+
+
+_kept_tokens = lru_cache(TEXTS_KEPT)(_tokens)
 
 
 def _json_words(text: str, parameters: TextParameters) -> tuple[QueryToken, ...]:
@@ -88,5 +98,6 @@ def _json_words(text: str, parameters: TextParameters) -> tuple[QueryToken, ...]
         )
     before = f"{path},{kind},".encode()
     if kind == "str":
-        return _words(value, replace(parameters, lance_tokenizer="text"), before)
+        words = _words(value, replace(parameters, lance_tokenizer="text"))
+        return tuple(QueryToken(before + word.text, word.position) for word in words)
     return (QueryToken(before + value.encode(), 0),)
