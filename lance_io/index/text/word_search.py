@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import UsageError
 from lance_io.index.text.full_text_query import FullTextOperator, MatchQuery, PhraseQuery
@@ -19,6 +19,13 @@ JSON: Final = "json"
 _JSON_TYPES: Final = ("str", "number", "bool", "null")
 TEXTS_KEPT: Final = 256  # of queries, with their tokens
 KEPT_CHARS_MAX: Final = 128
+_NO_FILTERS: Final[dict[str, Any]] = {
+    "max_token_length": None,
+    "lower_case": False,
+    "stem": False,
+    "remove_stop_words": False,
+    "ascii_folding": False,
+}  # words of a fuzzy query are split, and no more, as by pylance
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +66,11 @@ class WordSearch:
 
 def word_search(query: MatchQuery | PhraseQuery, parameters: TextParameters) -> WordSearch:
     """The words of a query, by the tokenizer of its column. Raises `UsageError` for words that do not fit it."""
-    words = (
-        _json_words(query.query, parameters) if parameters.lance_tokenizer == JSON else _words(query.query, parameters)
-    )
+    if parameters.lance_tokenizer == JSON:
+        words = _json_words(query.query, parameters)
+    else:
+        is_fuzzy = isinstance(query, MatchQuery) and query.fuzziness > 0
+        words = _words(query.query, replace(parameters, **_NO_FILTERS) if is_fuzzy else parameters)
     if isinstance(query, PhraseQuery):
         return WordSearch(words, needs_all=True, slop=query.slop)
     return WordSearch(
@@ -71,6 +80,14 @@ def word_search(query: MatchQuery | PhraseQuery, parameters: TextParameters) -> 
         prefix_length=query.prefix_length,
         max_expansions=query.max_expansions,
     )
+
+
+def exact_search(query: MatchQuery | PhraseQuery, parameters: TextParameters) -> WordSearch:
+    """The words of a query themselves, where similar ones do not count."""
+    if isinstance(query, PhraseQuery):
+        return word_search(query, parameters)
+    exact = MatchQuery(query.query, query.column, operator=query.operator)
+    return word_search(exact, parameters)
 
 
 def _words(text: str, parameters: TextParameters) -> tuple[QueryToken, ...]:

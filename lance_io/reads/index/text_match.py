@@ -126,16 +126,26 @@ def _similar(opened: OpenedText, counts: Mapping[bytes, int], search: WordSearch
     terms: list[Term] = []
     tokens: Tokens = [[] for _ in opened.partitions]
     left = search.max_expansions
-    for group, (word, count) in enumerate(counts.items()):
+    groups = {word: group for group, word in enumerate(counts)}
+    numbers: dict[bytes, dict[bytes, int]] = {}  # of the terms of each word
+    for word in [token.text for token in search.tokens]:
+        its = numbers.get(word)
+        if left <= 0 or (its is not None and not its):  # no word is near, as before
+            continue
+        its = numbers.setdefault(word, {})
         near: dict[bytes, list[tuple[int, int]]] = {}
-        for at, (_, _, partition) in enumerate(opened.partitions if left > 0 else ()):
+        for at, (_, _, partition) in enumerate(opened.partitions):
             for text, token in partition.near(word, search.fuzziness, search.prefix_length, left):
                 near.setdefault(text, []).append((at, token))
         for text in sorted(near)[:left]:
+            number = its.setdefault(text, len(terms))
+            if number < len(terms):  # the query says the word again
+                terms[number] = terms[number]._replace(times=terms[number].times + 1)
+                continue
+            terms.append(Term(text, groups[word], 1))
             for at, token in near[text]:
-                tokens[at].append((len(terms), token))
-            terms.append(Term(text, group, count))
-        left -= count * min(left, len(near))
+                tokens[at].append((number, token))
+        left -= min(left, len(near))
     return terms, tokens
 
 

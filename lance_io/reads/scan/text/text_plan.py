@@ -32,6 +32,7 @@ from lance_io.index.text.full_text_query import (
 from lance_io.index.text.scoring import CorpusStatistics
 from lance_io.index.text.text_matches import TextMatches, added, all_of, any_of, best_of, without
 from lance_io.index.text.tokenizer import analyzer_of
+from lance_io.index.text.word_search import exact_search
 from lance_io.levels.arrays import values_of
 from lance_io.plans.cpu_requests import Begin, Compute, Result
 from lance_io.plans.plan import Together
@@ -194,13 +195,13 @@ def _run_leaf(
     parts: list[Plan[Any]] = []
     if index is not None:
         parts += [find_tokens_of(state, index, search), load_live_entries(state, index.index, leaf.covered)]
-    flat = None
-    if leaf.flat is not None:
-        if index is not None and search.fuzziness:  # other texts are searched for the words themselves
-            parts.append(find_tokens_of(state, index, replace(search, fuzziness=0)))
+    flat, plain = None, exact_search(leaf.leaf.query, leaf.leaf.column.parameters) if search.fuzziness else search
+    if leaf.flat is not None and plain.tokens:  # other texts are searched for the words themselves
+        if index is not None and search.fuzziness:
+            parts.append(find_tokens_of(state, index, plain))
         column = leaf.leaf.column
         below = column.path.below
-        flat = FlatTexts(analyzer_of(column.parameters), search, of_elements=column.of_elements, below=below)
+        flat = FlatTexts(analyzer_of(column.parameters), plain, of_elements=column.of_elements, below=below)
         parts.append(_run_flat(state, leaf.flat, flat, watch))
     answers = yield Together[Any](parts)
     if index is None:
