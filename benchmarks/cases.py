@@ -104,6 +104,21 @@ def without_goals(case: Case) -> Case:
     )
 
 
+def build_case(name: str, operation_of: Callable[[Any], Operation], *, cpu_goal: float, rounds_max: int) -> Case:
+    """The build of an index, by each library on a copy of a table: processor time.
+
+    operation_of  gives the operation of a library
+    """
+
+    def make() -> Mapping[str, Turn]:
+        return {who: timed(operation_of(library), 1) for who, library in ((OURS, lance_io), (PYLANCE, lance))}
+
+    def ours() -> Operation:
+        return operation_of(lance_io)
+
+    return Case(name, make, cpu_goal=cpu_goal, profiled=ours, rounds_max=rounds_max)
+
+
 # -- contenders -------------------------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ index/build/KIND     the index of all rows: BTREE, BITMAP, LABEL_LIST, each on a
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,8 +19,7 @@ import lance
 import numpy as np
 
 import lance_io
-from benchmarks.cases import OURS, PYLANCE, Case, in_process, open_ours, open_pylance
-from benchmarks.measure import timed
+from benchmarks.cases import OURS, PYLANCE, Case, build_case, in_process, open_ours, open_pylance
 from benchmarks.tables import KEY_STEP, KEYS_END
 
 if TYPE_CHECKING:
@@ -98,26 +98,11 @@ def build_operation(tables: Tables, library: Any, column: str) -> Operation:
     return build
 
 
-def build_case(tables: Tables, column: str) -> Case:
-    """One kind of build."""
-
-    def make() -> Any:
-        return {
-            who: timed(build_operation(tables, library, column), 1)
-            for who, library in ((OURS, lance_io), (PYLANCE, lance))
-        }
-
-    def ours() -> Operation:
-        return build_operation(tables, lance_io, column)
-
-    kind = INDICES[column]
-    name = f"index/build/{kind.lower()}"
-    return Case(name, make, cpu_goal=CPU_GOALS[kind], profiled=ours, rounds_max=5)
-
-
 def index_cases(tables: Tables) -> Iterator[Case]:
     """Every query, and every build."""
     for name in GOALS:
         yield query_case(tables, name)
-    for column in INDICES:
-        yield build_case(tables, column)
+    for column, kind in INDICES.items():
+        name = f"index/build/{kind.lower()}"
+        operation = partial(build_operation, tables, column=column)
+        yield build_case(name, operation, cpu_goal=CPU_GOALS[kind], rounds_max=5)

@@ -9,6 +9,7 @@ text/build/N   the index of all texts, of format N, on a copy of the table: proc
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,8 +19,7 @@ import numpy as np
 
 import lance_io
 import lance_io.query
-from benchmarks.cases import OURS, PYLANCE, Case, in_process, open_ours, open_pylance
-from benchmarks.measure import timed
+from benchmarks.cases import OURS, PYLANCE, Case, build_case, in_process, open_ours, open_pylance
 from benchmarks.tables import TEXT_WORDS
 
 if TYPE_CHECKING:
@@ -91,22 +91,10 @@ def build_operation(tables: Tables, library: Any, version: int) -> Operation:
     return build
 
 
-def build_case(tables: Tables, version: int) -> Case:
-    """The build of one format."""
-
-    def make() -> Any:
-        libraries = ((OURS, lance_io), (PYLANCE, lance))
-        return {who: timed(build_operation(tables, library, version), 1) for who, library in libraries}
-
-    def ours() -> Operation:
-        return build_operation(tables, lance_io, version)
-
-    return Case(f"text/build/{version}", make, cpu_goal=BUILD_CPU_GOAL, profiled=ours, rounds_max=5)
-
-
 def text_search_cases(tables: Tables) -> Iterator[Case]:
     """Every search, and every build."""
     for name in GOALS:
         yield search_case(tables, name)
     for version in FORMATS:
-        yield build_case(tables, version)
+        operation = partial(build_operation, tables, version=version)
+        yield build_case(f"text/build/{version}", operation, cpu_goal=BUILD_CPU_GOAL, rounds_max=5)

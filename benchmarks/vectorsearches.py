@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import lance
 
-import lance_io
-from benchmarks.cases import OURS, PYLANCE, Case, in_process, open_ours, open_pylance
-from benchmarks.measure import timed
+from benchmarks.cases import OURS, PYLANCE, Case, build_case, in_process, open_ours, open_pylance
 from benchmarks.tables import near_vectors
 
 if TYPE_CHECKING:
@@ -104,23 +103,11 @@ def build_operation(tables: Tables, library: Any, kind: str) -> Operation:
     return build
 
 
-def build_case(tables: Tables, kind: str) -> Case:
-    """The build of one kind."""
-
-    def make() -> Any:
-        libraries = ((OURS, lance_io), (PYLANCE, lance))
-        return {who: timed(build_operation(tables, library, kind), 1) for who, library in libraries}
-
-    def ours() -> Operation:
-        return build_operation(tables, lance_io, kind)
-
-    return Case(f"ivf/build/{kind}", make, cpu_goal=BUILD_CPU_GOALS[kind], profiled=ours, rounds_max=3)
-
-
 def vector_search_cases(tables: Tables) -> Iterator[Case]:
     """Every search, and every build."""
     for kind in KINDS:
         for ending in (*SEARCHES, "/callers"):
             yield search_case(tables, kind, ending)
     for kind in KINDS:
-        yield build_case(tables, kind)
+        operation = partial(build_operation, tables, kind=kind)
+        yield build_case(f"ivf/build/{kind}", operation, cpu_goal=BUILD_CPU_GOALS[kind], rounds_max=3)

@@ -1221,30 +1221,29 @@ class TermPostings:
         """Memory, in bytes."""
 
 def match_terms(
-    terms: list[TermPostings],
-    factors: list[float],
-    groups: list[int] | None,
-    lengths: Buffer,
+    parts: list[tuple[list[TermPostings], list[float], list[int] | None, Buffer, bool, Buffer | None]],
     average: float,
-    is_floored: bool,
-    allowed: Buffer | None,
     most: int | None,
     threshold: float,
     phrase: tuple[list[tuple[int, int]], int] | None,
     /,
-) -> tuple[OwnedBuffer, OwnedBuffer]:
-    """The documents of a partition with some tokens, ascending i64, and their BM25 scores, f32.
+) -> tuple[list[int], OwnedBuffer, OwnedBuffer]:
+    """The documents of partitions with some tokens, and their BM25 scores.
 
-    factors     of the tokens: inverse document frequency
-    groups      a document needs a token of each group, numbered from 0; None: one token is enough
-    lengths     u32, of all documents
+    parts       of each partition:
+                    posting lists of its tokens
+                    factors of the tokens: inverse document frequency
+                    groups: a document needs a token of each group, numbered from 0; None: one token is enough
+                    lengths of all documents, u32
+                    whether lengths are rounded down to four significant bits
+                    which documents count, u8; None for all
     average     length
-    is_floored  whether lengths are rounded down to four significant bits
-    allowed     u8, which documents count; None for all
-    most        documents with the highest scores that are wanted; the others are not scored where bounds say so
+    most        documents with the highest scores that are wanted, of all partitions together; the others are not scored
+                where bounds say so
     threshold   a document has to exceed this score, if `most` is given
     phrase      tokens by number with their positions, and how much later each next may stand
 
+    Returns where the documents of each partition end, the documents, i64 ascending in each partition, and scores, f32.
     Raises `DamagedError`, and `ValueError` for arguments that do not fit together.
     """
 

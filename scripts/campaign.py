@@ -259,6 +259,12 @@ CAMPAIGNS: Final = (
                 250,
                 "{tests} tests, up to {size} pairs of calls and libraries each",
             ),
+            Part(
+                ("tests/commit/test_text_calls.py",),
+                "LANCE_IO_STALE_CALLS",
+                60,
+                "{tests} tests of calls beside a full-text index, up to {size} pairs each",
+            ),
         ),
     ),
     Campaign(

@@ -123,6 +123,11 @@ def decode_details(type_url: str, value: bytes, version: int) -> IndexDetails | 
     return IndexDetails(kind, version, has_null_bitmap=has_null_bitmap, files=FILES[kind])
 
 
+def names_text_index(type_url: str) -> bool:
+    """Whether a details message is that of a full text index, in whichever package a release has it."""
+    return type_url.rpartition("/")[2].rpartition(".")[2].lower() == "invertedindexdetails"
+
+
 def _kind_of(type_url: str) -> Kind | None:
     """The kind of a details message; pylance compares the part after the last `/` without regard to case."""
     return _MESSAGES.get(type_url.rpartition("/")[2].lower())

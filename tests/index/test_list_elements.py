@@ -146,3 +146,47 @@ def test_which_index_is_asked(tmp_path: Path) -> None:
             library.dataset(uri).create_scalar_index("t", "INVERTED", "x", document_granularity=kinds.LIST_ELEMENT)
         query = queries.MatchQuery("cat", "l", document_granularity=kinds.ROW)
         assert "_doc_index" not in library.dataset(uri).to_table(full_text_query=query).schema.names
+
+
+def documents(num_rows: int, rng: np.random.Generator) -> pa.Table:
+    """Structs with lists of structs with texts, nulls at each level."""
+
+    def text() -> str | None:
+        return None if rng.random() < 0.1 else " ".join(rng.choice(WORDS, rng.integers(0, 6)))
+
+    def items() -> list[dict[str, Any] | None] | None:
+        some = [None if rng.random() < 0.1 else {"c": text(), "k": 1} for _ in range(rng.integers(0, 4))]
+        return None if rng.random() < 0.1 else some
+
+    structs = [None if rng.random() < 0.1 else {"docs": items(), "n": number} for number in range(num_rows)]
+    member = pa.struct([("c", pa.string()), ("k", pa.int64())])
+    return pa.table(
+        {"id": range(num_rows), "s": pa.array(structs, pa.struct([("docs", pa.list_(member)), ("n", pa.int64())]))}
+    )
+
+
+@pytest.mark.parametrize("library", [lance, lance_io], ids=["theirs", "ours"])
+def test_members_of_structs_in_lists_are_those_of_the_peer(library: Any, tmp_path: Path) -> None:
+    rng, uri, column = np.random.default_rng(4), str(tmp_path / "t.lance"), "s.docs.c"
+    lance.write_dataset(documents(60, rng), uri, max_rows_per_file=30)
+    wrong = wrong_queries(uri, "without an index", column)
+    granularity = (lance if library is lance else lance_io).query.DocumentGranularity
+    for kind in (granularity.LIST_ELEMENT, granularity.ROW):
+        library.dataset(uri).create_scalar_index(
+            column, "INVERTED", document_granularity=kind, with_position=True, stem=False
+        )
+    theirs, ours = (each.dataset(uri).describe_indices() for each in (lance, lance_io))
+    assert [(index.name, index.fields) for index in ours] == [(index.name, index.fields) for index in theirs]
+    wrong += wrong_queries(uri, "fresh", column)
+    lance.write_dataset(documents(20, rng), uri, mode="append")
+    wrong += wrong_queries(uri, "uncovered", column)
+    library.dataset(uri).optimize.optimize_indices(num_indices_to_merge=0)
+    wrong += wrong_queries(uri, "segments", column)
+    assert not wrong, "\n".join(wrong)
+    answers = []
+    for each in (lance, lance_io):
+        query = each.query.MatchQuery("cat w3", column, document_granularity=each.query.DocumentGranularity.ROW)
+        rows = each.dataset(uri).to_table(["id", "_score"], full_text_query=query)
+        answers.append(dict(zip(rows["id"].to_pylist(), rows["_score"].to_pylist(), strict=True)))
+    assert answers[1] == pytest.approx(answers[0], rel=1e-5)
+    assert answers[1]

@@ -1,6 +1,6 @@
 """Rounds and requests of full-text searches on a bucket, as exact numbers; a request lasts one unit of time.
 
-The table and its index are pylance's.
+The table is pylance's, and the index pylance's or ours.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import lance_io
 from tests.index.test_index_rounds import Bench
 
 if TYPE_CHECKING:
@@ -23,14 +24,14 @@ NUM_ROWS = 16_000
 WORDS = [f"word{number}" for number in range(400)]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+@pytest.fixture(scope="module", params=[lance, lance_io], ids=["theirs", "ours"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     path = tmp_path_factory.mktemp("texts")
     rng = np.random.default_rng(5)
     texts = [" ".join(rng.choice(WORDS, 8)) for _ in range(NUM_ROWS)]
     rows = pa.table({"id": range(NUM_ROWS), "text": texts})
-    table = lance.write_dataset(rows, path, max_rows_per_file=NUM_ROWS // 4)
-    table.create_scalar_index("text", "INVERTED", with_position=True)
+    lance.write_dataset(rows, path, max_rows_per_file=NUM_ROWS // 4)
+    request.param.dataset(path).create_scalar_index("text", "INVERTED", with_position=True)
     return path
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import lance
 import lance.query
@@ -14,6 +16,7 @@ import lance_io
 import lance_io.query
 from lance_io.dataset import ColumnOrdering
 from lance_io.errors import UsageError
+from lance_io.index.text.text_parameters import TextParameters
 from lance_io.query import BooleanQuery, MatchQuery, MultiMatchQuery, Occur, PhraseQuery
 from tests.index.text_peer import differences, scores
 
@@ -231,3 +234,27 @@ def test_deferred_compactions_are_followed(tmp_path: Path) -> None:
         scores(lance.dataset(folder), lance.query.MatchQuery("word3", "t")).keys()
         == scores(table, MatchQuery("word3", "t")).keys()
     )
+
+
+@pytest.mark.parametrize("url", ["lance.index.pb.InvertedIndexDetails", "a.server/lance.table.InvertedIndexDetails"])
+def test_names_of_other_releases_are_known(tmp_path: Path, url: str) -> None:
+    """The index is asked, described, and kept up."""
+    uri, rows = str(tmp_path / "t"), pa.table({"t": [f"word row{number}" for number in range(30)]})
+    table = lance.write_dataset(rows, uri)
+    table.create_scalar_index("t", "INVERTED", name="new")
+    (index,) = table.describe_indices()
+    (segment,) = index.segments
+    other = str(uuid4())
+    shutil.copytree(tmp_path / "t" / "_indices" / segment.uuid, tmp_path / "t" / "_indices" / other)
+    table.drop_index("new")
+    details = (url, TextParameters().to_message(segment.index_version))
+    entry = lance_io.Index(other, "old", [*index.fields], 1, {0}, segment.index_version, index_details=details)
+    lance_io.LanceDataset.commit(uri, lance_io.LanceOperation.CreateIndex([entry], []), table.version)
+    lance_io.write_dataset(rows, uri, mode="append").optimize.optimize_indices()
+    opened = lance_io.dataset(uri)
+    (index,) = opened.describe_indices()
+    assert (index.index_type, index.num_rows_indexed, index.details["language"]) == ("Inverted", 60, "English")
+    search: dict[str, Any] = {"full_text_query": {"query": "row7", "columns": ["t"]}, "with_row_id": True}
+    assert "index=old" in opened.scanner(**search).explain_plan()
+    assert "Flat" not in opened.scanner(**search).explain_plan()
+    assert opened.to_table(**search)["_rowid"].to_pylist() == [7, (1 << 32) + 7]

@@ -49,4 +49,5 @@ def agree(theirs: dict[int, float], mine: dict[int, float], *, is_cut: bool) -> 
     sure = {row for row, score in theirs.items() if score > least}
     if not sure <= mine.keys() or (not is_cut and theirs.keys() != mine.keys()):
         return False
-    return all(np.isclose(theirs[row], mine[row], rtol=1e-5, atol=1e-5) for row in theirs.keys() & mine.keys())
+    both = [*theirs.keys() & mine.keys()]
+    return np.allclose([theirs[row] for row in both], [mine[row] for row in both], rtol=1e-5, atol=1e-5)

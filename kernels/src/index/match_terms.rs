@@ -1,7 +1,8 @@
-//! The best documents of a partition for some tokens, without scoring those that cannot be among them.
+//! The best documents of partitions for some tokens, without scoring those that cannot be among them.
 //!
-//! Documents are looked at in windows. In each, the tokens whose upper bounds together cannot reach the worst of the best
-//! documents are left aside: a document that has only these is never scored, and one that has others looks them up.
+//! Partitions share the score that a document has to exceed. Documents are looked at in windows. In each, the tokens
+//! whose upper bounds together cannot reach the worst of the best documents are left aside: a document that has only
+//! these is never scored, and one that has others looks them up.
 
 use super::postings::{words, Norms, TermPostings};
 use super::term_cursor::TermCursor;
@@ -10,17 +11,21 @@ use crate::error::{invalid, Checked};
 use crate::gil;
 use crate::room::{reserve, zeros, Grow, Roomy};
 use pyo3::prelude::*;
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 const WINDOW: u32 = 4096;
-/// Upper bounds are sums in another order than scores.
+/// Upper bounds are sums in another order than scores. Those of a few tokens differ by less than scores that count as
+/// equal: without slack, documents are left aside whose best possible score is that of the worst of the best.
 const SLACK: f32 = 1.00001;
+const FEW: usize = 8;
 
-/// A score and its document; the worst is the least.
+/// A score, and its document in a partition; the worst is the least.
 #[derive(PartialEq)]
 struct Scored {
     score: f32,
+    part: u32,
     doc: u32,
 }
 
@@ -34,7 +39,7 @@ impl PartialOrd for Scored {
 
 impl Ord for Scored {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.score.total_cmp(&other.score).then(other.doc.cmp(&self.doc))
+        self.score.total_cmp(&other.score).then((other.part, other.doc).cmp(&(self.part, self.doc)))
     }
 }
 
@@ -45,6 +50,9 @@ struct Best {
     most: Option<usize>,
     /// A document has to exceed this score.
     threshold: f32,
+    /// The partition that is searched.
+    part: u32,
+    slack: f32,
 }
 
 impl Best {
@@ -53,18 +61,19 @@ impl Best {
         if let Some(most) = most {
             reserve(&mut items, most.min(num_docs) + 1)?;
         }
-        Ok(Best { heap: BinaryHeap::from(items), all: Vec::new(), most, threshold })
+        Ok(Best { heap: BinaryHeap::from(items), all: Vec::new(), most, threshold, part: 0, slack: SLACK })
     }
 
     fn add(&mut self, doc: u32, score: f32) -> Roomy<()> {
-        let Some(most) = self.most else { return self.all.try_push(Scored { score, doc }) };
+        let part = self.part;
+        let Some(most) = self.most else { return self.all.try_push(Scored { score, part, doc }) };
         if score <= self.threshold || most == 0 {
             return Ok(());
         }
         if self.heap.len() == most {
             self.heap.pop();
         }
-        self.heap.push(Reverse(Scored { score, doc })); // room: reserved
+        self.heap.push(Reverse(Scored { score, part, doc })); // room: reserved
         if self.heap.len() == most {
             if let Some(Reverse(worst)) = self.heap.peek() {
                 self.threshold = self.threshold.max(worst.score);
@@ -75,19 +84,25 @@ impl Best {
 
     /// Whether no document with this upper bound is among the best.
     fn excludes(&self, bound: f32) -> bool {
-        self.most.is_some() && bound * SLACK <= self.threshold
+        self.most.is_some() && bound * self.slack <= self.threshold
     }
 
-    fn parts(self) -> Roomy<(Vec<i64>, Vec<u64>, usize)> {
+    /// Where the documents of each partition end, the documents, ascending, and their scores with their bytes.
+    fn parts(self, num_parts: usize) -> Roomy<(Vec<usize>, Vec<i64>, Vec<u64>, usize)> {
         let mut items = self.all;
         items.try_extend(self.heap.into_vec().into_iter().map(|Reverse(item)| item))?;
-        items.sort_unstable_by_key(|item| item.doc);
+        items.sort_unstable_by_key(|item| (item.part, item.doc));
+        let mut ends = zeros::<usize>(num_parts)?;
+        items.iter().for_each(|item| ends[item.part as usize] += 1);
+        for part in 1..num_parts {
+            ends[part] += ends[part - 1];
+        }
         let mut docs = Vec::new();
         docs.try_extend(items.iter().map(|item| i64::from(item.doc)))?;
         let mut scores = zeros::<u64>(items.len().div_ceil(2))?;
         let floats: &mut [f32] = bytemuck::cast_slice_mut(&mut scores);
         floats.iter_mut().zip(&items).for_each(|(score, item)| *score = item.score);
-        Ok((docs, scores, items.len() * 4))
+        Ok((ends, docs, scores, items.len() * 4))
     }
 }
 
@@ -101,7 +116,7 @@ struct Search<'a> {
     norms: Norms<'a>,
     allowed: Option<&'a [u8]>,
     cursors: Vec<TermCursor<'a>>,
-    best: Best,
+    best: &'a mut Best,
 }
 
 impl Search<'_> {
@@ -305,65 +320,105 @@ impl Search<'_> {
     }
 }
 
+/// Tokens of one partition, as they are passed: posting lists, factors, groups, lengths, and which documents count.
+type PartArguments<'py> =
+    (Vec<PyRef<'py, TermPostings>>, Vec<f32>, Option<Vec<usize>>, Bound<'py, PyAny>, bool, Option<Bound<'py, PyAny>>);
+
+/// The tokens of one partition, and its documents.
+struct Part<'a> {
+    terms: Vec<&'a TermPostings>,
+    factors: &'a [f32],
+    groups: Option<&'a [usize]>,
+    lengths: Cow<'a, [u32]>,
+    is_floored: bool,
+    allowed: Option<&'a [u8]>,
+}
+
+impl Part<'_> {
+    fn check(&self) -> PyResult<()> {
+        let num_terms = self.terms.len();
+        let is_fitting = self.factors.len() == num_terms
+            && self.groups.is_none_or(|its| its.len() == num_terms && its.iter().all(|&group| group < num_terms))
+            && self.allowed.is_none_or(|allowed| allowed.len() == self.lengths.len())
+            && num_terms > 0;
+        if !is_fitting {
+            return Err(invalid("the arguments of a search have different lengths"));
+        }
+        let is_inside = |its: &&TermPostings| its.lasts.last().is_none_or(|&last| (last as usize) < self.lengths.len());
+        match self.terms.iter().all(is_inside) {
+            true => Ok(()),
+            false => Err(invalid("documents without a length")),
+        }
+    }
+
+    /// Add its best documents.
+    fn search(&self, average: f32, phrase: Option<&Phrase>, best: &mut Best) -> Checked<()> {
+        let norms = Norms { lengths: &self.lengths, average, is_floored: self.is_floored };
+        let mut cursors = Vec::new();
+        for (its, &factor) in self.terms.iter().zip(self.factors) {
+            cursors.try_push(TermCursor::new(its, factor, &norms)?)?;
+        }
+        best.slack = if cursors.len() > FEW { SLACK } else { 1.0 };
+        let mut search = Search { norms, allowed: self.allowed, cursors, best };
+        match self.groups {
+            None => search.any(),
+            Some(groups) if groups.iter().enumerate().any(|(number, &group)| number != group) => {
+                search.all_groups(groups)
+            }
+            Some(_) => search.all(phrase),
+        }
+    }
+}
+
+fn checked_phrase(parts: Vec<(usize, u32)>, slop: u32, num_terms: usize) -> PyResult<Phrase> {
+    let is_ordered = parts.windows(2).all(|pair| pair[0].1 < pair[1].1);
+    if !is_ordered || parts.is_empty() || parts.iter().any(|part| part.0 >= num_terms) {
+        return Err(invalid("a phrase with positions that do not ascend"));
+    }
+    Ok(Phrase { parts, slop })
+}
+
 /// `match_terms` of `_kernels.pyi`.
 #[pyfunction]
-#[pyo3(signature = (terms, factors, groups, lengths, average, is_floored, allowed, most, threshold, phrase, /))]
-#[allow(clippy::too_many_arguments)]
+#[pyo3(signature = (parts, average, most, threshold, phrase, /))]
 pub fn match_terms(
     py: Python<'_>,
-    terms: Vec<PyRef<'_, TermPostings>>,
-    factors: Vec<f32>,
-    groups: Option<Vec<usize>>,
-    lengths: &Bound<'_, PyAny>,
+    parts: Vec<PartArguments<'_>>,
     average: f32,
-    is_floored: bool,
-    allowed: Option<&Bound<'_, PyAny>>,
     most: Option<usize>,
     threshold: f32,
     phrase: Option<(Vec<(usize, u32)>, u32)>,
-) -> PyResult<(OwnedBuffer, OwnedBuffer)> {
-    let (lengths, allowed) = (Input::new(lengths)?, allowed.map(Input::new).transpose()?);
-    let lengths = words(lengths.bytes())?;
-    let allowed = allowed.as_ref().map(Input::bytes);
-    let is_fitting = factors.len() == terms.len()
-        && groups
-            .as_ref()
-            .is_none_or(|groups| groups.len() == terms.len() && groups.iter().all(|&it| it < terms.len()))
-        && allowed.is_none_or(|allowed| allowed.len() == lengths.len())
-        && !terms.is_empty();
-    if !is_fitting {
-        return Err(invalid("the arguments of a search have different lengths"));
+) -> PyResult<(Vec<usize>, OwnedBuffer, OwnedBuffer)> {
+    let mut inputs = Vec::new();
+    for (_, _, _, lengths, _, allowed) in &parts {
+        inputs.try_push((Input::new(lengths)?, allowed.as_ref().map(Input::new).transpose()?))?;
     }
-    let is_inside = terms.iter().all(|its| its.lasts.last().is_none_or(|&last| (last as usize) < lengths.len()));
-    if !is_inside {
-        return Err(invalid("documents without a length"));
+    let mut checked: Vec<Part<'_>> = Vec::new();
+    for ((terms, factors, groups, _, is_floored, _), (lengths, allowed)) in parts.iter().zip(&inputs) {
+        let mut postings = Vec::new();
+        postings.try_extend(terms.iter().map(|term| &**term))?;
+        let part = Part {
+            terms: postings,
+            factors,
+            groups: groups.as_deref(),
+            lengths: words(lengths.bytes())?,
+            is_floored: *is_floored,
+            allowed: allowed.as_ref().map(Input::bytes),
+        };
+        part.check()?;
+        checked.try_push(part)?;
     }
-    let phrase = phrase.map(|(parts, slop)| Phrase { parts, slop });
-    if let Some(phrase) = &phrase {
-        let is_ordered = phrase.parts.windows(2).all(|pair| pair[0].1 < pair[1].1);
-        if !is_ordered || phrase.parts.is_empty() || phrase.parts.iter().any(|part| part.0 >= terms.len()) {
-            return Err(invalid("a phrase with positions that do not ascend"));
+    let num_terms = checked.iter().map(|part| part.terms.len()).min().unwrap_or(0);
+    let phrase = phrase.map(|(parts, slop)| checked_phrase(parts, slop, num_terms)).transpose()?;
+    let num_steps = checked.iter().flat_map(|part| &part.terms).map(|its| its.num_docs).sum();
+    let num_docs = checked.iter().map(|part| part.lengths.len()).sum();
+    let (ends, docs, scores, score_bytes) = gil::release(py, num_steps, || {
+        let mut best = Best::new(most, num_docs, threshold)?;
+        for (number, part) in checked.iter().enumerate() {
+            best.part = number as u32;
+            part.search(average, phrase.as_ref(), &mut best)?;
         }
-    }
-    let mut postings_of = Vec::new();
-    postings_of.try_extend(terms.iter().map(|term| &**term))?;
-    let num_steps = postings_of.iter().map(|its| its.num_docs).sum();
-    let (docs, scores, score_bytes) = gil::release(py, num_steps, || {
-        let norms = Norms { lengths: &lengths, average, is_floored };
-        let mut cursors = Vec::new();
-        for (its, &factor) in postings_of.iter().zip(&factors) {
-            cursors.try_push(TermCursor::new(its, factor, &norms)?)?;
-        }
-        let best = Best::new(most, lengths.len(), threshold)?;
-        let mut search = Search { norms, allowed, cursors, best };
-        match groups {
-            None => search.any()?,
-            Some(groups) if groups.iter().enumerate().any(|(number, &group)| number != group) => {
-                search.all_groups(&groups)?;
-            }
-            Some(_) => search.all(phrase.as_ref())?,
-        }
-        Checked::Ok(search.best.parts()?)
+        Checked::Ok(best.parts(checked.len())?)
     })?;
-    Ok((OwnedBuffer::from(docs), OwnedBuffer::aligned(scores, score_bytes)))
+    Ok((ends, OwnedBuffer::from(docs), OwnedBuffer::aligned(scores, score_bytes)))
 }

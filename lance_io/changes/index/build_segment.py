@@ -25,17 +25,20 @@ from lance_io.index.build.json_values import JsonBuilder
 from lance_io.index.build.vectors.ivf_files import IvfBuilder
 from lance_io.index.build.zone_files import ZoneMapBuilder
 from lance_io.index.text.text_builder import TextBuilder
+from lance_io.index.text.text_paths import member_lists
 from lance_io.levels.arrays import values_of
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.lazy_module import lazy_plans
 from lance_io.plans.plan import RollBackOnError
 from lance_io.plans.streams import EachInPlan
 from lance_io.proto import table_pb2
+from lance_io.reads.index.text_indices import text_output
 from lance_io.reads.memory_limit import UNSEEN_ROWS_MAX, scan_bounds
 from lance_io.reads.rows.deletions_and_ids import load_live_counts
 from lance_io.reads.scan.execute import projected_batches
 from lance_io.reads.scan.scan_options import scan_options
-from lance_io.reads.version.column_lists import project
+from lance_io.reads.version.column_lists import Projection, project
+from lance_io.reads.version.system_columns import ROW_ADDRESS, ROW_ID
 from lance_io.records import dataclass
 from lance_io.table.manifest.index_section import decode_index, encode_fragment_ids
 
@@ -161,23 +164,29 @@ def _read(
     progress: BuildProgress,
 ) -> Plan[None]:
     by_id = request.names_ids
-    projection = project(state.schema, request.columns, with_row_id=by_id, with_row_address=not by_id)
+    texts = None if isinstance(request, VectorRequest) else request.texts
+    if texts is None:
+        projection = project(state.schema, request.columns, with_row_id=by_id, with_row_address=not by_id)
+    else:
+        output = text_output(state.schema, texts, request.path)
+        projection = Projection((output,), None).with_system(ROW_ID if by_id else ROW_ADDRESS)
+    below = () if texts is None else texts.below
     bounds = scan_bounds(limit_bytes)
     options = scan_options(fragments=tuple(fragment_ids), batch_size=UNSEEN_ROWS_MAX, scan_in_order=True, **bounds)
     counts = yield from load_live_counts(state, state.fragment_indexes_of(fragment_ids))
     progress.begin("load_data", sum(counts))
 
     def take(batch: pa.RecordBatch) -> Plan[None]:
-        yield Compute(partial(_add, builder, batch), lambda: batch.nbytes)
+        yield Compute(partial(_add, builder, batch, below), lambda: batch.nbytes)
         progress.add(batch.num_rows)
 
     yield EachInPlan(projected_batches(state, options, projection), take)
     progress.end()
 
 
-def _add(builder: IndexBuilder, batch: pa.RecordBatch) -> None:
+def _add(builder: IndexBuilder, batch: pa.RecordBatch, below: Sequence[str]) -> None:
     values = batch.column(0)
-    builder.add(getattr(values, "storage", values), values_of(batch.column(1)))
+    builder.add(member_lists(getattr(values, "storage", values), below), values_of(batch.column(1)))
 
 
 def _entry(

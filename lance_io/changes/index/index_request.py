@@ -24,13 +24,17 @@ from lance_io.index.build import index_kinds as kinds
 from lance_io.index.build.bloom_files import ITEMS, PROBABILITY
 from lance_io.index.build.btree_files import PAGE_ROWS
 from lance_io.index.build.zone_files import ZONE_ROWS
+from lance_io.index.text.text_paths import text_path, text_paths
 from lance_io.limits import MIB
 from lance_io.proto import table_pb2
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lance_io.format.schema import Field
     from lance_io.index.build.index_kinds import IndexKind
+    from lance_io.index.text.text_paths import TextPath
     from lance_io.reads.version.state import DatasetState
 
 MEMORY_LIMIT_MIB: Final = 256
@@ -64,6 +68,7 @@ class IndexRequest:
     name        of the index
     parameters  of the kind, with defaults
     json_path   the path whose values are indexed, in a column of JSON documents; None for the column's own values
+    texts       where the texts are that members of lists of structs hold; None for a column that is read by its path
     """
 
     kind: IndexKind
@@ -72,6 +77,7 @@ class IndexRequest:
     name: str
     parameters: Mapping[str, Any]
     json_path: str | None = None
+    texts: TextPath | None = None
 
     @property
     def value_type(self) -> pa.DataType:
@@ -135,7 +141,8 @@ def index_request(
         if len(columns) != 1:
             raise NoSuchKind("Scalar indices currently only support a single column")
         column = columns[0]
-    path, field = find_column(state, column)
+    texts = _texts_of(state, column, index_type)
+    path, field = find_column(state, column) if texts is None else (_dotted(texts.names), texts.field)
     if name is None:
         name = f"{path}_list_element_idx" if asks_for_elements(options) else f"{path}_idx"
     json_path = None
@@ -145,8 +152,8 @@ def index_request(
         kind, parameters = _kind_of(index_type)
         check_type(kind, path, field)
         if kind is kinds.INVERTED:
-            parameters = {"text": text_request({**options, **parameters}, field)}
-    return IndexRequest(kind, path, field, name, parameters, json_path)
+            parameters = {"text": text_request({**options, **parameters}, field, is_in_list=texts is not None)}
+    return IndexRequest(kind, path, field, name, parameters, json_path, texts)
 
 
 def _json_target(
@@ -184,7 +191,26 @@ def find_column(state: DatasetState, column: str) -> tuple[str, Field]:
             raise ColumnNotFound(f"{column} not found in schema")
         steps.append(match)
         fields = match.children
-    return ".".join(quoted_name(field.name) for field in steps), steps[-1]
+    return _dotted([field.name for field in steps]), steps[-1]
+
+
+def _texts_of(state: DatasetState, column: str, index_type: Any) -> TextPath | None:
+    """The texts that members of lists of structs hold, for a full text index of them; else None."""
+    kind = index_type if isinstance(index_type, str) else getattr(index_type, "index_type", "")
+    if _ALIASES.get(str(kind).upper(), str(kind).upper()) != kinds.INVERTED.name:
+        return None
+    texts = text_path(state.schema, split_path(column))
+    return texts if texts is not None and texts.below else None
+
+
+def texts_in_lists(state: DatasetState, field: Field) -> TextPath | None:
+    """Where the texts of a field are, if it is a member of the structs in a list; else None."""
+    texts = dict(text_paths(state.schema.fields)).get(field.id)
+    return texts if texts is not None and texts.below else None
+
+
+def _dotted(names: Sequence[str]) -> str:
+    return ".".join(map(quoted_name, names))
 
 
 def quoted_name(name: str) -> str:

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow.types as pt
 
-from lance_io.changes.index.index_request import IndexRequest, check_type, fits, quoted_name, storage_type
+from lance_io.changes.index.index_request import (
+    IndexRequest,
+    check_type,
+    fits,
+    quoted_name,
+    storage_type,
+    texts_in_lists,
+)
 from lance_io.changes.index.text_request import text_request_of
 from lance_io.changes.index.vectors.stored_models import stored_request, vector_kind
 from lance_io.errors import NotFound, UnsupportedError
@@ -14,7 +21,7 @@ from lance_io.index.build.bloom_files import ITEMS, PROBABILITY
 from lance_io.index.build.btree_files import PAGE_ROWS
 from lance_io.index.build.index_kinds import BY_KIND, INVERTED
 from lance_io.index.build.zone_files import ZONE_ROWS
-from lance_io.index.details import FILES, Kind, Space
+from lance_io.index.details import FILES, Kind, Space, names_text_index
 from lance_io.reads.metadata.index_statistics import open_index_file
 from lance_io.reads.open_version import check_out
 from lance_io.reads.version.index_entries import details_of
@@ -53,8 +60,7 @@ def is_text_index(entry: IndexMetadata) -> bool:
     """Whether it is a segment of a full text index, of a version that this release knows."""
     if entry.message is None or entry.message.index_version > _TEXT_VERSION_MAX:
         return False
-    name = entry.message.index_details.type_url.rpartition("/")[2]
-    return name.lower() == INVERTED.type_url.rpartition("/")[2].lower()
+    return names_text_index(entry.message.index_details.type_url)
 
 
 def _type_of(state: DatasetState, entry: IndexMetadata) -> pa.DataType:
@@ -79,7 +85,7 @@ def request_of(state: DatasetState, entries: Sequence[IndexMetadata]) -> Plan[An
         assert entry.message is not None, "it is a text index"
         where = f"index {entry.name!r}, {entry.uuid}/metadata.lance"
         text = text_request_of(file, where, entry.message.index_details.value)
-        return IndexRequest(INVERTED, path, field, entry.name, {"text": text})
+        return IndexRequest(INVERTED, path, field, entry.name, {"text": text}, texts=texts_in_lists(state, field))
     details = details_of(entry)
     if details is None or not is_built_here(state, entry):
         raise UnsupportedError(

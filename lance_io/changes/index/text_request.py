@@ -58,10 +58,13 @@ class TextRequest:
         return self.parameters.to_message(self.format_version, LIST_ELEMENT if self.of_elements else ROW)
 
 
-def text_request(given: Mapping[str, Any], field: Field) -> TextRequest:
-    """Check arguments of `create_scalar_index`. Raises `UsageError`, and `TypeError` for values of a wrong type."""
+def text_request(given: Mapping[str, Any], field: Field, *, is_in_list: bool = False) -> TextRequest:
+    """Check arguments of `create_scalar_index`. Raises `UsageError`, and `TypeError` for values of a wrong type.
+
+    is_in_list  whether the field is a member of the structs in a list
+    """
     of_elements = asks_for_elements(given)
-    if of_elements and not _is_list(field.arrow_type):
+    if of_elements and not (is_in_list or _is_list(field.arrow_type)):
         raise UsageError(
             f"FTS field path '{field.name}' has no List layer and cannot use ListElement document granularity"
         )

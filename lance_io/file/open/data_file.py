@@ -128,6 +128,7 @@ class OpenedFile:
         # Columns whose members the table declares differently, by its last declaration.
         self._redeclared: dict[int, Column] = {}
         self._views: dict[int, FileView] = {}  # by identity of `FileColumns`; each view keeps its `FileColumns` alive
+        self.named_columns: Any = None  # choices of columns by name, of readers that know no fields: `NamedColumns`
         self.paths = schema.paths
         self._arrays: array_columns.ArrayColumns | None = None
         if schema.tree is not None:

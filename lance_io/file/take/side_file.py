@@ -19,6 +19,7 @@ from lance_io.encodings.decoded_size import can_measure, decoded_bound, read_mea
 from lance_io.encodings.rounds import together
 from lance_io.errors import FormatError, ResourceLimitError
 from lance_io.file.file_steps import serve_from_tail, single_request
+from lance_io.file.open.data_file import VIEWS_MAX
 from lance_io.file.open.file_source import FileRef
 from lance_io.file.open.leaf_projection import FileColumns, Projection
 from lance_io.file.open.open_file import load_columns, open_cached
@@ -46,6 +47,37 @@ INDEX_BYTES_MAX: Final = 256 * KIB  # of a page index that is loaded before it i
 INDEXES_MAX: Final = 2  # of these outside the file's end: each is a request
 
 
+class NamedColumns:
+    """The columns of a file by name, and choices of them; kept with the opened file.
+
+    fields  by name
+    Raises `FormatError` for two columns with one field id.
+    """
+
+    def __init__(self, file: OpenedFile) -> None:
+        self.fields = {field.name: field for field in file.descriptor.schema.fields}
+        self._leaf_ids = tuple(path.leaf.id for path in file.paths)
+        if len(set(self._leaf_ids)) != len(self._leaf_ids):
+            raise FormatError("several columns of the file have one field id", path=file.key)
+        self._key, self._size_bytes = file.key, file.size_bytes
+        self._chosen: dict[tuple[str, ...], tuple[Projection, FileColumns]] = {}
+
+    def choose(self, names: tuple[str, ...]) -> tuple[Projection, FileColumns]:
+        """Some columns; the same objects as before, by which the file finds their pages. Raises `FormatError`."""
+        chosen = self._chosen.get(names)
+        if chosen is None:
+            for name in names:
+                if name not in self.fields:
+                    raise FormatError(f"there is no column {name}", path=self._key)
+            projection = Projection([self.fields[name] for name in names])
+            ref = FileRef(self._key, self._size_bytes, self._leaf_ids, tuple(range(len(self._leaf_ids))))
+            chosen = projection, FileColumns(ref, projection.leaf_columns(ref))
+            if len(self._chosen) >= VIEWS_MAX:
+                self._chosen.clear()
+            self._chosen[names] = chosen
+        return chosen
+
+
 class SideFile:
     """An opened file.
 
@@ -56,10 +88,9 @@ class SideFile:
         self._context = context
         self._file = file
         self._tail = tail
-        self._fields = {field.name: field for field in file.descriptor.schema.fields}
-        self._leaf_ids = tuple(path.leaf.id for path in file.paths)
-        if len(set(self._leaf_ids)) != len(self._leaf_ids):
-            raise FormatError("several columns of the file have one field id", path=file.key)
+        if file.named_columns is None:
+            file.named_columns = NamedColumns(file)
+        self._columns: NamedColumns = file.named_columns
 
     @classmethod
     def open(cls, context: ReadContext, key: str, size_bytes: int) -> FileSteps[SideFile]:
@@ -88,7 +119,7 @@ class SideFile:
     @property
     def types(self) -> Mapping[str, pa.DataType]:
         """Types of its columns."""
-        return {name: field.arrow_type for name, field in self._fields.items()}
+        return {name: field.arrow_type for name, field in self._columns.fields.items()}
 
     def read(self, names: Sequence[str], rows: IntArray) -> FileSteps[list[pa.Array]]:
         """Some columns of some rows.
@@ -97,7 +128,7 @@ class SideFile:
         Raises `FormatError` for an unknown column or row, `ResourceLimitError` for rows that decode to too many bytes.
         """
         file, cache = self._file, self._context.cache
-        projection, columns = self._columns(names)
+        projection, columns = self._columns.choose(tuple(names))
         if missing := file.missing(columns.columns):
             yield from load_columns(file, missing)
         job = FileTake(columns, rows)
@@ -135,8 +166,8 @@ class SideFile:
         file, cache = self._file, self._context.cache
         if file.num_rows * ROW_BYTES_MIN > DECODED_BYTES_MAX:
             raise self._too_large(file.num_rows)
-        projection, columns = self._columns(names)
-        _, others = self._columns(searched)
+        projection, columns = self._columns.choose(tuple(names))
+        _, others = self._columns.choose(tuple(searched))
         if missing := file.missing([*columns.columns, *others.columns]):
             yield from load_columns(file, missing)
         room = DecodeRoom(DECODED_BYTES_MAX)
@@ -155,20 +186,12 @@ class SideFile:
 
         Raises as `read`.
         """
-        _, columns = self._columns(names)
+        _, columns = self._columns.choose(tuple(names))
         if missing := self._file.missing(columns.columns):
             yield from load_columns(self._file, missing)
         wanted = every_page(self._file.view(columns))
         if sum(len(each.numbers) for each in wanted) <= num_pages_max:
             yield from load_indexes(self._context.cache, self._file, wanted, self._tail, is_ahead=True)
-
-    def _columns(self, names: Sequence[str]) -> tuple[Projection, FileColumns]:
-        for name in names:
-            if name not in self._fields:
-                raise FormatError(f"there is no column {name}", path=self._file.key)
-        projection = Projection([self._fields[name] for name in names])
-        ref = FileRef(self._file.key, self._file.size_bytes, self._leaf_ids, tuple(range(len(self._leaf_ids))))
-        return projection, FileColumns(ref, projection.leaf_columns(ref))
 
     def _assemble(
         self, projection: Projection, columns: FileColumns, arrays: Sequence[pa.Array], num_rows: int

@@ -10,4 +10,5 @@ word_search      a query's words, as a column is asked for them
 text_partition   a partition's tokens, documents and posting lists, from its files
 scoring          statistics, and the weight of a token in a document
 text_matches     rows and scores, and how queries combine those of others
+text_paths       members of structs and of lists that hold texts
 """

@@ -19,7 +19,7 @@ import pyarrow as pa
 from lance_io import _kernels
 from lance_io import compute as pc
 from lance_io.errors import UsageError
-from lance_io.index.text.list_elements import ElementRows
+from lance_io.index.text.list_elements import ElementRows, list_items
 from lance_io.index.text.text_files import (
     PartitionFiles,
     Run,
@@ -175,13 +175,16 @@ class TextBuilder:
 
 
 def joined_lists(values: pa.Array) -> pa.Array:
-    """One text for each list: its items, with a space in between. Nulls among them are left out; a null is empty."""
-    items, parents = pc.list_flatten(values), values_of(pc.list_parent_indices(values))
+    """One text for each list: its items, with a space in between, and those of its lists. Nulls are left out."""
+    items, starts = list_items(values)
+    while pa.types.is_nested(items.type):
+        items, inner = list_items(items)
+        starts = inner[starts]
     if items.null_count:
         valid = items.is_valid()
-        items, parents = items.filter(valid), parents[valid.to_numpy(zero_copy_only=False)]
-    ends = np.searchsorted(parents, np.arange(len(values) + 1)).astype(np.int64)
-    lists = pa.LargeListArray.from_arrays(pa.array(ends), items.cast(pa.large_string()))
+        kept = np.concatenate((np.zeros(1, np.int64), np.cumsum(valid.to_numpy(zero_copy_only=False), dtype=np.int64)))
+        items, starts = items.filter(valid), kept[starts]
+    lists = pa.LargeListArray.from_arrays(pa.array(starts), items.cast(pa.large_string()))
     return pc.binary_join(lists, pa.scalar(" ", pa.large_string()))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import UsageError
 from lance_io.index.text.full_text_query import FullTextOperator, MatchQuery, PhraseQuery
@@ -16,6 +17,15 @@ if TYPE_CHECKING:
 JSON: Final = "json"
 """The `lance_tokenizer` of columns of JSON documents."""
 _JSON_TYPES: Final = ("str", "number", "bool", "null")
+TEXTS_KEPT: Final = 256  # of queries, with their tokens
+KEPT_CHARS_MAX: Final = 128
+_NO_FILTERS: Final[dict[str, Any]] = {
+    "max_token_length": None,
+    "lower_case": False,
+    "stem": False,
+    "remove_stop_words": False,
+    "ascii_folding": False,
+}  # words of a fuzzy query are split, and no more, as by pylance
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +66,11 @@ class WordSearch:
 
 def word_search(query: MatchQuery | PhraseQuery, parameters: TextParameters) -> WordSearch:
     """The words of a query, by the tokenizer of its column. Raises `UsageError` for words that do not fit it."""
-    words = (
-        _json_words(query.query, parameters) if parameters.lance_tokenizer == JSON else _words(query.query, parameters)
-    )
+    if parameters.lance_tokenizer == JSON:
+        words = _json_words(query.query, parameters)
+    else:
+        is_fuzzy = isinstance(query, MatchQuery) and query.fuzziness > 0
+        words = _words(query.query, replace(parameters, **_NO_FILTERS) if is_fuzzy else parameters)
     if isinstance(query, PhraseQuery):
         return WordSearch(words, needs_all=True, slop=query.slop)
     return WordSearch(
@@ -70,9 +82,24 @@ def word_search(query: MatchQuery | PhraseQuery, parameters: TextParameters) -> 
     )
 
 
-def _words(text: str, parameters: TextParameters, before: bytes = b"") -> tuple[QueryToken, ...]:
-    """The tokens of a text, each with bytes before it."""
-    return tuple(QueryToken(before + token, position) for token, position in text_tokens(analyzer_of(parameters), text))
+def exact_search(query: MatchQuery | PhraseQuery, parameters: TextParameters) -> WordSearch:
+    """The words of a query themselves, where similar ones do not count."""
+    if isinstance(query, PhraseQuery):
+        return word_search(query, parameters)
+    exact = MatchQuery(query.query, query.column, operator=query.operator)
+    return word_search(exact, parameters)
+
+
+def _words(text: str, parameters: TextParameters) -> tuple[QueryToken, ...]:
+    """The tokens of a text."""
+    return _kept_tokens(text, parameters) if len(text) <= KEPT_CHARS_MAX else _tokens(text, parameters)
+
+
+def _tokens(text: str, parameters: TextParameters) -> tuple[QueryToken, ...]:
+    return tuple([QueryToken(token, position) for token, position in text_tokens(analyzer_of(parameters), text)])
+
+
+_kept_tokens = lru_cache(TEXTS_KEPT)(_tokens)
 
 
 def _json_words(text: str, parameters: TextParameters) -> tuple[QueryToken, ...]:
@@ -88,5 +115,6 @@ def _json_words(text: str, parameters: TextParameters) -> tuple[QueryToken, ...]
         )
     before = f"{path},{kind},".encode()
     if kind == "str":
-        return _words(value, replace(parameters, lance_tokenizer="text"), before)
+        words = _words(value, replace(parameters, lance_tokenizer="text"))
+        return tuple(QueryToken(before + word.text, word.position) for word in words)
     return (QueryToken(before + value.encode(), 0),)

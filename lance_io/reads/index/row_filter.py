@@ -128,3 +128,23 @@ def load_live_entries(state: DatasetState, index: PartedIndex, fragment_indexes:
         return LiveEntries(state, index, {}, (yield from load_row_id_index(state)), chosen)
     live = yield from load_live(state, [number for number in fragment_indexes if state.has_deletions[number]])
     return LiveEntries(state, index, live, None, chosen)
+
+
+def load_chosen_entries(
+    state: DatasetState,
+    index: PartedIndex,
+    chosen: BoolArray,
+    touched: Sequence[int],
+    masks: Mapping[str, BoolArray],
+) -> Plan[LiveEntries]:
+    """`load_live_entries`, where masks are known.
+
+    chosen   mask of the searched fragments
+    touched  those of them with deletions
+    masks    from `covered_masks`
+    """
+    if any([part.space is Space.IDS for part in index.parts]):
+        row_ids = yield from load_row_id_index(state)
+        return LiveEntries(state, index, {}, row_ids, chosen, masks=masks)
+    live = (yield from load_live(state, touched)) if touched else {}
+    return LiveEntries(state, index, live, None, chosen, masks=masks)

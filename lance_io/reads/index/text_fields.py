@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lance_io._kernels import DamagedError
-from lance_io.errors import FormatError
 from lance_io.index.text.combined_fields import FieldRows
-from lance_io.index.text.text_partition import POSTINGS, partition_file
 from lance_io.plans.cpu_requests import Compute
-from lance_io.reads.index.index_files import file_ref
-from lance_io.reads.index.text_match import partition_rows
-from lance_io.reads.index.text_segments import WITHOUT
-from lance_io.reads.version.index_errors import in_index
+from lance_io.reads.index.text_match import segment_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +18,8 @@ if TYPE_CHECKING:
     from lance_io._kernels import TermPostings
     from lance_io.plans.plan import Plan
     from lance_io.reads.index.row_filter import LiveEntries
-    from lance_io.reads.index.text_match import MatchedTokens, OpenedText
+    from lance_io.reads.index.text_match import MatchedTokens
+    from lance_io.reads.index.text_segments import OpenedText
     from lance_io.reads.version.state import DatasetState
 
 _ROW_BYTES = 48  # of a document in memory: address, id, length, and places while columns are joined
@@ -34,32 +30,27 @@ def field_rows(
 ) -> Plan[list[FieldRows]]:
     """The rows that count, of each partition. Raises `FormatError` naming index and file."""
     parts: list[FieldRows] = []
-    for part, segment in enumerate(opened.segments):
-        for number, partition in enumerate(segment.partitions):
-            lists = [
-                next((matched.postings[key] for key in keys if (key.part, key.partition) == (part, number)), None)
-                for keys in matched.keys
-            ]
-            count = partial(_rows_of, state, opened, (part, number), lists, entries)
-            num_bytes = _ROW_BYTES * len(partition.rows)
-            try:
-                parts.append((yield Compute(count, lambda num_bytes=num_bytes: num_bytes)))  # type: ignore[misc]
-            except DamagedError as error:
-                ref = file_ref(state, opened.index.parts[part], partition_file(partition.number, POSTINGS))
-                raise in_index(FormatError(str(error)), opened.index.name, ref.key, WITHOUT) from error
+    for at, (each, its) in enumerate(zip(opened.partitions, matched.lists, strict=True)):
+        by_number = dict(its)
+        lists = [by_number.get(number) for number in range(len(matched.terms))]
+        count = partial(_rows_of, state, opened, at, lists, entries)
+        num_bytes = _ROW_BYTES * len(each.partition.rows)
+        try:
+            parts.append((yield Compute(count, lambda num_bytes=num_bytes: num_bytes)))  # type: ignore[misc]
+        except DamagedError as error:
+            raise opened.damage(state, at, error) from error
     return parts
 
 
 def _rows_of(
     state: DatasetState,
     opened: OpenedText,
-    where: tuple[int, int],
+    at: int,
     lists: Sequence[TermPostings | None],
     entries: LiveEntries,
 ) -> FieldRows:
-    part, number = where
-    partition = opened.segments[part].partitions[number]
-    rows = partition_rows(state, opened, where, entries)
+    part, number, partition = opened.partitions[at]
+    rows = segment_rows(state, opened, part, entries).partitions[number]
     live = np.arange(len(partition.rows)) if rows.counts is None else np.flatnonzero(rows.counts)
     hits = []
     for postings in lists:
@@ -70,10 +61,10 @@ def _rows_of(
                 np.frombuffer(memoryview(found_docs), np.int64),
                 np.frombuffer(memoryview(found_counts), np.uint32),
             )
-            at = np.searchsorted(live, docs)
-            kept = np.flatnonzero(at < len(live))
-            kept = kept[live[at[kept]] == docs[kept]]
-            docs, counts = at[kept], counts[kept]
+            places = np.searchsorted(live, docs)
+            kept = np.flatnonzero(places < len(live))
+            kept = kept[live[places[kept]] == docs[kept]]
+            docs, counts = places[kept], counts[kept]
         hits.append((docs, counts))
     addresses = rows.addresses[live]
     ids = partition.rows[live] if entries.row_ids is not None else addresses.view(np.uint64)

@@ -5,22 +5,26 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Final
 
-from lance_io.index.details import Space
+import pyarrow as pa
+
+from lance_io.index.details import Space, names_text_index
 from lance_io.index.text.text_parameters import is_of_elements
+from lance_io.index.text.text_paths import text_paths
 from lance_io.reads.index.table_indices import IndexPart, of_one_column, usable_entries
+from lance_io.reads.version.column_lists import OutputColumn, prune
 from lance_io.reads.version.index_entries import by_name, load_indices
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lance_io.format.schema import Field
+    from lance_io.format.schema import Field, Schema
     from lance_io.index.rows.moves import Move
+    from lance_io.index.text.text_paths import TextPath
     from lance_io.plans.plan import Plan
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.index_section import IndexMetadata
 
-_MESSAGE: Final = "invertedindexdetails"
 VERSION_MAX: Final = 3
 
 Path = tuple[str, ...]
@@ -65,7 +69,7 @@ def load_text_indices(state: DatasetState) -> Plan[tuple[TextIndex, ...]]:
 
 def _indices(state: DatasetState, entries: Sequence[IndexMetadata], moves: tuple[Move, ...]) -> Iterator[TextIndex]:
     space = Space.IDS if state.has_stable_row_ids else Space.ADDRESSES
-    columns = {field.id: (path, column) for path, column, field in _walk(state.schema.fields)}
+    columns = dict(text_paths(state.schema.fields))
     for name, segments in by_name(of_one_column(entries)).items():
         column = columns.get(segments[0].fields[0])
         if column is None or any(segment.fields != segments[0].fields for segment in segments):
@@ -73,7 +77,7 @@ def _indices(state: DatasetState, entries: Sequence[IndexMetadata], moves: tuple
         parts = _parts(state, name, segments, space)
         if parts is not None and segments[0].message is not None:
             details = segments[0].message.index_details.value
-            yield TextIndex(name, *column, parts, moves, is_of_elements(details), details)
+            yield TextIndex(name, column.names, column.field, parts, moves, is_of_elements(details), details)
 
 
 def _parts(
@@ -86,7 +90,7 @@ def _parts(
         message = segment.message
         if message is None or segment.fragment_ids is None:
             continue
-        if message.index_details.type_url.rpartition("/")[2].rpartition(".")[2].lower() != _MESSAGE:
+        if not names_text_index(message.index_details.type_url):
             return None
         if message.index_version > VERSION_MAX:
             warn_text_index_unused(name, f"this release does not read version {message.index_version} of its kind")
@@ -98,14 +102,14 @@ def _parts(
     return tuple(parts)
 
 
-def _walk(fields: Sequence[Field], above: Path = ()) -> Iterator[tuple[Path, Field, Field]]:
-    """The fields of the schema, each with the column that an index of it is asked by, and its path."""
-    for field in fields:
-        path = (*above, field.name)
-        yield path, field, field
-        yield from _walk(field.members, path)
-        if not field.members:
-            yield from ((path, field, inner) for inner in field.walk() if inner is not field)
+def text_output(schema: Schema, path: TextPath, name: str) -> OutputColumn:
+    """The column that is read for texts, under a name; `member_lists` makes texts of its values."""
+    if not path.below:
+        return OutputColumn(name, path.column, pa.field(name, path.field.arrow_type))
+    (field,) = prune(schema, [path.stored])
+    for step in path.column[1:]:
+        field = next(member for member in field.children if member.name == step)
+    return OutputColumn(name, path.column, pa.field(name, field.arrow_type), parts=(path.stored,))
 
 
 def warn_text_index_unused(name: str, reason: str) -> None:

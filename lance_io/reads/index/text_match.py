@@ -1,21 +1,20 @@
 """The rows that an index finds for the words of one query.
 
 words -> tokens of the partitions, exact or similar -> their posting lists, in one round -> statistics over all
-partitions of all segments -> in each partition the best documents that count -> rows
+partitions of all segments -> the best documents that count, of all partitions together -> rows
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from lance_io._kernels import DamagedError, match_terms
 from lance_io.errors import FormatError, UsageError
-from lance_io.index.text.scoring import CorpusStatistics
 from lance_io.index.text.text_matches import TextMatches, best_of
-from lance_io.index.text.text_partition import METADATA_FILE, POSTINGS, partition_file
+from lance_io.index.text.text_partition import METADATA_FILE
 from lance_io.levels.arrays import distinct
 from lance_io.plans.cpu_requests import Compute
 from lance_io.reads.index.index_files import file_ref
@@ -24,85 +23,67 @@ from lance_io.reads.version.index_errors import in_index
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
     from lance_io._kernels import TermPostings
-    from lance_io.index.text.text_parameters import TextParameters
-    from lance_io.index.text.text_partition import TextPartition
+    from lance_io.index.text.scoring import CorpusStatistics
     from lance_io.index.text.word_search import WordSearch
+    from lance_io.io.cache import Key
     from lance_io.plans.plan import Plan
     from lance_io.reads.index.row_filter import LiveEntries
-    from lance_io.reads.index.text_indices import TextIndex
-    from lance_io.reads.index.text_segments import TextSegment
+    from lance_io.reads.index.table_indices import IndexPart
+    from lance_io.reads.index.text_segments import OpenedText, PlacedPartition
     from lance_io.reads.version.state import DatasetState
     from lance_io.spans import IntArray
 
-MANY = 2  # partitions, in which a row may stand more than once
-_ROW_BYTES = 17  # of a document in memory: address, number, and whether it counts
+MANY: Final = 2  # results, in which a row may stand more than once
+CALL_DOCUMENTS: Final = 1 << 22  # of the lists that one call of the kernel searches, but for a large partition: 20 ms
+_ROW_BYTES: Final = 17  # of a document in memory: address, number, and whether it counts
+_FLOORED_SIZE: Final = 256  # documents of a block with which lengths are rounded down
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OpenedText:
-    """A full-text index that a search has opened."""
-
-    index: TextIndex
-    segments: tuple[TextSegment, ...]
-
-    @property
-    def parameters(self) -> TextParameters:
-        """Of the tokenizer."""
-        return self.segments[0].settings.parameters
-
-    @property
-    def statistics(self) -> CorpusStatistics:
-        """Of all documents, deleted ones included."""
-        partitions = [partition for segment in self.segments for partition in segment.partitions]
-        return CorpusStatistics(
-            sum(len(partition.lengths) for partition in partitions), sum(partition.total for partition in partitions)
-        )
-
-    @property
-    def has_positions(self) -> bool:
-        """Whether all partitions know where tokens stand."""
-        return all(partition.form.positions for segment in self.segments for partition in segment.partitions)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Term:
+class Term(NamedTuple):
     """A token that is looked for.
 
     group  number of the word that it stands for
-    count  how often the query says it
+    times  how often the query says it
     """
 
     text: bytes
     group: int
-    count: int
+    times: int
+
+
+Lists = tuple[tuple[int, "TermPostings"], ...]
+"""The terms that a partition has, by number, and their posting lists."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MatchedTokens:
     """The tokens of a query in the partitions of an index.
 
-    terms     that are looked for
-    keys      of each term, the partitions that have it
-    postings  their posting lists
+    terms      that are looked for
+    lists      of each partition
     num_words  number of words of the query, each of which stands for some terms
     """
 
-    terms: tuple[_Term, ...]
-    keys: tuple[tuple[TokenKey, ...], ...]
-    postings: Mapping[TokenKey, TermPostings]
+    terms: tuple[Term, ...]
+    lists: tuple[Lists, ...]
     num_words: int
 
+    def counts(self) -> list[int]:
+        """The number of documents with each term, deleted ones included."""
+        counts = [0] * len(self.terms)
+        for lists in self.lists:
+            for number, postings in lists:
+                counts[number] += postings.num_docs
+        return counts
+
     def num_matches(self) -> dict[bytes, int]:
-        """The number of documents with each token, deleted ones included."""
-        return {
-            term.text: sum(self.postings[key].num_docs for key in keys)
-            for term, keys in zip(self.terms, self.keys, strict=True)
-        }
+        """The same by token."""
+        return {term.text: count for term, count in zip(self.terms, self.counts(), strict=True)}
 
 
 def find_tokens_of(state: DatasetState, opened: OpenedText, search: WordSearch) -> Plan[MatchedTokens]:
@@ -113,58 +94,59 @@ def find_tokens_of(state: DatasetState, opened: OpenedText, search: WordSearch) 
             f"index {opened.index.name!r}: position is not found but required for phrase queries, try recreating the "
             "index with position"
         )
+    counts = search.counts
     try:
-        terms, keys = _terms(opened, search)
+        terms, tokens = _similar(opened, counts, search) if search.fuzziness else _exact(opened, counts)
     except FormatError as error:
         raise in_index(
             error, opened.index.name, file_ref(state, opened.index.parts[0], METADATA_FILE).key, WITHOUT
         ) from error
-    wanted = [key for its in keys for key in its]
-    postings = yield from load_postings(state, opened.index, opened.segments, wanted, has_positions=is_phrase)
-    return MatchedTokens(terms, keys, postings, len(dict.fromkeys(token.text for token in search.tokens)))
+    wanted = [TokenKey(at, token) for at, its in enumerate(tokens) for _, token in its]
+    postings = yield from load_postings(state, opened, wanted, has_positions=is_phrase)
+    lists = [tuple([(number, postings[TokenKey(at, token)]) for number, token in its]) for at, its in enumerate(tokens)]
+    return MatchedTokens(tuple(terms), tuple(lists), len(counts))
 
 
-def _terms(opened: OpenedText, search: WordSearch) -> tuple[tuple[_Term, ...], tuple[tuple[TokenKey, ...], ...]]:
-    words = [token.text for token in search.tokens]
-    partitions = [
-        (part, number, partition)
-        for part, segment in enumerate(opened.segments)
-        for number, partition in enumerate(segment.partitions)
-    ]
-    if search.fuzziness:
-        return _similar(partitions, words, search)
-    counts: dict[bytes, int] = {}
-    for word in words:
-        counts[word] = counts.get(word, 0) + 1
-    terms = tuple(_Term(word, group, count) for group, (word, count) in enumerate(counts.items()))
-    keys: list[list[TokenKey]] = [[] for _ in terms]
-    for part, number, partition in partitions:
-        for its, token in zip(keys, partition.find([*counts]), strict=True):
-            if token is not None:
-                its.append(TokenKey(part, number, token))
-    return terms, tuple(map(tuple, keys))
+Tokens = list[list[tuple[int, int]]]
+"""Of each partition: numbers of terms, and of their tokens."""
 
 
-def _similar(
-    partitions: Sequence[tuple[int, int, TextPartition]], words: Sequence[bytes], search: WordSearch
-) -> tuple[tuple[_Term, ...], tuple[tuple[TokenKey, ...], ...]]:
+def _exact(opened: OpenedText, counts: Mapping[bytes, int]) -> tuple[list[Term], Tokens]:
+    terms = [Term(word, group, count) for group, (word, count) in enumerate(counts.items())]
+    words = [*counts]
+    tokens = []
+    for _, _, partition in opened.partitions:
+        numbered = enumerate(partition.find(words))
+        tokens.append([(number, token) for number, token in numbered if token is not None])
+    return terms, tokens
+
+
+def _similar(opened: OpenedText, counts: Mapping[bytes, int], search: WordSearch) -> tuple[list[Term], Tokens]:
     """Terms that are similar to words, word by word in the order of their bytes, as many as are allowed."""
-    terms: list[_Term] = []
-    keys: list[tuple[TokenKey, ...]] = []
-    counts: dict[bytes, int] = {}
-    for word in words:
-        counts[word] = counts.get(word, 0) + 1
+    terms: list[Term] = []
+    tokens: Tokens = [[] for _ in opened.partitions]
     left = search.max_expansions
-    for group, (word, count) in enumerate(counts.items()):
-        near: dict[bytes, list[TokenKey]] = {}
-        for part, number, partition in partitions if left > 0 else ():
-            for token, its in partition.near(word, search.fuzziness, search.prefix_length, left):
-                near.setdefault(token, []).append(TokenKey(part, number, its))
-        for token in sorted(near)[:left]:
-            terms.append(_Term(token, group, count))
-            keys.append(tuple(near[token]))
-        left -= count * min(left, len(near))
-    return tuple(terms), tuple(keys)
+    groups = {word: group for group, word in enumerate(counts)}
+    numbers: dict[bytes, dict[bytes, int]] = {}  # of the terms of each word
+    for word in [token.text for token in search.tokens]:
+        its = numbers.get(word)
+        if left <= 0 or (its is not None and not its):  # no word is near, as before
+            continue
+        its = numbers.setdefault(word, {})
+        near: dict[bytes, list[tuple[int, int]]] = {}
+        for at, (_, _, partition) in enumerate(opened.partitions):
+            for text, token in partition.near(word, search.fuzziness, search.prefix_length, left):
+                near.setdefault(text, []).append((at, token))
+        for text in sorted(near)[:left]:
+            number = its.setdefault(text, len(terms))
+            if number < len(terms):  # the query says the word again
+                terms[number] = terms[number]._replace(times=terms[number].times + 1)
+                continue
+            terms.append(Term(text, groups[word], 1))
+            for at, token in near[text]:
+                tokens[at].append((number, token))
+        left -= min(left, len(near))
+    return terms, tokens
 
 
 # -- documents -------------------------------------------------------------------------------------------------------
@@ -184,6 +166,37 @@ class PartitionRows:
     addresses: IntArray
     is_distinct: bool
 
+    @property
+    def nbytes(self) -> int:
+        """Memory, in bytes."""
+        return 256 + self.addresses.nbytes + (0 if self.counts is None else self.counts.nbytes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SegmentRows:
+    """The documents of a segment as rows.
+
+    is_distinct  as of a partition, over all partitions
+    """
+
+    partitions: tuple[PartitionRows, ...]
+    is_distinct: bool
+
+
+class _Part(NamedTuple):
+    """The terms of a query in a partition that may match.
+
+    at        number of the partition among those of the index
+    numbers   of the terms
+    postings  their lists
+    groups    of the terms, if a document needs one of each
+    """
+
+    at: int
+    numbers: list[int]
+    postings: list[TermPostings]
+    groups: list[int] | None
+
 
 def match_by_index(
     state: DatasetState,
@@ -198,102 +211,160 @@ def match_by_index(
 
     corpus  statistics, and the number of documents with each token, where they are not those of the index
     """
-    statistics, num_matches = corpus or (opened.statistics, matched.num_matches())
-    factors = [statistics.factor(num_matches[term.text]) * term.count for term in matched.terms]
-    threshold = float("-inf")
-    parts: list[TextMatches] = []
-    for part, segment in enumerate(opened.segments):
-        for number, partition in enumerate(segment.partitions):
-            chosen = [
-                (term, matched.postings[key], factor)
-                for term, keys, factor in zip(matched.terms, matched.keys, factors, strict=True)
-                for key in keys
-                if (key.part, key.partition) == (part, number)
-            ]
-            groups = {term.group for term, _, _ in chosen}
-            if not chosen or (search.needs_all and len(groups) < matched.num_words):
-                continue
-            match = partial(_match, state, opened, (part, number), search, chosen, statistics, entries, most, threshold)
-            num_bytes = sum(postings.nbytes for _, postings, _ in chosen) + _ROW_BYTES * len(partition.lengths) // 8
-            try:
-                matches = yield Compute(match, lambda num_bytes=num_bytes: num_bytes)  # type: ignore[misc]
-            except DamagedError as error:
-                ref = file_ref(state, opened.index.parts[part], partition_file(partition.number, POSTINGS))
-                raise in_index(FormatError(str(error)), opened.index.name, ref.key, WITHOUT) from error
-            parts.append(matches)
-            if most is not None:
-                parts = [(parts[0] if len(parts) < MANY else best_of(parts)).best(most)]
-                threshold = float(parts[0].scores[-1]) if len(parts[0]) == most > 0 else threshold
-    return TextMatches.joined(parts) if len(parts) < MANY else best_of(parts)
-
-
-def _match(
-    state: DatasetState,
-    opened: OpenedText,
-    where: tuple[int, int],
-    search: WordSearch,
-    chosen: Sequence[tuple[_Term, TermPostings, float]],
-    statistics: CorpusStatistics,
-    entries: LiveEntries,
-    most: int | None,
-    threshold: float,
-) -> TextMatches:
-    part, number = where
-    partition = opened.segments[part].partitions[number]
-    rows = partition_rows(state, opened, where, entries)
-    groups = numbers = None
-    if search.needs_all:
-        numbers = {group: at for at, group in enumerate(dict.fromkeys(term.group for term, _, _ in chosen))}
-        groups = [numbers[term.group] for term, _, _ in chosen]
+    parts = list(_parts(search, matched))
+    if not parts:
+        return TextMatches.none()
+    if corpus is None:
+        statistics, counts = opened.statistics, matched.counts()
+    else:
+        statistics, counts = corpus[0], [corpus[1][term.text] for term in matched.terms]
+    factors = [statistics.factor(count) * term.times for term, count in zip(matched.terms, counts, strict=True)]
     phrase = None
-    if search.slop is not None:
-        places = {term.text: at for at, (term, _, _) in enumerate(chosen)}
-        phrase = [(places[token.text], token.position) for token in search.tokens], search.slop
-    docs, scores = match_terms(
-        [postings for _, postings, _ in chosen],
-        [factor for _, _, factor in chosen],
-        groups,
-        partition.lengths,
-        statistics.average,
-        partition.form.size == 256,
-        rows.counts,
-        most,
-        threshold,
-        phrase,
-    )
-    documents = np.frombuffer(memoryview(docs), np.int64)
-    addresses = rows.addresses[documents]
-    ids = partition.rows[documents] if entries.row_ids is not None else addresses.view(np.uint64)
-    elements = None if partition.elements is None else partition.elements[documents]
-    matches = TextMatches(np.frombuffer(memoryview(scores), np.float32), ids, addresses, elements)
-    return matches if rows.is_distinct else best_of([matches])
+    if search.slop is not None:  # each partition has all terms
+        numbers = {term.text: number for number, term in enumerate(matched.terms)}
+        phrase = [(numbers[token.text], token.position) for token in search.tokens], search.slop
+    asked = _Asked(state, opened, entries, factors, statistics.average, phrase, most)
+    matches: TextMatches = yield Compute(partial(asked.match, parts), partial(asked.num_bytes, parts))
+    return matches
 
 
-def _is_distinct(addresses: IntArray, counts: npt.NDArray[np.bool_], elements: npt.NDArray[np.uint32] | None) -> bool:
-    live = addresses[counts]
+def _parts(search: WordSearch, matched: MatchedTokens) -> Iterator[_Part]:
+    for at, lists in enumerate(matched.lists):
+        numbers, groups = [number for number, _ in lists], None
+        if not numbers:
+            continue
+        if search.needs_all:
+            names: dict[int, int] = {}
+            groups = [names.setdefault(matched.terms[number].group, len(names)) for number in numbers]
+            if len(names) < matched.num_words:
+                continue
+        yield _Part(at, numbers, [postings for _, postings in lists], groups)
+
+
+class _Asked(NamedTuple):
+    """What is the same for all partitions of a search."""
+
+    state: DatasetState
+    opened: OpenedText
+    entries: LiveEntries
+    factors: list[float]
+    average: float
+    phrase: tuple[list[tuple[int, int]], int] | None
+    most: int | None
+
+    def num_bytes(self, parts: Sequence[_Part]) -> int:
+        """Bytes that a search reads, about."""
+        lists = sum(postings.nbytes for part in parts for postings in part.postings)
+        return lists + sum(_ROW_BYTES * len(self.opened.partitions[part.at].partition.lengths) // 8 for part in parts)
+
+    def match(self, parts: Sequence[_Part]) -> TextMatches:
+        """The rows of partitions that match."""
+        numbers = dict.fromkeys([self.opened.partitions[part.at].part for part in parts])
+        segments = {part: segment_rows(self.state, self.opened, part, self.entries) for part in numbers}
+        rows = {part.at: _rows_at(segments, self.opened.partitions[part.at]) for part in parts}
+        is_distinct = all([segment.is_distinct for segment in segments.values()])
+        threshold = float("-inf")
+        results: list[TextMatches] = []
+        for some in _calls(parts, CALL_DOCUMENTS if is_distinct else 0):
+            # a row that is there twice would be two of the best
+            most = self.most if all([rows[part.at].is_distinct for part in some]) else None
+            results += self._match(some, rows, most, threshold)
+            if self.most is not None and len(some) < len(parts):
+                joined = TextMatches.joined(results) if is_distinct else best_of(results or [TextMatches.none()])
+                results = [joined.best(self.most)]
+                threshold = float(results[0].scores[-1]) if len(results[0]) == self.most > 0 else threshold
+        return TextMatches.joined(results) if is_distinct else best_of(results or [TextMatches.none()])
+
+    def _match(
+        self, parts: Sequence[_Part], rows: Mapping[int, PartitionRows], most: int | None, threshold: float
+    ) -> list[TextMatches]:
+        """The rows of partitions, by one call of the kernel."""
+        arguments = []
+        for at, numbers, postings, groups in parts:
+            partition = self.opened.partitions[at].partition
+            factors = [self.factors[number] for number in numbers]
+            is_floored = partition.form.size == _FLOORED_SIZE
+            arguments.append((postings, factors, groups, partition.lengths, is_floored, rows[at].counts))
+        try:
+            ends, docs, scores = match_terms(arguments, self.average, most, threshold, self.phrase)
+        except DamagedError as error:
+            if len(parts) > 1:  # which of them is damaged?
+                for part in parts:
+                    self._match([part], rows, most, threshold)
+            raise self.opened.damage(self.state, parts[0].at, error) from error
+        documents, its_scores = np.frombuffer(memoryview(docs), np.int64), np.frombuffer(memoryview(scores), np.float32)
+        matches, start = [], 0
+        for (at, *_), end in zip(parts, ends, strict=True):
+            if start < end:
+                matches.append(self._rows(at, rows[at], documents[start:end], its_scores[start:end]))
+            start = end
+        return matches
+
+    def _rows(self, at: int, rows: PartitionRows, documents: IntArray, scores: Any) -> TextMatches:
+        partition = self.opened.partitions[at].partition
+        addresses = rows.addresses[documents]
+        ids = partition.rows[documents] if self.entries.row_ids is not None else addresses.view(np.uint64)
+        elements = None if partition.elements is None else partition.elements[documents]
+        return TextMatches(scores, ids, addresses, elements)
+
+
+def _calls(parts: Sequence[_Part], documents_max: int) -> Iterator[Sequence[_Part]]:
+    """Partitions that are searched together: until their lists have so many documents."""
+    first = num_documents = 0
+    for number, part in enumerate(parts):
+        its = sum([postings.num_docs for postings in part.postings])
+        if number > first and num_documents + its > documents_max:
+            yield parts[first:number]
+            first, num_documents = number, 0
+        num_documents += its
+    yield parts[first:]
+
+
+def _rows_at(segments: Mapping[int, SegmentRows], placed: PlacedPartition) -> PartitionRows:
+    return segments[placed.part].partitions[placed.number]
+
+
+def _is_distinct(addresses: IntArray, elements: npt.NDArray[np.uint32] | None) -> bool:
     if elements is None:
-        return len(distinct(live)) == len(live)
-    return len(np.unique(np.column_stack((live, elements[counts])), axis=0)) == len(live)
+        return len(distinct(addresses)) == len(addresses)
+    return len(np.unique(np.column_stack((addresses, elements)), axis=0)) == len(addresses)
 
 
-def partition_rows(
-    state: DatasetState, opened: OpenedText, where: tuple[int, int], entries: LiveEntries
-) -> PartitionRows:
-    """The documents of a partition as rows; kept for the version, its chosen fragments, and no filter."""
-    part, number = where
-    segment = opened.index.parts[part]
-    partition = opened.segments[part].partitions[number]
-    cache = state.session.index_cache
+def rows_key(state: DatasetState, part: IndexPart[Any], chosen: npt.NDArray[np.bool_]) -> Key:
+    """Identifies the rows of a segment in the cache. chosen: mask of the searched fragments"""
     owner = state.__dict__.setdefault("text_rows", object())
-    key = ("text rows", owner, segment.uuid, segment.base_id, partition.number, entries.chosen.tobytes())
-    (rows,) = cache.get_many([key])
+    return "text rows", owner, part.uuid, part.base_id, chosen.tobytes()
+
+
+def segment_rows(state: DatasetState, opened: OpenedText, part: int, entries: LiveEntries) -> SegmentRows:
+    """The documents of a segment as rows; kept for the version, its chosen fragments, and no filter."""
+    cache = state.session.index_cache
+    key = rows_key(state, opened.index.parts[part], entries.chosen)
+    rows: SegmentRows | None = cache.get(key)
     if rows is None:
-        counts, addresses = entries.without_filter().find(segment, partition.rows)
-        mask = None if bool(counts.all()) else counts.astype(np.uint8)
-        rows = PartitionRows(mask, addresses, _is_distinct(addresses, counts, partition.elements))
-        cache.put(key, rows, 256 + addresses.nbytes + (0 if mask is None else mask.nbytes))
+        rows = _find_rows(opened, part, entries.without_filter())
+        cache.put(key, rows, sum(each.nbytes for each in rows.partitions))
     if entries.allowed is None:
         return rows
+    return SegmentRows(tuple([_allowed(each, entries) for each in rows.partitions]), rows.is_distinct)
+
+
+def _find_rows(opened: OpenedText, part: int, entries: LiveEntries) -> SegmentRows:
+    partitions, live, places = [], [], []
+    for partition in opened.segments[part].partitions:
+        counts, addresses = entries.find(opened.index.parts[part], partition.rows)
+        mask = None if bool(counts.all()) else counts.astype(np.uint8)
+        elements = None if partition.elements is None else partition.elements[counts]
+        partitions.append(PartitionRows(mask, addresses, _is_distinct(addresses[counts], elements)))
+        live.append(addresses[counts])
+        places += [] if elements is None else [elements]
+    is_distinct = all(each.is_distinct for each in partitions)
+    if is_distinct and len(partitions) > 1:
+        is_distinct = _is_distinct(np.concatenate(live), np.concatenate(places) if places else None)
+    return SegmentRows(tuple(partitions), is_distinct)
+
+
+def _allowed(rows: PartitionRows, entries: LiveEntries) -> PartitionRows:
     allowed = entries.allows(rows.addresses)
     if rows.counts is not None:
         allowed &= rows.counts != 0

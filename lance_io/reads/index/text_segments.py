@@ -8,13 +8,14 @@ round 3   posting lists of the query's tokens, of all partitions
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.file.file_requests import ReadFiles
 from lance_io.file.take.side_file import SideFile
+from lance_io.index.text.scoring import CorpusStatistics
 from lance_io.index.text.text_parameters import UnknownTokenizer
 from lance_io.index.text.text_partition import (
     DOCUMENT_COLUMNS,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from lance_io.file.open.file_source import FileRef
     from lance_io.index.text.text_parameters import TextParameters
     from lance_io.index.text.text_partition import TextSettings
+    from lance_io.io.cache import Key
     from lance_io.plans.plan import Plan
     from lance_io.reads.index.table_indices import IndexPart
     from lance_io.reads.index.text_indices import TextIndex
@@ -89,7 +91,7 @@ class UnreadText:
 def open_text_segments(state: DatasetState, index: TextIndex) -> Plan[list[TextSegment | UnreadText]]:
     """The segments of an index, from the cache or opened together. Raises `FormatError` naming index and file."""
     cache = state.session.index_cache
-    keys = [("texts", *folder_key(state, part)) for part in index.parts]
+    keys = segment_keys([folder_key(state, part) for part in index.parts])
     opened: list[Any] = cache.get_many(keys)
     missing = [at for at, segment in enumerate(opened) if segment is None]
     record_opened(len(missing))
@@ -100,6 +102,11 @@ def open_text_segments(state: DatasetState, index: TextIndex) -> Plan[list[TextS
         for at, segment in zip(missing, loaded, strict=True):
             opened[at] = segment
     return opened
+
+
+def segment_keys(folders: Sequence[tuple[Any, ...]]) -> list[Key]:
+    """Identify segments in the cache. folders: of them, as `folder_key` names them"""
+    return [("texts", *folder) for folder in folders]
 
 
 def _open(state: DatasetState, index: TextIndex, part: IndexPart[bytes]) -> Plan[tuple[TextSegment | UnreadText, int]]:
@@ -163,53 +170,102 @@ def _partition(number: int, tokens: Any, documents: Any, postings: Any) -> TextP
     return TextPartition(number, tokens, num_tokens, rows, lengths, total, form, elements)
 
 
-# -- posting lists ---------------------------------------------------------------------------------------------------
+# -- opened indices ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class TokenKey:
-    """A token of a partition.
+class PlacedPartition(NamedTuple):
+    """A partition of an index.
 
-    part       number of the segment
-    partition  number of the partition among those of the segment
-    token      number of the token in it
+    part       number of its segment
+    number     among the partitions of the segment
+    partition  without its posting lists
     """
 
     part: int
-    partition: int
+    number: int
+    partition: TextPartition
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenedText:
+    """A full-text index that a search has opened.
+
+    folders     of the segments, as `folder_key` names them
+    partitions  of all segments
+    statistics  of all documents, deleted ones included
+    """
+
+    index: TextIndex
+    segments: tuple[TextSegment, ...]
+    folders: tuple[tuple[Any, ...], ...]
+    partitions: tuple[PlacedPartition, ...]
+    statistics: CorpusStatistics
+
+    @classmethod
+    def of(
+        cls, state: DatasetState, index: TextIndex, segments: Sequence[TextSegment], folders: Any = None
+    ) -> OpenedText:
+        """An index and its segments. folders: if they are known"""
+        partitions = tuple(
+            [
+                PlacedPartition(part, number, partition)
+                for part, segment in enumerate(segments)
+                for number, partition in enumerate(segment.partitions)
+            ]
+        )
+        statistics = CorpusStatistics(
+            sum([len(each.partition.lengths) for each in partitions]),
+            sum([each.partition.total for each in partitions]),
+        )
+        folders = tuple(folder_key(state, part) for part in index.parts) if folders is None else folders
+        return cls(index, tuple(segments), folders, partitions, statistics)
+
+    @property
+    def has_positions(self) -> bool:
+        """Whether all partitions know where tokens stand."""
+        return all(each.partition.form.positions for each in self.partitions)
+
+    def damage(self, state: DatasetState, at: int, error: Exception) -> Exception:
+        """The error for damaged posting lists, naming index and file. at: number of the partition"""
+        part, _, partition = self.partitions[at]
+        ref = file_ref(state, self.index.parts[part], partition_file(partition.number, POSTINGS))
+        damage: Exception = in_index(FormatError(str(error)), self.index.name, ref.key, WITHOUT)
+        return damage
+
+
+# -- posting lists ---------------------------------------------------------------------------------------------------
+
+
+class TokenKey(NamedTuple):
+    """A token of an index.
+
+    at     number of the partition among those of the index
+    token  number of the token in it
+    """
+
+    at: int
     token: int
 
 
 def load_postings(
-    state: DatasetState,
-    index: TextIndex,
-    segments: Sequence[TextSegment],
-    wanted: Sequence[TokenKey],
-    *,
-    has_positions: bool,
+    state: DatasetState, opened: OpenedText, wanted: Sequence[TokenKey], *, has_positions: bool
 ) -> Plan[dict[TokenKey, TermPostings]]:
     """The posting lists of tokens, from the cache or in one round. Raises `FormatError` naming index and file."""
     cache = state.session.index_cache
-    folders = [folder_key(state, part) for part in index.parts]
-    keys = {
-        each: (
-            "postings",
-            *folders[each.part],
-            segments[each.part].partitions[each.partition].number,
-            each.token,
-            has_positions,
-        )
-        for each in dict.fromkeys(wanted)
-    }
+    keys: dict[TokenKey, Any] = {}
+    for each in wanted:
+        part, _, partition = opened.partitions[each.at]
+        keys[each] = ("postings", *opened.folders[part], partition.number, each.token, has_positions)
     known: dict[TokenKey, Any] = dict(zip(keys, cache.get_many([*keys.values()]), strict=True))
-    missing: dict[tuple[int, int], list[TokenKey]] = {}
-    for each, postings in known.items():
-        if postings is None:
-            missing.setdefault((each.part, each.partition), []).append(each)
+    missing: dict[int, list[TokenKey]] = {}
+    if None in known.values():
+        for each, postings in known.items():
+            if postings is None:
+                missing.setdefault(each.at, []).append(each)
     num_missing = sum(map(len, missing.values()))
     record_parts(len(known) - num_missing, num_missing)
     if missing:
-        yield from _read_missing(state, index, segments, missing, known, has_positions=has_positions)
+        yield from _read_missing(state, opened, missing, known, has_positions=has_positions)
         for its in missing.values():
             for each in its:
                 cache.put(keys[each], known[each], known[each].nbytes)
@@ -224,44 +280,45 @@ def load_all_postings(
     readable = [segment for segment in segments if isinstance(segment, TextSegment)]
     if len(readable) < len(segments):
         return
-    for part, segment in enumerate(readable):
-        for number, partition in enumerate(segment.partitions):
-            for first in range(0, partition.num_tokens, LOADED_TOKENS):
-                if cache.stats.bytes > cache.capacity_bytes * _FILLED_SHARE:
-                    return
-                tokens = range(first, min(first + LOADED_TOKENS, partition.num_tokens))
-                keys = [TokenKey(part, number, token) for token in tokens]
-                yield from load_postings(state, index, readable, keys, has_positions=False)
+    opened = OpenedText.of(state, index, readable)
+    for at, each in enumerate(opened.partitions):
+        for first in range(0, each.partition.num_tokens, LOADED_TOKENS):
+            if cache.stats.bytes > cache.capacity_bytes * _FILLED_SHARE:
+                return
+            tokens = range(first, min(first + LOADED_TOKENS, each.partition.num_tokens))
+            yield from load_postings(state, opened, [TokenKey(at, token) for token in tokens], has_positions=False)
 
 
 def _read_missing(
     state: DatasetState,
-    index: TextIndex,
-    segments: Sequence[TextSegment],
-    missing: Mapping[tuple[int, int], list[TokenKey]],
+    opened: OpenedText,
+    missing: Mapping[int, list[TokenKey]],
     known: dict[TokenKey, Any],
     *,
     has_positions: bool,
 ) -> Plan[None]:
     steps = []
-    for (part, number), its in missing.items():
+    for at, its in missing.items():
         its.sort(key=lambda each: each.token)
-        partition = segments[part].partitions[number]
-        ref = file_ref(state, index.parts[part], partition_file(partition.number, POSTINGS))
+        part, _, partition = opened.partitions[at]
+        ref = file_ref(state, opened.index.parts[part], partition_file(partition.number, POSTINGS))
         form = partition.form
-        names = [*form.columns, *(form.positions if has_positions else ())]
+        names = (*form.columns, *(form.positions if has_positions else ()))
         rows = np.array([each.token for each in its], np.int64)
-        steps.append((ref, _read_rows(state, index, ref, names, rows)))
+        steps.append((ref, _read_rows(state, opened.index, ref, names, rows)))
     read: list[Any] = yield ReadFiles(state.context, independent(steps))
-    for ((part, number), its), (ref, _), columns in zip(missing.items(), steps, read, strict=True):
-        partition = segments[part].partitions[number]
+    for (at, its), columns in zip(missing.items(), read, strict=True):
+        partition = opened.partitions[at].partition
         decode = partial(read_postings, partition, columns, has_positions=has_positions)
-        num_bytes = sum(column.nbytes for column in columns)
         try:
-            lists = yield Compute(decode, lambda num_bytes=num_bytes: num_bytes)  # type: ignore[misc]
+            lists = yield Compute(decode, partial(_num_bytes, columns))
         except FormatError as error:
-            raise in_index(error, index.name, ref.key, WITHOUT) from error
+            raise opened.damage(state, at, error) from error
         known.update(zip(its, lists, strict=True))
+
+
+def _num_bytes(columns: Sequence[Any]) -> int:
+    return sum(column.nbytes for column in columns)
 
 
 def _read_rows(

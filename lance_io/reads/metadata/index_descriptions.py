@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.format.wire import parse_message
+from lance_io.index.details import names_text_index
 from lance_io.index.text.text_parameters import text_details
 from lance_io.proto import table_pb2
 from lance_io.reads.version.index_entries import by_name, load_indices
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _VECTOR: Final = "VectorIndexDetails"
-_INVERTED: Final = "InvertedIndexDetails"
 _METRICS: Final = ("L2", "COSINE", "DOT", "HAMMING")
 _SUFFIX: Final = "IndexDetails"
 
@@ -79,15 +79,14 @@ class IndexDescription:
     @property
     def details(self) -> dict[str, Any]:
         """Settings of a vector index, or of a full text index; empty for the other kinds."""
-        kind = _kind(self.type_url)
-        if kind == _INVERTED:
+        if names_text_index(self.type_url):
             return text_details(self._details)
-        return _vector_details(self._details) if kind == _VECTOR else {}
+        return _vector_details(self._details) if _kind(self.type_url) == _VECTOR else {}
 
 
 def is_text_segment(entry: IndexMetadata) -> bool:
     """Whether it is a segment of a full text index."""
-    return entry.message is not None and _kind(entry.message.index_details.type_url) == _INVERTED
+    return entry.message is not None and names_text_index(entry.message.index_details.type_url)
 
 
 def describe_indices(state: DatasetState) -> Plan[list[IndexDescription]]:

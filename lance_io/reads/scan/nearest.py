@@ -35,6 +35,7 @@ from lance_io.reads.scan.scan_plan import explain as explain_plan
 from lance_io.reads.scan.scan_plan import plan_scan
 from lance_io.reads.scan.search_columns import (
     SearchColumns,
+    columns_to_take,
     nearest_projection,
     query_of,
     search_arrays,
@@ -203,7 +204,7 @@ def search(
         matches = matches[_window(options)]
     if predicate is not None and state.schema.has_blobs:  # the result may lack their descriptions
         matches, predicate = (yield from _filtered(state, predicate, names, matches)), None
-    table = yield from _take(state, *_columns_to_take(state, projection, predicate, names), matches)
+    table = yield from _take(state, *columns_to_take(state, projection, predicate, names), matches)
     if ordering is not None:
         return (yield from ordering.finish(table))
     if is_cut:
@@ -222,7 +223,7 @@ def _search_together(
     window = _window(options)
     parts = [part[window] for part in parts]
     matches = _Matches(np.zeros(sum(map(len, parts)), np.int32), Scored.joined(parts))
-    table = yield from _take(state, *_columns_to_take(state, projection, predicate, names), matches)
+    table = yield from _take(state, *columns_to_take(state, projection, predicate, names), matches)
     if len(parts) == 1:
         return [table]
     ends = np.cumsum([len(part) for part in parts]).tolist()
@@ -385,22 +386,6 @@ def _placed(masks: Sequence[pa.BooleanArray]) -> Iterator[tuple[int, pa.BooleanA
     for mask in masks:
         yield before, mask
         before += len(mask)
-
-
-def _columns_to_take(
-    state: DatasetState, projection: Projection, predicate: Predicate | None, names: tuple[str, ...]
-) -> tuple[SearchColumns, PreparedTake]:
-    """How the result is built, and the take for it; kept with the version for results without a filter."""
-    if predicate is not None:
-        columns = SearchColumns.of(state, projection, predicate, names)
-        return columns, prepare(state, columns.taken)
-    key = "search take", id(projection), names
-    kept: tuple[Projection, SearchColumns, PreparedTake] | None = state.prepared.get(key)
-    if kept is None or kept[0] is not projection:
-        columns = SearchColumns.of(state, projection, None, names)
-        kept = projection, columns, prepare(state, columns.taken)
-        state.prepared.put(key, kept)
-    return kept[1:]
 
 
 def _take(state: DatasetState, columns: SearchColumns, take: PreparedTake, matches: _Matches) -> Plan[pa.Table]:

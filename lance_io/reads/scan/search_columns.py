@@ -22,6 +22,7 @@ from lance_io.format.schema import Field, Schema
 from lance_io.levels.arrays import numbers, true_positions
 from lance_io.reads.rows.rebatch import empty_columns
 from lance_io.reads.scan.vector_query import vector_column
+from lance_io.reads.takes.take_rows import prepare
 from lance_io.reads.version.column_lists import OutputColumn, Projection, columns_key, project, prune
 from lance_io.reads.version.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS, system_field
 from lance_io.records import dataclass
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from lance_io.filters import Predicate
     from lance_io.reads.scan.scan_options import ScanOptions
     from lance_io.reads.scan.vector_query import VectorQuery
+    from lance_io.reads.takes.take_rows import PreparedTake
     from lance_io.reads.version.state import DatasetState
 
 DISTANCE: Final = "_distance"
@@ -177,6 +179,22 @@ class SearchColumns:
         first = sum(not _names(output, self.names) for output in self.projection.outputs)
         sources = enumerate(self.taken.outputs[first:], first)
         return {**{output.path[0]: rows.column(column_index) for column_index, output in sources}, **added}
+
+
+def columns_to_take(
+    state: DatasetState, projection: Projection, predicate: Predicate | None, names: tuple[str, ...]
+) -> tuple[SearchColumns, PreparedTake]:
+    """How the result is built, and the take for it; kept with the version for results without a filter."""
+    if predicate is not None:
+        columns = SearchColumns.of(state, projection, predicate, names)
+        return columns, prepare(state, columns.taken)
+    key = "search take", id(projection), names
+    kept: tuple[Projection, SearchColumns, PreparedTake] | None = state.prepared.get(key)
+    if kept is None or kept[0] is not projection:
+        columns = SearchColumns.of(state, projection, None, names)
+        kept = projection, columns, prepare(state, columns.taken)
+        state.prepared.put(key, kept)
+    return kept[1:]
 
 
 def _sources(state: DatasetState, paths: Iterable[tuple[str, ...]]) -> list[OutputColumn]:

@@ -81,7 +81,7 @@ class IndexMetadata:
 
     @property
     def _kind(self) -> str:
-        return "" if self.message is None else self.message.index_details.type_url.rpartition(".")[2]
+        return "" if self.message is None else self.message.index_details.type_url.rpartition("/")[2].rpartition(".")[2]
 
     @property
     def base_id(self) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -12,9 +13,11 @@ import pytest
 from lance.query import FullTextOperator, MatchQuery, PhraseQuery
 
 import lance_io
+from lance_io._kernels import find_tokens
 from lance_io.changes.join.spilled_batches import SpilledBatches
 from lance_io.index.text.text_builder import TextBuilder
 from lance_io.index.text.text_parameters import parameters_of_arguments
+from lance_io.index.text.tokenizer import analyzer_of, tokenized
 from tests.index.text.scripts import all_texts
 
 if TYPE_CHECKING:
@@ -149,6 +152,36 @@ def test_a_build_that_spills_is_the_build_in_memory(with_position: bool) -> None
         "metadata.lance",
     ]
     assert [file["rows"].to_pydict() for file in spilled] == [file["rows"].to_pydict() for file in in_memory]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"stem": False, "lower_case": False, "ascii_folding": False, "remove_stop_words": False},
+        {"base_tokenizer": "whitespace", "max_token_length": 9},
+        {"base_tokenizer": "ngram"},
+        {"language": "Greek"},
+    ],
+    ids=str,
+)
+def test_lists_have_the_tokens_of_each_text(options: dict[str, Any]) -> None:
+    """Also where there are more words than a builder remembers, and where a word comes again after it was forgotten."""
+    numbered = [" ".join(f"Word{number}" for number in range(first, first + 20)) for first in range(0, 36_000, 20)]
+    values = [pa.array([*all_texts(), None, *numbered]), pa.array([*numbered[::9], *all_texts(), "the the"])]
+    files = {file["name"]: file["rows"] for file in built(options, 1 << 30, 2, values)}
+    tokens = tokenized(analyzer_of(parameters_of_arguments(options)), pa.concat_arrays(values))
+    lengths = np.diff(tokens.rows)
+    documents = files["part_0_docs.lance"]
+    assert dict(zip(*(documents[name].to_pylist() for name in ("_rowid", "_num_tokens")), strict=True)) == {
+        row: length for row, length in enumerate(lengths.tolist()) if length
+    }
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    pairs = set(zip(tokens.texts.cast(pa.binary()).to_pylist(), rows.tolist(), strict=True))
+    counts = Counter(token for token, _ in pairs)
+    assert files["part_0_invert.lance"]["_length"].to_pylist() == [counts[token] for token in sorted(counts)]
+    token_map = files["part_0_tokens.lance"]["_token_fst_bytes"][0].as_py()
+    assert find_tokens(token_map, sorted(counts)) == [*range(len(counts))]
 
 
 def test_documents_above_the_limit_begin_a_partition() -> None:

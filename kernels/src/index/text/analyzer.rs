@@ -41,6 +41,8 @@ const LANGUAGES: [(&str, Language); 18] = [
 pub struct Analyzer {
     chain: TextAnalyzer,
     is_json: bool,
+    /// Which letters make words, if the chain looks at each word by itself.
+    words: Option<fn(char) -> bool>,
 }
 
 #[pymethods]
@@ -106,7 +108,12 @@ impl Analyzer {
             if ascii_folding {
                 chain = chain.filter_dynamic(AsciiFoldingFilter);
             }
-            Ok(Analyzer { chain: chain.build(), is_json })
+            let words: Option<fn(char) -> bool> = match base {
+                "simple" if !is_json && !split_identifiers => Some(char::is_alphanumeric),
+                "whitespace" if !is_json && !split_identifiers => Some(|letter| !letter.is_ascii_whitespace()),
+                _ => None,
+            };
+            Ok(Analyzer { chain: chain.build(), is_json, words })
         })
     }
 
@@ -136,6 +143,11 @@ impl Analyzer {
     /// A chain of its own for a caller: a stream changes it.
     pub fn chain(&self) -> TextAnalyzer {
         self.chain.clone() // room: a few boxes; lists of words are shared
+    }
+
+    /// Which letters make words; None unless the tokens of a text are those of its words, each by itself.
+    pub fn words(&self) -> Option<fn(char) -> bool> {
+        self.words
     }
 
     /// Call `each` with the tokens of a text, or of a stored JSON document, and their positions.

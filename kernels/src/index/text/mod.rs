@@ -3,6 +3,7 @@
 pub mod analyzer;
 pub mod blocks;
 pub mod json_tokens;
+pub mod known_words;
 pub mod merge;
 pub mod term_lists;
 pub mod varints;

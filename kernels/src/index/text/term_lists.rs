@@ -1,6 +1,7 @@
 //! A map from tokens to their documents, which grows while texts are read: each list is kept compressed.
 
-use super::analyzer::Analyzer;
+use super::analyzer::{next_token, Analyzer};
+use super::known_words::KnownWords;
 use super::varints;
 use crate::buffer::{Input, OwnedBuffer};
 use crate::error::invalid;
@@ -61,6 +62,7 @@ struct State {
     lengths: Vec<i32>,
     /// Of all lists.
     list_bytes: usize,
+    known: KnownWords,
     /// Terms in order, from when they are taken out, and how many were.
     order: Vec<u32>,
     num_taken: usize,
@@ -187,13 +189,25 @@ impl TermLists {
             return Err(invalid(format!("more than {DOCUMENTS_MAX} documents in one map")));
         }
         let mut length = 0i32;
-        analyzer.each_token(chain, text, |token, position| {
+        let mut count = |state: &mut State, term: usize, position: usize| {
             let position = u32::try_from(position).map_err(|_| invalid("a text has more than 2^32 tokens"))?;
-            let term = state.term(self.seed, token)?;
             state.count(term, doc as u32, position, self.has_positions)?;
             length = length.checked_add(1).ok_or_else(|| invalid("a text has more than 2^31 tokens"))?;
-            Ok(())
-        })?;
+            PyResult::Ok(())
+        };
+        if let Some(is_of_word) = analyzer.words() {
+            let words = text.text(0)?.split(|letter| !is_of_word(letter)).filter(|word| !word.is_empty());
+            for (position, word) in words.enumerate() {
+                if let Some(term) = state.term_of_word(self.seed, chain, word)? {
+                    count(state, term, position)?;
+                }
+            }
+        } else {
+            analyzer.each_token(chain, text, |token, position| {
+                let term = state.term(self.seed, token)?;
+                count(state, term, position)
+            })?;
+        }
         if length > 0 || self.keeps_empty {
             state.rows.try_push(row)?;
             state.lengths.try_push(length)?;
@@ -205,12 +219,28 @@ impl TermLists {
 impl State {
     fn num_bytes(&self) -> usize {
         let fixed = self.terms.capacity() * TERM_BYTES + self.slots.len() * 4 + self.arena.capacity();
-        fixed + self.list_bytes + DOCUMENT_BYTES * self.rows.capacity()
+        fixed + self.known.num_bytes() + self.list_bytes + DOCUMENT_BYTES * self.rows.capacity()
     }
 
     fn bytes_of(&self, term: usize) -> &[u8] {
         let start = if term == 0 { 0 } else { self.terms[term - 1].end as usize };
         &self.arena[start..self.terms[term].end as usize]
+    }
+
+    /// The number of the term that the filters make of a word; None if they drop it.
+    #[inline]
+    fn term_of_word(&mut self, seed: u64, chain: &mut TextAnalyzer, word: &str) -> PyResult<Option<usize>> {
+        let hash = hash(seed, word.as_bytes());
+        if let Some(known) = self.known.find(hash, word.as_bytes()) {
+            return Ok(known);
+        }
+        let mut stream = chain.token_stream(word);
+        let term = match next_token(&mut stream)? {
+            Some((token, _)) => Some(self.term(seed, token.as_bytes())?),
+            None => None,
+        };
+        self.known.learn(hash, word.as_bytes(), term)?;
+        Ok(term)
     }
 
     /// The number of a token's term, which is new the first time.

@@ -101,8 +101,7 @@ def _describe_leaf(state: DatasetState, each: LeafPlan, plan: TextPlan, depth: i
     index = leaf.column.index
     if index is not None:
         matched = yield from find_tokens_of(state, index, leaf.search)
-        lists = sum(postings.num_docs for postings in matched.postings.values())
-        partitions = sum(len(segment.partitions) for segment in index.segments)
+        lists, partitions = sum(matched.counts()), len(index.partitions)
         statistics = index.statistics
         lines.append(
             f"{name}: column={leaf.column.name}, query=[{shown}], index={index.index.name}, "

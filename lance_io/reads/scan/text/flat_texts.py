@@ -16,12 +16,13 @@ from lance_io.index.text.combined_fields import FieldRows
 from lance_io.index.text.list_elements import element_places, list_items
 from lance_io.index.text.scoring import CorpusStatistics, weights
 from lance_io.index.text.text_matches import TextMatches
+from lance_io.index.text.text_paths import member_lists
 from lance_io.index.text.tokenizer import tokenized
 from lance_io.levels.arrays import distinct
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -53,12 +54,19 @@ class FlatTexts:
     """A search of texts. Several threads may add batches at once: the result does not depend on their order."""
 
     def __init__(
-        self, analyzer: Analyzer, search: WordSearch, *, keeps_all: bool = False, of_elements: bool = False
+        self,
+        analyzer: Analyzer,
+        search: WordSearch,
+        *,
+        keeps_all: bool = False,
+        of_elements: bool = False,
+        below: Sequence[str] = (),
     ) -> None:
         self._analyzer = analyzer
         self._search = search
         self._keeps_all = keeps_all  # rows without the words, too
         self._of_elements = of_elements  # whether each element of the innermost lists is a document
+        self._below = below  # members of the structs in the lists, which have the texts
         self._words = [*search.counts]
         self._lock = threading.Lock()
         self._parts: list[_Counted] = []
@@ -67,6 +75,7 @@ class FlatTexts:
 
     def add(self, texts: pa.Array, ids: npt.NDArray[np.uint64], addresses: IntArray) -> None:
         """Add the texts of some rows: strings, or lists of strings."""
+        texts = member_lists(texts, self._below)
         lists: list[npt.NDArray[np.int64]] = []
         while pa.types.is_nested(texts.type):
             texts, starts = list_items(texts)

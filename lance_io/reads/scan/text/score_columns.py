@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lance_io.lazy_names import lazy_module
-from lance_io.reads.scan.search_columns import DOC_INDEX, SCORE, search_projection, search_schema
-from lance_io.reads.scan.text.text_choice import check_request, list_depth
+from lance_io.reads.scan.search_columns import search_projection, search_schema
+from lance_io.reads.scan.text.text_choice import check_request
 
 if TYPE_CHECKING:
     from lance_io import filters
@@ -21,15 +21,13 @@ else:
 
 
 def added_columns(state: DatasetState, options: ScanOptions) -> tuple[str, ...]:
-    """The columns that a search adds."""
+    """The columns that a search adds. Raises `UsageError` for a query that does not fit the schema."""
     assert options.full_text_query is not None, "asked for where there is one"
-    return (SCORE, DOC_INDEX) if list_depth(state, options.full_text_query.query) else (SCORE,)
+    return check_request(state, options.full_text_query)
 
 
 def text_projection(state: DatasetState, options: ScanOptions) -> Projection:
     """The output columns of a full-text search. Raises `UsageError` for a query that does not fit the schema."""
-    assert options.full_text_query is not None, "asked for where there is one"
-    check_request(state, options.full_text_query)
     return search_projection(state, options, added_columns(state, options))
 
 

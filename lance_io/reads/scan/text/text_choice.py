@@ -23,11 +23,12 @@ from lance_io.index.text.full_text_query import (
     parts_of,
 )
 from lance_io.index.text.text_parameters import TextParameters, parameters_of_details
+from lance_io.index.text.text_paths import text_path
 from lance_io.index.text.word_search import JSON, word_search
 from lance_io.reads.index.text_indices import load_text_indices, warn_text_index_unused
-from lance_io.reads.index.text_match import OpenedText
-from lance_io.reads.index.text_segments import WITHOUT, UnreadText, open_text_segments
-from lance_io.reads.version.column_lists import OutputColumn, fields_along
+from lance_io.reads.index.text_segments import WITHOUT, OpenedText, UnreadText, open_text_segments
+from lance_io.reads.scan.search_columns import DOC_INDEX, SCORE
+from lance_io.reads.version.column_lists import fields_along
 from lance_io.reads.version.index_errors import INDEX_ERRORS, in_index
 from lance_io.records import dataclass
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lance_io.format.schema import Field
+    from lance_io.index.text.text_paths import TextPath
     from lance_io.index.text.word_search import WordSearch
     from lance_io.plans.plan import Plan
     from lance_io.reads.index.text_indices import TextIndex
@@ -53,24 +55,17 @@ class TextColumn:
     """A column of a query.
 
     name        as the query has it
-    path        names from the top-level column down
-    field       its field
+    path        of its texts
     parameters  of its tokenizer
     index       opened; None if all texts are searched
     of_elements whether the elements of its lists are documents
     """
 
     name: str
-    path: tuple[str, ...]
-    field: Field
+    path: TextPath
     parameters: TextParameters
     index: OpenedText | None
     of_elements: bool = False
-
-    @property
-    def texts(self) -> OutputColumn:
-        """The column as an output."""
-        return OutputColumn(TEXT, self.path, pa.field(TEXT, self.field.arrow_type))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,15 +82,34 @@ class TextLeaf:
     search: WordSearch
 
 
-def check_request(state: DatasetState, request: TextRequest) -> None:
-    """Raise `UsageError` for a query that does not fit the schema."""
+def check_request(state: DatasetState, request: TextRequest) -> tuple[str, ...]:
+    """The columns that a search adds to those of the table. Raises `UsageError` for a query that does not fit it."""
+    key = _request_key(request)
+    names: tuple[str, ...] | None = None if key is None else state.prepared.get(key)
+    if names is None:
+        _check(state, request)
+        names = (SCORE, DOC_INDEX) if list_depth(state, request.query) else (SCORE,)
+        if key is not None:
+            state.prepared.put(key, names)
+    return names
+
+
+def _request_key(request: TextRequest) -> Any:
+    """Identifies requests that are checked alike; None for those of queries inside of queries."""
+    query = request.query
+    if type(query) in (MatchQuery, PhraseQuery):
+        return "checked texts", query.column, query.document_granularity  # type: ignore[union-attr]
+    return ("checked texts", request.columns) if isinstance(query, str) else None
+
+
+def _check(state: DatasetState, request: TextRequest) -> None:
     if isinstance(request.query, str):
         names: Sequence[str] = request.columns or ()
     else:
         leaves = _checked_leaves(request.query)
         names = [leaf.column for leaf in leaves]
     for name in names:
-        _text_field(state, name)
+        _text_path(state, name)
     if not isinstance(request.query, str) and of_elements(leaves[0]) and not list_depth(state, request.query):
         raise UsageError(
             f"FTS field path '{leaves[0].column}' has no List layer and cannot use ListElement document granularity"
@@ -126,7 +140,8 @@ def list_depth(state: DatasetState, query: FullTextQuery | str) -> int:
     leaf = next(leaves_of(query), None) if isinstance(query, FullTextQuery) else None
     if not isinstance(leaf, (MatchQuery, PhraseQuery)) or not of_elements(leaf):
         return 0
-    return _depth(_text_field(state, leaf.column)[1].arrow_type)
+    path = _text_path(state, leaf.column)
+    return path.num_lists + _depth(path.field.arrow_type)
 
 
 def _depth(dtype: pa.DataType) -> int:
@@ -141,12 +156,12 @@ def _check_boolean(query: FullTextQuery) -> None:
         _check_boolean(part)
 
 
-def _text_field(state: DatasetState, name: str) -> tuple[tuple[str, ...], Field]:
-    path = (name,) if state.schema.top(name) is not None else tuple(split_path(name))
-    try:
-        field = fields_along(state.schema, path)[-1]
-    except BindError as error:
-        raise UsageError(f"FTS field path '{name}' does not exist in the dataset schema. {error.message}") from error
+def _text_path(state: DatasetState, name: str) -> TextPath:
+    names = (name,) if state.schema.top(name) is not None else tuple(split_path(name))
+    path = text_path(state.schema, names)
+    if path is None:
+        raise _no_such_column(state, name, names)
+    field = path.field
     dtype: Any = field.arrow_type
     is_json = any("json" in node.logical_type.lower() for node in field.walk())
     while pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_fixed_size_list(dtype):
@@ -156,7 +171,15 @@ def _text_field(state: DatasetState, name: str) -> tuple[tuple[str, ...], Field]
         raise UsageError(
             f"FTS field '{name}' must resolve to Utf8, LargeUtf8, Utf8View, or JSON, got {field.to_arrow().type}"
         )
-    return path, field
+    return path
+
+
+def _no_such_column(state: DatasetState, name: str, names: tuple[str, ...]) -> UsageError:
+    try:
+        fields_along(state.schema, names)
+    except BindError as error:
+        return UsageError(f"FTS field path '{name}' does not exist in the dataset schema. {error.message}")
+    raise AssertionError("a path to a field was found before")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,13 +200,12 @@ def choose_text_indices(state: DatasetState, request: TextRequest) -> Plan[TextC
     Raises `UsageError` for a query that does not fit the schema, `FormatError` naming index and file.
     """
     indices = yield from load_text_indices(state)
-    of_rows = {_shown(index.path) for index in indices if not index.of_elements}
-    query = request.in_columns(request.columns or sorted(of_rows))
+    query = request.in_columns(request.columns or names_of(indices))
     leaves = _checked_leaves(query)
     columns: dict[tuple[str, bool], TextColumn] = {}
     for leaf in leaves:
-        path, _ = _text_field(state, leaf.column)
-        _check_granularity(leaf, [index for index in indices if index.path == path])
+        path = _text_path(state, leaf.column)
+        _check_granularity(leaf, [index for index in indices if index.path == path.names])
         key = leaf.column, of_elements(leaf)
         if key not in columns:
             columns[key] = yield from _open_column(state, leaf, indices)
@@ -219,6 +241,11 @@ def _joint_columns(query: CombinedFieldsQuery, its: Sequence[TextColumn]) -> dic
     }
 
 
+def names_of(indices: Sequence[TextIndex]) -> list[str]:
+    """The columns that words without columns are looked for in."""
+    return sorted({_shown(index.path) for index in indices if not index.of_elements})
+
+
 def _shown(path: Sequence[str]) -> str:
     return ".".join(f"`{name}`" if "." in name else name for name in path)
 
@@ -236,8 +263,8 @@ def _lance_tokenizer(field: Field) -> str:
 
 
 def _open_column(state: DatasetState, leaf: MatchQuery | PhraseQuery, indices: Sequence[TextIndex]) -> Plan[TextColumn]:
-    path, field = _text_field(state, leaf.column)
-    its = [index for index in indices if index.path == path]
+    path = _text_path(state, leaf.column)
+    its = [index for index in indices if index.path == path.names]
     parameters = WITHOUT_INDEX
     for index in its:
         if index.of_elements is not of_elements(leaf):
@@ -255,9 +282,9 @@ def _open_column(state: DatasetState, leaf: MatchQuery | PhraseQuery, indices: S
                 segments.append(segment)
         if len(segments) == len(opened):
             settings = segments[0].settings
-            parameters, its_index = settings.parameters, OpenedText(index, tuple(segments))
-            return TextColumn(leaf.column, path, field, parameters, its_index, index.of_elements)
-    return TextColumn(leaf.column, path, field, parameters, None, of_elements(leaf))
+            parameters, its_index = settings.parameters, OpenedText.of(state, index, segments)
+            return TextColumn(leaf.column, path, parameters, its_index, index.of_elements)
+    return TextColumn(leaf.column, path, parameters, None, of_elements(leaf))
 
 
 def _check_granularity(leaf: MatchQuery | PhraseQuery, indices: Sequence[TextIndex]) -> None:

@@ -32,17 +32,19 @@ from lance_io.index.text.full_text_query import (
 from lance_io.index.text.scoring import CorpusStatistics
 from lance_io.index.text.text_matches import TextMatches, added, all_of, any_of, best_of, without
 from lance_io.index.text.tokenizer import analyzer_of
+from lance_io.index.text.word_search import exact_search
 from lance_io.levels.arrays import values_of
 from lance_io.plans.cpu_requests import Begin, Compute, Result
 from lance_io.plans.plan import Together
 from lance_io.plans.streams import EachInPlan
 from lance_io.reads.index.row_filter import contains, load_live_entries
 from lance_io.reads.index.text_fields import field_rows
+from lance_io.reads.index.text_indices import text_output
 from lance_io.reads.index.text_match import find_tokens_of, match_by_index
 from lance_io.reads.scan.scan_plan import plan_scan
 from lance_io.reads.scan.stream import ScanRun
 from lance_io.reads.scan.text.flat_texts import FlatTexts
-from lance_io.reads.scan.text.text_choice import choose_text_indices
+from lance_io.reads.scan.text.text_choice import TEXT, choose_text_indices
 from lance_io.reads.version.column_lists import OutputColumn, Projection
 from lance_io.reads.version.system_columns import ROW_ADDRESS, ROW_ID, system_field
 from lance_io.records import dataclass
@@ -137,7 +139,8 @@ def _flat_scan(
     is_first = bool(options.hints.get("prefilter"))
     names = tuple(state.fragment_ids[number] for number in fragment_indexes)
     scanned = replace(options.rows_alone(), filter=options.filter if is_first else None, fragments=names)
-    outputs = [leaf.column.texts, OutputColumn("address", (ROW_ADDRESS,), system_field("address"))]
+    texts = text_output(state.schema, leaf.column.path, TEXT)
+    outputs = [texts, OutputColumn("address", (ROW_ADDRESS,), system_field("address"))]
     if state.has_stable_row_ids:
         outputs.append(OutputColumn("id", (ROW_ID,), system_field("id")))
     return scanned, Projection(tuple(outputs), None)
@@ -192,12 +195,13 @@ def _run_leaf(
     parts: list[Plan[Any]] = []
     if index is not None:
         parts += [find_tokens_of(state, index, search), load_live_entries(state, index.index, leaf.covered)]
-    flat = None
-    if leaf.flat is not None:
-        if index is not None and search.fuzziness:  # other texts are searched for the words themselves
-            parts.append(find_tokens_of(state, index, replace(search, fuzziness=0)))
+    flat, plain = None, exact_search(leaf.leaf.query, leaf.leaf.column.parameters) if search.fuzziness else search
+    if leaf.flat is not None and plain.tokens:  # other texts are searched for the words themselves
+        if index is not None and search.fuzziness:
+            parts.append(find_tokens_of(state, index, plain))
         column = leaf.leaf.column
-        flat = FlatTexts(analyzer_of(column.parameters), search, of_elements=column.of_elements)
+        below = column.path.below
+        flat = FlatTexts(analyzer_of(column.parameters), plain, of_elements=column.of_elements, below=below)
         parts.append(_run_flat(state, leaf.flat, flat, watch))
     answers = yield Together[Any](parts)
     if index is None:
@@ -243,7 +247,8 @@ def _load_field(
     parts: list[Plan[Any]] = []
     if index is not None:
         parts += [find_tokens_of(state, index, search), load_live_entries(state, index.index, leaf.covered)]
-    flat = FlatTexts(analyzer_of(leaf.leaf.column.parameters), search, keeps_all=True)
+    column = leaf.leaf.column
+    flat = FlatTexts(analyzer_of(column.parameters), search, keeps_all=True, below=column.path.below)
     if leaf.flat is not None:
         parts.append(_run_flat(state, leaf.flat, flat, watch))
     answers = yield Together[Any](parts)

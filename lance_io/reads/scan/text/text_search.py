@@ -15,8 +15,9 @@ from lance_io.plans.plan import Import, Together
 from lance_io.reads.rows.rebatch import empty_columns
 from lance_io.reads.rows.row_arithmetic import OFFSET_BITS, OFFSET_MASK, group_rows
 from lance_io.reads.scan.ordering import Ordering
-from lance_io.reads.scan.search_columns import DOC_INDEX, SCORE, SearchColumns
+from lance_io.reads.scan.search_columns import DOC_INDEX, SCORE, SearchColumns, columns_to_take
 from lance_io.reads.scan.text.score_columns import added_columns, bind_with_score, text_projection
+from lance_io.reads.scan.text.settled_text import find_settled_text, settle_text
 from lance_io.reads.scan.text.text_plan import plan_text_search, run_text_search
 from lance_io.reads.takes.take_rows import prepare, take_grouped
 from lance_io.reads.version.column_lists import COMPILER, Projection
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.reads.scan.scan_options import ScanOptions
     from lance_io.reads.scan.scan_statistics import ScanWatch
+    from lance_io.reads.takes.take_rows import PreparedTake
     from lance_io.reads.version.state import DatasetState
 
 OPENED_FRAGMENTS_MAX: Final = 8  # whose files are opened before it is known which have matches: a request each
@@ -45,14 +47,16 @@ def search_text(
     ordering = Ordering(state, options, projection) if options.order_by else None
     if ordering is not None:
         projection = ordering.projection
-    matches, predicate = yield from _search(state, options, watch, names, projection)
+    predicate = yield from _predicate(state, options, names)
+    columns, take = columns_to_take(state, projection, predicate, names)
+    matches = yield from _search(state, options, watch, columns)
     is_cut = predicate is None and ordering is None
-    if is_cut:
+    if is_cut and options.offset:  # there are at most as many as are wanted
         matches = matches[_window(options)]
     if predicate is not None and state.schema.has_blobs:  # the result may lack their descriptions
-        matches, predicate = (yield from _filtered(state, names, predicate, matches)), None
-    columns = SearchColumns.of(state, projection, predicate, names)
-    parts = yield from _parts(state, columns.taken, matches)
+        matches = yield from _filtered(state, names, predicate, matches)
+        columns, take = columns_to_take(state, projection, None, names)
+    parts = yield from _parts(state, take, matches)
     batches = [columns.batch(part, arrays) for part, arrays in parts]
     table = pa.Table.from_batches(batches, schema=columns.projection.arrow_schema)
     if ordering is not None:
@@ -69,7 +73,8 @@ def count_text_matches(state: DatasetState, options: ScanOptions, watch: ScanWat
         raise UsageError("Cannot use limit/offset with aggregate. Apply limit to the result instead.")
     text_projection(state, options)
     names = added_columns(state, options)
-    matches, predicate = yield from _search(state, options, watch, names)
+    predicate = yield from _predicate(state, options, names)
+    matches = yield from _search(state, options, watch)
     if predicate is None:
         return len(matches)
     return len((yield from _filtered(state, names, predicate, matches)))
@@ -80,39 +85,40 @@ def _window(options: ScanOptions) -> slice:
     return slice(first, None if options.limit is None else first + options.limit)
 
 
+def _predicate(state: DatasetState, options: ScanOptions, names: tuple[str, ...]) -> Plan[Predicate | None]:
+    """The filter of the matches, if there is one that does not come first."""
+    if options.filter is None:
+        return None
+    yield Import(COMPILER)
+    return None if options.hints.get("prefilter") else bind_with_score(state, options.filter, names)
+
+
 def _search(
-    state: DatasetState,
-    options: ScanOptions,
-    watch: ScanWatch | None,
-    names: tuple[str, ...],
-    projection: Projection | None = None,
-) -> Plan[tuple[TextMatches, Predicate | None]]:
-    """The matches, and the filter still to be applied."""
-    predicate = None
-    if options.filter is not None:
-        yield Import(COMPILER)
-        if not options.hints.get("prefilter"):
-            predicate = bind_with_score(state, options.filter, names)
+    state: DatasetState, options: ScanOptions, watch: ScanWatch | None, columns: SearchColumns | None = None
+) -> Plan[TextMatches]:
+    """The matches. columns: that are taken of them"""
+    opening = None if columns is None else _opened_beside(state, options, columns)
+    settled = find_settled_text(state, options)
+    if settled is not None:
+        searching = settled.run(state)
+        if opening is None:
+            return (yield from searching)
+        matches: TextMatches = (yield Together[Any]([searching, opening]))[0]
+        return matches
     planning = plan_text_search(state, options)
-    opening = None if projection is None else _opened_beside(state, options, projection, predicate, names)
     plan: Any = (yield from planning) if opening is None else (yield Together[Any]([planning, opening]))[0]
-    return (yield from run_text_search(state, plan, watch)), predicate
+    settle_text(state, options, plan)
+    return (yield from run_text_search(state, plan, watch))
 
 
-def _opened_beside(
-    state: DatasetState,
-    options: ScanOptions,
-    projection: Projection,
-    predicate: Predicate | None,
-    names: tuple[str, ...],
-) -> Plan[None] | None:
+def _opened_beside(state: DatasetState, options: ScanOptions, columns: SearchColumns) -> Plan[None] | None:
     """Loads metadata of few data files while an index is opened, where that saves rounds; once for each column list."""
     if not state.has_index or state.is_local:
         return None
     fragment_indexes = state.scanned_fragment_indexes(options.fragments)
     if len(fragment_indexes) > OPENED_FRAGMENTS_MAX:
         return None
-    paths = frozenset(SearchColumns.of(state, projection, predicate, names).taken.data_paths)
+    paths = frozenset(columns.taken.data_paths)
     key = "opened beside", paths
     if not paths or state.prepared.get(key) is not None:
         return None
@@ -127,27 +133,27 @@ def _filtered(
     """The matches that pass a filter; reads only the filter's columns."""
     columns = SearchColumns.of(state, Projection((), None), predicate, names)
     kept, before = [np.empty(0, np.int64)], 0
-    for part, arrays in (yield from _parts(state, columns.taken, matches)):
+    for part, arrays in (yield from _parts(state, prepare(state, columns.taken), matches)):
         kept.append(np.asarray(true_positions(columns.mask(part, arrays))) + before)
         before += part.num_rows
     return matches[np.concatenate(kept)]
 
 
 def _parts(
-    state: DatasetState, taken: Projection, matches: TextMatches
+    state: DatasetState, take: PreparedTake, matches: TextMatches
 ) -> Plan[list[tuple[pa.RecordBatch, dict[str, pa.Array]]]]:
     """Columns of the matches, in batches, each with the score."""
     addresses = matches.addresses
     if not len(addresses):
         return []
-    if taken.outputs:
+    if take.columns.projection.outputs:
         grouped = group_rows(state.find_fragment_indexes(addresses >> OFFSET_BITS), addresses & OFFSET_MASK)
-        parts = (yield from take_grouped(state, grouped, prepare(state, taken))).to_batches()
+        parts = (yield from take_grouped(state, grouped, take)).to_batches()
     else:
         parts = [empty_columns(len(addresses), pa.schema([]))]
     pairs, start = [], 0
     for part in parts:
-        its = matches[start : start + part.num_rows]
+        its = matches if part.num_rows == len(addresses) else matches[start : start + part.num_rows]
         start += part.num_rows
         scores = np.ascontiguousarray(its.scores)
         added = {SCORE: pa.Array.from_buffers(pa.float32(), len(scores), [None, pa.py_buffer(scores)])}

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lance_io.index.details import Space
 from lance_io.reads.index.partitions import segment_keys
-from lance_io.reads.index.row_filter import LiveEntries, covered_masks
-from lance_io.reads.rows.deletions_and_ids import load_live, load_row_id_index
+from lance_io.reads.index.row_filter import covered_masks, load_chosen_entries
 from lance_io.reads.scan.search_columns import query_of
 from lance_io.reads.scan.vectors.index_search import IndexSearch, Known, search_by_index
 from lance_io.records import dataclass
@@ -68,13 +66,7 @@ class Settled:
 
     def load_known(self, state: DatasetState) -> Plan[Known]:
         """Its live rows."""
-        index = self.index
-        if any(part.space is Space.IDS for part in index.parts):
-            row_ids = yield from load_row_id_index(state)
-            entries = LiveEntries(state, index, {}, row_ids, self.chosen, masks=self.masks)
-        else:
-            live = (yield from load_live(state, self.touched)) if self.touched else {}
-            entries = LiveEntries(state, index, live, None, self.chosen, masks=self.masks)
+        entries = yield from load_chosen_entries(state, self.index, self.chosen, self.touched, self.masks)
         return Known(entries, self.fragments)
 
 
