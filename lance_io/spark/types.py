@@ -362,7 +362,27 @@ def check_storable(given: pa.Field[Any], stored: pa.Field[Any], where: str, *, n
         hint = ""
         if pa.types.is_floating(given.type) and (pa.types.is_floating(stored.type) or _is_bfloat16(stored)):
             hint = "; narrow_floats=true stores the nearest value"
+        member = _unknown_member(given.type, stored.type)
+        if member is not None:
+            hint = (
+                f"; the table has no member {where}.{member}, and mergeSchema adds none: ALTER TABLE ADD COLUMN does, "
+                "and INSERT WITH SCHEMA EVOLUTION into a table of a catalog"
+            )
         raise SchemaError(f"column {where}: {given.type} does not fit the table's {stored.type}{hint}")
+
+
+def _unknown_member(given: pa.DataType, stored: pa.DataType) -> str | None:
+    """The path of a member that the stored struct lacks; None if it lacks none."""
+    if not (pa.types.is_struct(given) and pa.types.is_struct(stored)):
+        return None
+    known = {member.name: member.type for member in stored}
+    for member in given:
+        if member.name not in known:
+            return str(member.name)
+        below = _unknown_member(member.type, known[member.name])
+        if below is not None:
+            return f"{member.name}.{below}"
+    return None
 
 
 def _is_bfloat16(field: pa.Field[Any]) -> bool:

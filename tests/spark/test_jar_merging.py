@@ -9,15 +9,17 @@ import lance
 import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import functions as F
 
 import lance_io.spark
 from tests.spark.lakes import Lake, make_people, operations, run_beside
 from tests.spark.sessions import TASK_ERRORS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -203,6 +205,35 @@ def test_types_never_change_by_a_statement(lake: Lake) -> None:
     assert (lake.peer("typed").schema, lake.peer("typed").version) == (schema, 2)
     with pytest.raises(AnalysisException):
         lake.sql("insert into merged.typed by name select bigint(4) as id, 1 as unknown")
+
+
+def test_merge_schema_never_leaves_a_column_out(lake: Lake) -> None:
+    """In a catalog Spark refuses; writes to a path add columns, and refuse members."""
+    name = "options"
+    lake.sql(
+        f"create table merged.{name} (id bigint, n int, s struct<a: int>)",
+        f"insert into merged.{name} values (1, 1, named_struct('a', 1))",
+    )
+    before, uri = lake.peer(name).schema, str(lake.folder / f"{name}.lance")
+    member = lake.spark.sql("select bigint(2) as id, 2 as n, named_struct('a', 2, 'b', 'y') as s")
+    column = lake.spark.sql("select bigint(3) as id, 3 as n, named_struct('a', 3) as s, 'x' as more")
+    writes: dict[str, Callable[[DataFrame], object]] = {
+        "append": lambda rows: rows.writeTo(f"merged.{name}").option("mergeSchema", "true").append(),
+        "overwrite": lambda rows: rows.writeTo(f"merged.{name}").option("mergeSchema", "true").overwrite(F.lit(True)),
+        "table": lambda rows: rows.write.option("mergeSchema", "true").mode("append").saveAsTable(f"merged.{name}"),
+        "insert": lambda rows: rows.write.option("mergeSchema", "true").insertInto(f"merged.{name}"),
+    }
+    for write in writes.values():
+        for rows in (member, column):
+            with pytest.raises(AnalysisException):
+                write(rows)
+    path = member.write.format("lance_io").option("mergeSchema", "true").mode("append")
+    with pytest.raises(AnalysisException, match=r"the table has no member s\.b, and mergeSchema adds none"):
+        path.save(uri)
+    assert (lake.peer(name).version, lake.peer(name).schema) == (2, before)
+    assert lake.files(name) == lake.live_files(name)
+    column.write.format("lance_io").option("mergeSchema", "true").mode("append").save(uri)
+    assert lake.rows(name)[1] == {"id": 3, "n": 3, "s": {"a": 3}, "more": "x"}
 
 
 # -- values that a statement does not change ---------------------------------------------------------------------------

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import lance
 import pyarrow as pa
@@ -77,6 +79,14 @@ def test_create_table_keeps_what_sql_says(lake: Lake) -> None:
         ("create table lake.no (v array<int>) tblproperties ('v.arrow.nope' = '1')", "of column v"),
         ("create table lake.no (id int) tblproperties ('isolation' = 'chaos')", "serializable or snapshot"),
         ("create table lake.no (id int) tblproperties ('lance.overwrite.columns' = 'day')", "no column day"),
+        (
+            "create table lake.no (s struct<a: int>) tblproperties ('lance.overwrite.columns' = 's')",
+            "column s is struct<a:int>",
+        ),
+        (
+            "create table lake.no (l array<int>) tblproperties ('lance.overwrite.columns' = 'l')",
+            "column l is array<int>",
+        ),
         ("create table lake.no (id int, day date) partitioned by (day)", "lance.overwrite.columns"),
         ("create table lake.no (id int, p interval year) tblproperties ('a' = 'b')", "column p"),
         ("create table lake.no (id int) location '/elsewhere/t.lance'", "not in file:/elsewhere"),
@@ -118,7 +128,20 @@ def test_queries_make_tables_whole_or_not_at_all(lake: Lake) -> None:
     assert lake.peer("copy").version == 2
     assert lake.rows("copy") == [{"id": 0, "y": "text"}, {"id": 1, "y": "text"}]
     assert lake.peer("copy").config()["a"] == "b"
-    lake.sql("replace table lake.copy (z int)")
+    lake.peer("copy").update_config({"lance_io.stream.events": "7 2 -"})
+    lake.sql(
+        "alter table lake.copy set tblproperties ('isolation' = 'snapshot', 'a' = 'c')",
+        "alter table lake.copy set tblproperties ('lance.overwrite.columns' = 'id')",
+        "insert overwrite lake.copy values (1, 'one')",  # replaces rows only
+    )
+    assert lake.peer("copy").config().keys() == {"a", "isolation", "lance.overwrite.columns", "lance_io.stream.events"}
+    lake.sql("create or replace table lake.copy tblproperties ('a' = 'd') as select 1 as id")
+    # a new table under the old name; which batches of streams have come is no property of it
+    assert lake.peer("copy").config() == {"a": "d", "lance_io.stream.events": "7 2 -"}
+    with pytest.raises(AnalysisException, match=r"it is false for the table at .*drop the table first"):
+        lake.sql("replace table lake.copy (z int) tblproperties ('lance.enable_stable_row_ids' = 'true')")
+    lake.sql("replace table lake.copy (z int) tblproperties ('lance.enable_stable_row_ids' = 'false')")
+    assert lake.peer("copy").config() == {"lance_io.stream.events": "7 2 -"}
     assert lake.peer("copy").schema == pa.schema([("z", pa.int32())])
     with pytest.raises(AnalysisException, match="NOT_FOUND"):
         lake.sql("replace table lake.absent as select 1")
@@ -151,6 +174,74 @@ def test_inserts(lake: Lake) -> None:
     lake.sql("truncate table lake.days")
     assert lake.rows("days") == []
     assert operations(lake.peer("days"))[-4:] == ["Update", "Overwrite", "Update", "Delete"]
+
+
+TYPED: Final = {  # a value of each type in SQL, as it is stored, and as pylance gives it
+    "tiny": ("cast(-1 as tinyint)", pa.int8(), -1),
+    "small": ("cast(-2 as smallint)", pa.int16(), -2),
+    "i": ("3", pa.int32(), 3),
+    "l": ("cast('-9223372036854775808' as bigint)", pa.int64(), -(1 << 63)),
+    "f": ("0.5f", pa.float32(), 0.5),
+    "d": ("cast('-0.25' as double)", pa.float64(), -0.25),
+    "price": ("cast(1.50 as decimal(9, 2))", pa.decimal128(9, 2), Decimal("1.50")),
+    "wide": (
+        "cast('1234567890123456789012345678901234.5678' as decimal(38, 4))",
+        pa.decimal128(38, 4),
+        Decimal("1234567890123456789012345678901234.5678"),
+    ),
+    "t": ("'ä'", pa.string(), "ä"),
+    "bin": ("X'00FF'", pa.binary(), b"\x00\xff"),
+    "flag": ("true", pa.bool_(), True),
+    "day": ("date'0001-02-03'", pa.date32(), date(1, 2, 3)),
+    "ntz": (
+        "timestamp_ntz'2026-01-02 03:04:05.678901'",
+        pa.timestamp("us"),
+        datetime(2026, 1, 2, 3, 4, 5, 678901),
+    ),
+    "at": (
+        "timestamp'2026-01-02 03:04:05.678901Z'",
+        pa.timestamp("us", "UTC"),
+        datetime(2026, 1, 2, 3, 4, 5, 678901, UTC),
+    ),
+    "length": (
+        "interval '1 02:03:04.5' day to second",
+        pa.duration("us"),
+        timedelta(days=1, hours=2, minutes=3, seconds=4.5),
+    ),
+    "arr": ("array(1, null, 3)", pa.list_(pa.int32()), [1, None, 3]),
+    "m": ("map('k', cast(1 as bigint), 'n', null)", pa.map_(pa.string(), pa.int64()), [("k", 1), ("n", None)]),
+    "st": (
+        "named_struct('a', 1, 'inner', named_struct('x', array('y')))",
+        pa.struct([("a", pa.int32()), ("inner", pa.struct([("x", pa.list_(pa.string()))]))]),
+        {"a": 1, "inner": {"x": ["y"]}},
+    ),
+    "deep": (
+        "array(named_struct('z', map('q', array(cast(7 as smallint)))))",
+        pa.list_(pa.struct([("z", pa.map_(pa.string(), pa.list_(pa.int16())))])),
+        [{"z": [("q", [7])]}],
+    ),
+}
+
+
+def test_all_types_are_stored(lake: Lake) -> None:
+    """By CTAS and INSERT, with nulls; read by pylance, and by Spark as it gave them."""
+    columns = ", ".join(f"{sql} as {name}" for name, (sql, _, _) in TYPED.items())
+    lake.sql(f"create table lake.typed as select {columns}", "insert into lake.typed (i) values (null)")
+    lake.sql(f"insert into lake.typed select {columns}")
+    rows = lake.peer("typed").to_table()
+    for name, (_, dtype, value) in TYPED.items():
+        assert rows.schema.field(name).type == dtype, name
+        assert rows[name].to_pylist() == [value, None, value], name
+    given = lake.sql(f"select {columns}")
+    assert lake.sql("select * from lake.typed where i is not null") == given * 2
+    lake.sql(
+        "create table lake.vectors (id int, v array<float>) tblproperties ('v.arrow.fixed-size-list.size' = '2')",
+        "insert into lake.vectors select id, array(0.5f, id) from range(3)",
+    )
+    assert lake.peer("vectors").to_table()["v"].to_pylist() == [[0.5, 0.0], [0.5, 1.0], [0.5, 2.0]]
+    with pytest.raises(TASK_ERRORS, match=r"row 2 of its input, column v: expected .*2 items, not 1"):
+        lake.sql("insert into lake.vectors select id, if(id < 2, array(0f, 0f), array(1f)) from range(0, 5, 1, 1)")
+    assert lake.peer("vectors").version == 2
 
 
 def test_data_frames_write(lake: Lake) -> None:
@@ -247,6 +338,13 @@ def test_merge_has_all_clauses(lake: Lake) -> None:
         )
     lake.sql("update lake.clauses set x = 1 where id < 0", "delete from lake.clauses where id % 7 = 9")
     assert lake.peer("clauses").version == before  # no row, no version
+    for least, source in ((90, "range(0, 4, 1, 1)"), (92, "range(0, 60000, 1, 3)")):  # keys of one task, of several
+        lake.sql(
+            f"merge into lake.clauses t using (select id % 2 + {least} as id from {source}) s on t.id = s.id "
+            "when matched then delete"  # Spark counts no matches: a row can leave only once
+        )
+    assert lake.rows("clauses") == [row for id, row in sorted(rows.items()) if not 90 <= id < 94]
+    assert lake.peer("clauses").version == before + 2
     assert lake.files("clauses") >= lake.live_files("clauses")
 
 

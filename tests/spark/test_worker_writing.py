@@ -102,7 +102,7 @@ def test_an_aborted_write_leaves_nothing(worker: Worker, options: dict[str, str]
 
 
 def test_changes_of_rows_are_checked(worker: Worker, options: dict[str, str]) -> None:
-    """Offsets come from tasks; two tasks never delete one row, and none beyond its fragment."""
+    """Offsets come from tasks; two tasks never change one row, and delete none beyond its fragment."""
     loaded = worker.ask("load", options=options)
     write = plan_delete(worker, options, loaded)
 
@@ -111,13 +111,13 @@ def test_changes_of_rows_are_checked(worker: Worker, options: dict[str, str]) ->
         return {"partition": partition, "deleted": {"0": bitmap}, "updated": 0}
 
     for results, message in (
-        ([deleting(0, 1), deleting(1, 1)], "deleted twice"),
+        ([{**deleting(0, 1), "updated": 1}, deleting(1, 1)], "deleted twice"),
         ([deleting(0, 7)], "has no row 7"),
         ([{"partition": 0, "deleted": {"5": deleting(0, 1)["deleted"]["0"]}}], "no fragment 5"),
     ):
         with pytest.raises(WorkerError, match=message):
             worker.ask("commit", write=write, results=results)
-    worker.ask("commit", write=write, results=[deleting(0, 1), deleting(1, 2)])
+    worker.ask("commit", write=write, results=[deleting(0, 1, 2), deleting(1, 2)])  # a source may match a row twice
     assert lance.dataset(options["path"]).to_table()["id"].to_pylist() == [1]
     # a change of a version in whose fragments others changed rows
     with pytest.raises(WorkerError, match="CommitConflictError"):

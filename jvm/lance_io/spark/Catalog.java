@@ -1,14 +1,13 @@
 package lance_io.spark;
 
-import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
-import java.util.List;
 import java.util.Map;
+import org.apache.spark.sql.catalyst.analysis.NamespaceAlreadyExistsException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
+import org.apache.spark.sql.catalyst.analysis.NonEmptyNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
 import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.Identifier;
@@ -28,24 +27,21 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /**
  * A catalog of the tables in a folder: `spark.sql.catalog.lance=lance_io.spark.Catalog`, and the folder in
  * `spark.sql.catalog.lance.path`. The table `t` is the folder `t.lance` in it; a name with a slash is the path of a table
- * elsewhere.
- *
- * <p>It has one namespace, `default`, which names need not say.
+ * elsewhere. Namespaces are folders in it; `default` is the folder itself.
  */
 public final class Catalog implements StagingTableCatalog, SupportsNamespaces, ProcedureCatalog {
-  private static final String DEFAULT = "default";
   private static final String PATH = "path";
 
   private final Evolution evolution = new Evolution();
   private String name;
   private Map<String, String> given; // the options of the catalog, but for the path
-  private String path;
+  private Namespaces namespaces;
 
   @Override
   public void initialize(String name, CaseInsensitiveStringMap options) {
     Release.check();
     this.name = name;
-    path = options.get(PATH);
+    String path = options.get(PATH);
     if (path == null || path.isBlank()) {
       throw new IllegalArgumentException(
           "the catalog " + name + " has no folder of tables: set spark.sql.catalog." + name + ".path");
@@ -56,6 +52,7 @@ public final class Catalog implements StagingTableCatalog, SupportsNamespaces, P
     if (System.getProperties().get("lance_io.catalog." + name) instanceof Map<?, ?> hidden) {
       hidden.forEach((option, text) -> given.put(option.toString(), text.toString()));
     }
+    namespaces = new Namespaces(name, path, this::options);
   }
 
   @Override
@@ -73,13 +70,7 @@ public final class Catalog implements StagingTableCatalog, SupportsNamespaces, P
 
   @Override
   public Identifier[] listTables(String[] namespace) throws NoSuchNamespaceException {
-    check(namespace);
-    TableOptions options = options(path);
-    List<Identifier> tables = new ArrayList<>();
-    for (JsonNode table : Worker.ask(options.python(), options.request("list")).get("names")) {
-      tables.add(Identifier.of(new String[] {DEFAULT}, table.asText()));
-    }
-    return tables.toArray(new Identifier[0]);
+    return namespaces.tables(namespace);
   }
 
   @Override
@@ -104,41 +95,35 @@ public final class Catalog implements StagingTableCatalog, SupportsNamespaces, P
     if (evolved != null) {
       return evolved;
     }
-    String[] namespace = table.namespace();
-    int depth = namespace.length;
-    try {
-      if (depth > 0 && !isDefault(namespace) && isDefault(Arrays.copyOf(namespace, depth - 1))) {
-        if (MetadataTable.NAMES.contains(table.name())) {
-          String of = namespace[depth - 1];
-          return MetadataTable.load(options(uri(of)), moment, table.name(), name + "." + of + "." + table.name());
-        }
-      } else if (isDefault(namespace)) {
-        LanceTable loaded = new CatalogTable(options(uri(table.name())), moment, shown(table.name()));
+    String uri = namespaces.uri(table);
+    if (uri != null) {
+      try {
+        LanceTable loaded = new CatalogTable(options(uri), moment, namespaces.shown(table));
         loaded.schema(); // opens it
         return loaded;
+      } catch (MissingTableException e) {
+        // It may be a table about a table.
       }
-    } catch (MissingTableException e) {
-      // Spark says that there is none.
+    }
+    Identifier of = Namespaces.described(table);
+    String described = of == null ? null : namespaces.uri(of);
+    if (described != null) {
+      try {
+        String shown = namespaces.named(of) + "." + table.name();
+        return MetadataTable.load(options(described), moment, table.name(), shown);
+      } catch (MissingTableException e) {
+        // Spark says that there is none.
+      }
     }
     throw new NoSuchTableException(table);
-  }
-
-  /** The name of a table in plans; null for the path of one elsewhere. */
-  private String shown(String table) {
-    return table.contains("/") ? null : name + "." + table;
-  }
-
-  private String uri(String table) {
-    return table.contains("/") ? table : path.replaceFirst("/+$", "") + "/" + table + ".lance";
   }
 
   @Override
   @SuppressWarnings("deprecation") // Spark calls another one now, which asks this one; 4.1 knows no other
   public Table createTable(Identifier table, Column[] columns, Transform[] partitions, Map<String, String> properties)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
-    check(table.namespace());
     checkUnpartitioned(partitions);
-    TableOptions options = options(uri(table.name()));
+    TableOptions options = options(namespaces.newUri(table));
     ObjectNode request = options.request("create").put("schema", TableChanges.struct(columns).json());
     Changes.put(request, "properties", properties);
     try {
@@ -163,7 +148,7 @@ public final class Catalog implements StagingTableCatalog, SupportsNamespaces, P
   public Table alterTable(Identifier table, TableChange... changes) throws NoSuchTableException {
     TableOptions options = optionsOf(table);
     if (Evolution.isRunning()) {
-      CatalogTable evolved = new CatalogTable(options, Moment.NEWEST, shown(table.name()));
+      CatalogTable evolved = new CatalogTable(options, Moment.NEWEST, namespaces.shown(table));
       evolved.open(Changes.plan(options.python(), options.request("evolve").set("changes", TableChanges.json(changes))));
       evolution.put(table, evolved);
       return evolved;
@@ -178,10 +163,11 @@ public final class Catalog implements StagingTableCatalog, SupportsNamespaces, P
 
   @Override
   public boolean dropTable(Identifier table) {
-    if (!isDefault(table.namespace())) {
+    String uri = namespaces.uri(table);
+    if (uri == null) {
       return false;
     }
-    TableOptions options = options(uri(table.name()));
+    TableOptions options = options(uri);
     return Changes.make(options.python(), options.request("drop")).get("done").asBoolean();
   }
 
@@ -194,12 +180,14 @@ public final class Catalog implements StagingTableCatalog, SupportsNamespaces, P
   @Override
   public void renameTable(Identifier from, Identifier to) throws NoSuchTableException, TableAlreadyExistsException {
     TableOptions options = optionsOf(from);
-    boolean saysCatalog = to.namespace().length > 0 && to.namespace()[0].equals(name); // Spark leaves it there
-    if (!isDefault(saysCatalog ? Arrays.copyOfRange(to.namespace(), 1, to.namespace().length) : to.namespace())) {
-      throw Refusals.analysis("the catalog " + name + " is one folder, and has no other namespaces");
+    String uri;
+    try {
+      uri = namespaces.newUri(namespaces.withoutCatalog(to));
+    } catch (NoSuchNamespaceException e) {
+      throw Refusals.analysis(e.getMessage(), e);
     }
     try {
-      Changes.make(options.python(), options.request("rename").put("to", uri(to.name())));
+      Changes.make(options.python(), options.request("rename").put("to", uri));
     } catch (MissingTableException e) {
       throw new NoSuchTableException(from);
     } catch (TableExistsException e) {
@@ -208,10 +196,11 @@ public final class Catalog implements StagingTableCatalog, SupportsNamespaces, P
   }
 
   private TableOptions optionsOf(Identifier table) throws NoSuchTableException {
-    if (!isDefault(table.namespace())) {
+    String uri = namespaces.uri(table);
+    if (uri == null) {
       throw new NoSuchTableException(table);
     }
-    return options(uri(table.name()));
+    return options(uri);
   }
 
   // -- tables that a query makes ----------------------------------------------------------------------------------------
@@ -221,7 +210,6 @@ public final class Catalog implements StagingTableCatalog, SupportsNamespaces, P
   public StagedTable stageCreate(
       Identifier table, Column[] columns, Transform[] partitions, Map<String, String> properties)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
-    check(table.namespace());
     try {
       return stage(table, columns, partitions, properties, "create");
     } catch (TableExistsException e) {
@@ -234,7 +222,6 @@ public final class Catalog implements StagingTableCatalog, SupportsNamespaces, P
   public StagedTable stageReplace(
       Identifier table, Column[] columns, Transform[] partitions, Map<String, String> properties)
       throws NoSuchNamespaceException, NoSuchTableException {
-    check(table.namespace());
     try {
       return stage(table, columns, partitions, properties, "replace");
     } catch (MissingTableException e) {
@@ -247,7 +234,6 @@ public final class Catalog implements StagingTableCatalog, SupportsNamespaces, P
   public StagedTable stageCreateOrReplace(
       Identifier table, Column[] columns, Transform[] partitions, Map<String, String> properties)
       throws NoSuchNamespaceException {
-    check(table.namespace());
     return stage(table, columns, partitions, properties, "create_or_replace");
   }
 
@@ -257,10 +243,11 @@ public final class Catalog implements StagingTableCatalog, SupportsNamespaces, P
   }
 
   private StagedTable stage(
-      Identifier table, Column[] columns, Transform[] partitions, Map<String, String> properties, String mode) {
+      Identifier table, Column[] columns, Transform[] partitions, Map<String, String> properties, String mode)
+      throws NoSuchNamespaceException {
     checkUnpartitioned(partitions);
     StructType schema = TableChanges.struct(columns);
-    return new StagedWrite(options(uri(table.name())), name + "." + table.name(), schema, properties, mode);
+    return new StagedWrite(options(namespaces.newUri(table)), namespaces.named(table), schema, properties, mode);
   }
 
   // -- procedures -------------------------------------------------------------------------------------------------------
@@ -278,55 +265,49 @@ public final class Catalog implements StagingTableCatalog, SupportsNamespaces, P
 
   /** A table that a procedure names, with or without its namespace. */
   private TableOptions optionsOf(String table) {
-    return options(uri(table.contains("/") ? table : table.replaceFirst("^" + DEFAULT + "\\.", "")));
-  }
-
-  // -- the namespace ----------------------------------------------------------------------------------------------------
-
-  private static boolean isDefault(String[] namespace) {
-    return namespace.length == 0 || (namespace.length == 1 && namespace[0].equals(DEFAULT));
-  }
-
-  private static void check(String[] namespace) throws NoSuchNamespaceException {
-    if (!isDefault(namespace)) {
-      throw new NoSuchNamespaceException(namespace);
+    String uri = namespaces.uri(Namespaces.identifier(table));
+    if (uri == null) {
+      throw new IllegalArgumentException("table: expected a name such as t or ns.t, found " + table);
     }
+    return options(uri);
   }
+
+  // -- namespaces -------------------------------------------------------------------------------------------------------
 
   @Override
   public String[] defaultNamespace() {
-    return new String[] {DEFAULT};
+    return Namespaces.ofDefault();
   }
 
   @Override
-  public String[][] listNamespaces() {
-    return new String[][] {{DEFAULT}};
+  public String[][] listNamespaces() throws NoSuchNamespaceException {
+    return namespaces.below(new String[0]);
   }
 
   @Override
   public String[][] listNamespaces(String[] namespace) throws NoSuchNamespaceException {
-    check(namespace);
-    return namespace.length == 0 ? listNamespaces() : new String[0][];
+    return namespaces.below(namespace);
   }
 
   @Override
   public Map<String, String> loadNamespaceMetadata(String[] namespace) throws NoSuchNamespaceException {
-    check(namespace);
-    return Map.of();
+    return namespaces.properties(namespace);
   }
 
   @Override
-  public void createNamespace(String[] namespace, Map<String, String> metadata) {
-    throw new UnsupportedOperationException("the catalog " + name + " is one folder, and has no other namespaces");
+  public void createNamespace(String[] namespace, Map<String, String> properties)
+      throws NamespaceAlreadyExistsException {
+    namespaces.create(namespace, properties);
   }
 
   @Override
-  public void alterNamespace(String[] namespace, NamespaceChange... changes) {
-    throw new UnsupportedOperationException("the namespace of the catalog " + name + " has no properties");
+  public void alterNamespace(String[] namespace, NamespaceChange... changes) throws NoSuchNamespaceException {
+    namespaces.alter(namespace, changes);
   }
 
   @Override
-  public boolean dropNamespace(String[] namespace, boolean cascade) {
-    throw new UnsupportedOperationException("the catalog " + name + " is one folder, and has no other namespaces");
+  public boolean dropNamespace(String[] namespace, boolean cascade)
+      throws NoSuchNamespaceException, NonEmptyNamespaceException {
+    return namespaces.drop(namespace, cascade);
   }
 }

@@ -41,18 +41,29 @@ final class RowChangeWriter implements DeltaWriter<InternalRow> {
     this.partition = partition;
   }
 
+  /** A MERGE that only deletes may match a row several times: Spark does not count its matches then. */
   @Override
   public void delete(InternalRow metadata, InternalRow id) throws IOException {
-    long address = id.getLong(0);
-    RoaringBitmap offsets = deleted.computeIfAbsent((int) (address >>> 32), fragment -> new RoaringBitmap());
-    if (!offsets.checkedAdd((int) address)) {
-      throw new IOException("the row at " + address + " is deleted twice");
+    if (!mark(id) && updates > 0) {
+      throw changedTwice(id);
     }
+  }
+
+  /** Notes that a row leaves; whether it is the first time. */
+  private boolean mark(InternalRow id) {
+    long address = id.getLong(0);
+    return deleted.computeIfAbsent((int) (address >>> 32), fragment -> new RoaringBitmap()).checkedAdd((int) address);
+  }
+
+  private static IOException changedTwice(InternalRow id) {
+    return new IOException("the row at " + id.getLong(0) + " is changed twice");
   }
 
   @Override
   public void update(InternalRow metadata, InternalRow id, InternalRow row) throws IOException {
-    delete(metadata, id);
+    if (!mark(id)) {
+      throw changedTwice(id);
+    }
     updates++;
     if (moved == null) {
       moved = new RowSender(job.python(), job.write(), partition, job.moves());

@@ -24,6 +24,7 @@ between processes.
     ChangedRows      the counts of rows of that version
     open_dataset     planner: the table as `LanceDataset`, for changes that one process makes
     drop_table rename_table            planner: the table as a whole
+    TableFolder      planner: a folder of tables, with properties; SQL calls it a namespace
     plan_index plan_optimized_indices plan_columns plan_compacted
                      planner: a `TableJob` and its parts; then its `commit`, or `abort`
     TableJob JobPart pickled: an operation, decided once; the share of one task, which `run` takes
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.distributed.table_version import TableVersion
     from lance_io.dataset.distributed.task_files import WrittenFiles, write_files
     from lance_io.dataset.distributed.whole_tables import (
+        TableFolder,
         drop_table,
         open_dataset,
         rename_table,
@@ -85,6 +87,7 @@ _HOMES = {  # loaded on first use: a reading task loads no modules for planning 
     "PrimaryKeys": "lance_io.dataset.distributed.changed_rows",
     "RowChange": "lance_io.dataset.distributed.changed_rows",
     "ScanPart": "lance_io.dataset.distributed.scan_request",
+    "TableFolder": "lance_io.dataset.distributed.whole_tables",
     "TableJob": "lance_io.dataset.distributed.table_jobs",
     "TablePlace": "lance_io.dataset.distributed.table_place",
     "TableScan": "lance_io.dataset.distributed.table_scan",
@@ -114,6 +117,7 @@ __all__ = [
     "PrimaryKeys",
     "RowChange",
     "ScanPart",
+    "TableFolder",
     "TableJob",
     "TablePlace",
     "TableScan",

@@ -170,7 +170,7 @@ def commit_rows(
 
     Raises:
         CommitConflictError: A change of another writer conflicts with this one.
-        OperationError: Two tasks deleted one row.
+        OperationError: Two tasks changed one row. A row that a change of nothing but deletes names twice is no error.
         UsageError: An offset is beyond its fragment.
     """
     target = write_target(version.place)
@@ -283,7 +283,11 @@ def _fragments(written: Any) -> tuple[Fragment, ...]:
 
 
 def _deleted_rows(state: DatasetState, changes: Sequence[RowChange]) -> dict[int, U32Array]:
-    """Offsets of the rows that all tasks deleted, ascending, by fragment id."""
+    """Offsets of the rows that all tasks deleted, ascending, by fragment id.
+
+    A change that only deletes may name a row several times, as a MERGE whose source has its key in several tasks.
+    """
+    only_deletes = not any(change.num_updated or change.moved for change in changes)
     parts: dict[int, list[U32Array]] = {}
     for change in changes:
         for fragment_id, bitmap in change.deleted.items():
@@ -291,6 +295,8 @@ def _deleted_rows(state: DatasetState, changes: Sequence[RowChange]) -> dict[int
     rows: dict[int, U32Array] = {}
     for fragment_id in sorted(parts):
         offsets = np.sort(np.concatenate(parts[fragment_id]))
+        if only_deletes:
+            offsets = np.unique(offsets)
         if (offsets[1:] == offsets[:-1]).any():
             raise OperationError(f"a row of fragment {fragment_id} is deleted twice: nothing is committed")
         (index,) = state.fragment_indexes_of([fragment_id])

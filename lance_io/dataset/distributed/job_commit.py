@@ -61,6 +61,7 @@ class CommitOptions:
     marks: tuple[ConfigMark, ...] = ()
     config: Mapping[str, str] = field(default_factory=dict)
     stable_row_ids: bool = False
+    keeps_config: str | None = None
 
 
 def commit_write(
@@ -76,6 +77,7 @@ def commit_write(
     mark: tuple[str, str, str | None] | None = None,
     config: Mapping[str, str] | None = None,
     stable_row_ids: bool = False,
+    keeps_config: str | None = None,
 ) -> int | None:
     """Commit the files of all tasks as one version.
 
@@ -92,6 +94,8 @@ def commit_write(
             since the previous text was read. A previous text of None stands for no entry.
         config: Entries of the table's config that a new table or an overwrite sets.
         stable_row_ids: True gives the rows of a new table ids that they keep.
+        keeps_config: An overwrite removes the entries of the table's config that do not begin with this text; None
+            keeps all.
 
     Returns:
         Number of the version; None if nothing was committed, because there are no rows or the job is done already.
@@ -111,6 +115,7 @@ def commit_write(
         marks=() if mark is None else (ConfigMark(*mark),),
         config=config or {},
         stable_row_ids=stable_row_ids,
+        keeps_config=keeps_config,
     )
     return run_writes(target, commit_steps(target, job, written, options))
 
@@ -181,7 +186,19 @@ class _Change:
         given = self.options.data_storage_version
         creation = Creation(None if given is None else version_for_tables(given))
         operation = Overwrite(self.fragments, self.job.schema, self.options.config)
-        return (yield from self._publish(base, self._transaction(self.job.read_version, operation), creation))
+        transaction = self._transaction(self.job.read_version, operation)
+        return (yield from self._publish(base, transaction, creation, self._removed_config(base)))
+
+    def _removed_config(self, base: Manifest) -> tuple[ConfigMark, ...]:
+        """The entries that an overwrite removes."""
+        options = self.options
+        if options.keeps_config is None:
+            return ()
+        return tuple(
+            ConfigMark(key, None, text)
+            for key, text in base.message.config.items()
+            if key not in options.config and not key.startswith(options.keeps_config)
+        )
 
     def _append(self, base: Manifest) -> Plan[int | None]:
         if not self.fragments:
@@ -245,13 +262,19 @@ class _Change:
     def _transaction(self, read_version: int, operation: Operation) -> Transaction:
         return Transaction(read_version, operation, uuid=self.job.uuid, properties=self.properties)
 
-    def _publish(self, base: Manifest, transaction: Transaction, creation: Creation = _AS_IT_IS) -> Plan[int]:
+    def _publish(
+        self,
+        base: Manifest,
+        transaction: Transaction,
+        creation: Creation = _AS_IT_IS,
+        removed: tuple[ConfigMark, ...] = (),
+    ) -> Plan[int]:
         request = CommitRequest(
             transaction,
             base=base,
             creation=creation,
             max_retries=self.options.retries + 1,
-            marks=self.options.marks,
+            marks=(*self.options.marks, *removed),
         )
         state = self.target.state((yield from commit(self.target.commit_target(), request)))
         yield from after_commit(state)

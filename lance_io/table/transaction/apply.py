@@ -44,12 +44,12 @@ class ConfigMark:
 
     It is not part of the transaction, so that an operation of any kind can set an entry in the same version.
 
-    key, value  the entry
+    key, value  the entry; a value of None removes it
     seen        the value that the writer expects to replace, None for no value
     """
 
     key: str
-    value: str
+    value: str | None
     seen: str | None = None
 
 
@@ -101,7 +101,10 @@ def _set_mark(draft: Draft, mark: ConfigMark) -> None:
             f"the config entry {mark.key} was expected to be {mark.seen!r} and is {current!r}: another writer set it",
             retryable=True,
         )
-    draft.message.config[mark.key] = mark.value
+    if mark.value is not None:
+        draft.message.config[mark.key] = mark.value
+    elif current is not None:
+        del draft.message.config[mark.key]
 
 
 # -- operations ------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 change_requests   the requests by name
 table_properties  properties of SQL: ours, Spark's, and those that a table keeps
 created_schemas   columns of SQL as they are stored, with comments, lengths of CHAR and VARCHAR, NOT NULL
+namespaces        folders of tables, with properties
 planned_writes    the driver: a write decided once, and its commit
 task_rows         a task: rows of the JVM to data files
 dynamic_keys      which rows a dynamic overwrite replaces

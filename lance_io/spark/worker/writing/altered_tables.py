@@ -18,12 +18,13 @@ from lance_io.spark.engine import table_place
 from lance_io.spark.options import parse_options
 from lance_io.spark.types import CHAR_TYPE, COMMENT, is_variable_list
 from lance_io.spark.worker.writing.created_schemas import created_schema
-from lance_io.spark.worker.writing.table_properties import check_removable, kept_properties
+from lance_io.spark.worker.writing.table_properties import check_removable, columns_of_schema, kept_properties
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lance_io.dataset.distributed import TableVersion
+    from lance_io.spark.worker.writing.table_properties import Columns
 
 Change = dict[str, Any]
 
@@ -40,7 +41,7 @@ def alter(request: dict[str, Any]) -> dict[str, Any]:
     if unknown:
         raise UnsupportedError(f"ALTER TABLE: a table has no {unknown[0]}")
     schema = dataset.schema
-    updates = _property_updates(by_kind, schema.names)
+    updates = _property_updates(by_kind, columns_of_schema(schema))
     added = _added(schema, by_kind.get("add", ()))
     alterations, metadata = _alterations(schema, by_kind)
     dropped = _dropped(schema, by_kind.get("drop", ()))
@@ -89,7 +90,7 @@ def _shown_type(change: Change) -> str:
 _KINDS: Final = frozenset({"set", "remove", "add", "drop", "rename", "type", "nullability", "comment"})
 
 
-def _property_updates(by_kind: Mapping[str, Sequence[Change]], columns: Sequence[str]) -> dict[str, str | None]:
+def _property_updates(by_kind: Mapping[str, Sequence[Change]], columns: Columns) -> dict[str, str | None]:
     given = {change["key"]: change["value"] for change in by_kind.get("set", ())}
     updates: dict[str, str | None] = dict(kept_properties(given, columns))
     for change in by_kind.get("remove", ()):

@@ -1,6 +1,7 @@
 """Requests of the JVM that change tables, by name.
 
     create, drop, rename, alter          tables of a catalog
+    namespaces, *namespace                folders of tables
     plan_create                          a write that creates or replaces a table
     plan_write                           a write to a table
     plan_change                          DELETE, UPDATE, MERGE of a version
@@ -27,10 +28,11 @@ from lance_io.spark.engine import named_version, open_version, table_place
 from lance_io.spark.options import parse_options
 from lance_io.spark.worker.jvm_connections import MissingTable
 from lance_io.spark.worker.pushed_filters import PushedFilters
-from lance_io.spark.worker.writing import procedures
+from lance_io.spark.worker.writing import namespaces, procedures
 from lance_io.spark.worker.writing.altered_tables import alter
 from lance_io.spark.worker.writing.created_schemas import created_schema, plain_struct
 from lance_io.spark.worker.writing.planned_writes import (
+    REPLACE,
     PlannedWrite,
     abort_write,
     commit_write,
@@ -38,7 +40,13 @@ from lance_io.spark.worker.writing.planned_writes import (
     plan_change,
     plan_rows,
 )
-from lance_io.spark.worker.writing.table_properties import created_properties, overwrite_columns
+from lance_io.spark.worker.writing.table_properties import (
+    STABLE_ROW_IDS,
+    columns_of_schema,
+    columns_of_struct,
+    created_properties,
+    overwrite_columns,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,13 +83,18 @@ def plan_create(request: Request) -> Request:
 def _plan_created(request: Request, mode: str) -> PlannedWrite:
     options, struct = _options(request), _struct(request)
     table = table_place(options)
-    properties = created_properties(request["properties"], struct.names, options.path)
+    properties = created_properties(request["properties"], columns_of_struct(struct), options.path)
     schema = created_schema(struct, properties.vector_sizes)
     newest = distributed.TableVersion.newest(table)
     if newest is not None and mode == "create":
         raise AlreadyExists(f"there is a table at {options.path}")
     if newest is None and mode == "replace":
         raise MissingTable(f"there is no table at {options.path}")
+    if newest is not None and properties.stable_row_ids not in (None, newest.has_stable_row_ids):
+        raise UsageError(
+            f"property {STABLE_ROW_IDS}: it is {str(newest.has_stable_row_ids).lower()} for the table at "
+            f"{options.path}, and stays so when the table is replaced: drop the table first"
+        )
     job = distributed.WriteJob.plan(
         table,
         lambda _: schema,
@@ -90,7 +103,7 @@ def _plan_created(request: Request, mode: str) -> PlannedWrite:
         overwrite_schema=True,
         data_storage_version=properties.data_storage_version or options.data_storage_version,
     )
-    statement = "CREATE" if newest is None else "REPLACE"
+    statement = "CREATE" if newest is None else REPLACE
     return PlannedWrite("replace", options, plain_struct(struct), job, statement, properties=properties)
 
 
@@ -122,7 +135,7 @@ def plan_write(request: Request) -> Request:
     read = parse_options(request["options"], "read")
     version = named_version(read, pinned) if adds_columns or kind not in ("where", "dynamic") else open_version(read)
     where = _exact_filter(version, request["predicates"]) if kind == "where" else None
-    keys = overwrite_columns(version.config, version.column_names) if kind == "dynamic" else []
+    keys = overwrite_columns(version.config, columns_of_schema(version.arrow_schema)) if kind == "dynamic" else []
     if not adds_columns:
         write = plan_rows(kind, options, given, where, keys)
         write = replace(write, pinned=pinned) if kind == "append" else write  # which a MERGE may turn out to be
@@ -217,6 +230,11 @@ ANSWERS: Final[dict[str, Callable[[Request], Request]]] = {
     "drop": drop_table,
     "rename": rename_table,
     "alter": alter,
+    "namespaces": namespaces.list_namespaces,
+    "namespace": namespaces.describe_namespace,
+    "create_namespace": namespaces.create_namespace,
+    "alter_namespace": namespaces.alter_namespace,
+    "drop_namespace": namespaces.drop_namespace,
     "plan_write": plan_write,
     "plan_change": plan_row_change,
     "delete": delete,

@@ -34,6 +34,7 @@ class Keys:
 
     def add(self, rows: pa.Table) -> None:
         """Add rows. Raises `UnsupportedError` for too many distinct ones."""
+        rows = _decoded(rows)
         both = rows if self._table is None else pa.concat_tables([self._table, rows])
         self._table = both.group_by(both.schema.names).aggregate([]).select(both.schema.names)
         if self._table.num_rows > KEYS_MAX:
@@ -58,6 +59,14 @@ class Keys:
     def values(self) -> set[tuple[Any, ...]]:
         """The rows as tuples."""
         return set() if self._table is None else set(_tuples(self._table))
+
+
+def _decoded(rows: pa.Table) -> pa.Table:
+    """The rows without dictionaries, of which each batch may have its own."""
+    for index, field in enumerate(rows.schema):
+        if pa.types.is_dictionary(field.type):
+            rows = rows.set_column(index, field.name, rows.column(index).cast(field.type.value_type))
+    return rows
 
 
 def _tuples(table: pa.Table) -> list[tuple[Any, ...]]:
@@ -86,7 +95,7 @@ def replaced_rows(version: TableVersion, columns: Sequence[str], keys: Keys) -> 
     addresses: list[npt.NDArray[np.int64]] = []
     for part in version.parts(scan, part_bytes=1 << 30):
         for batch in scan.read(version.place, part, batch_bytes=BATCH_BYTES):
-            rows = pa.table(batch)
+            rows = _decoded(pa.table(batch))
             grouped = rows.group_by(list(columns)).aggregate([(ROW_ADDRESS, "list")])
             lists = grouped.column(f"{ROW_ADDRESS}_list").combine_chunks()
             for position, row in enumerate(_tuples(grouped.select(list(columns)))):

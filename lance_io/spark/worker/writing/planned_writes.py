@@ -22,7 +22,7 @@ from lance_io.spark.engine import table_place
 from lance_io.spark.types import spark_to_arrow
 from lance_io.spark.worker.jvm_connections import MissingTable
 from lance_io.spark.worker.writing.dynamic_keys import Keys, replaced_rows
-from lance_io.spark.worker.writing.table_properties import TableProperties, meets_new_rows
+from lance_io.spark.worker.writing.table_properties import STREAM_MARKS, TableProperties, meets_new_rows
 from lance_io.spark.write.writer import plan_job
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _logger = get_logger(__name__)
 
 DELETE_ATTEMPTS: Final = 10
+REPLACE: Final = "REPLACE"  # the statement that gives a table new properties
 RESULT: Final = "lance_io.result."  # properties of a transaction: the rows and bytes of a write
 
 
@@ -190,7 +191,8 @@ def _commit_files(write: PlannedWrite, files: Sequence[WrittenFiles], properties
         message=options.commit_message,
         properties=properties,
         config=table.config,
-        stable_row_ids=table.stable_row_ids,
+        stable_row_ids=bool(table.stable_row_ids),
+        keeps_config=STREAM_MARKS if write.statement == REPLACE else None,  # the properties are those of the new table
     )
 
 

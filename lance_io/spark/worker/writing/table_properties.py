@@ -11,14 +11,18 @@ COLUMN.arrow.fixed-size-list.size  items of a column of vectors
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import types as spark
 
 from lance_io.errors import UsageError
 from lance_io.spark.option_values import one_of, parse_columns, switch_value, whole_number
 from lance_io.spark.options import VECTOR_SIZE
+from lance_io.spark.types import extension_name, is_bytes, is_text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
 FILE_VERSION: Final = "lance.data_storage_version"
 STABLE_ROW_IDS: Final = "lance.enable_stable_row_ids"
@@ -30,10 +34,14 @@ _FIXED: Final = (FILE_VERSION, STABLE_ROW_IDS)
 _CLEANUP: Final = "lance.auto_cleanup."
 _PREFIX: Final = "lance."
 _ARROW: Final = ".arrow."
-_LOCATION: Final = "location"
+LOCATION: Final = "location"
+STREAM_MARKS: Final = "lance_io.stream."  # of entries that streams have set, and that are no properties
+_BLOB_KEY: Final = b"lance-encoding:blob"
+# Columns by name: the type of those whose values a dynamic overwrite does not compare, None for the others.
+Columns: TypeAlias = "Mapping[str, str | None]"
 # Spark sends them with a statement, or shows them: they are no properties of the table.
 _FROM_SPARK: Final = frozenset(
-    {"owner", "provider", _LOCATION, "is_managed_location", "external", "table_type", "collation", "version"}
+    {"owner", "provider", LOCATION, "is_managed_location", "external", "table_type", "collation", "version"}
 )
 _OPTION: Final = "option."
 
@@ -43,28 +51,26 @@ class TableProperties:
     """Properties of a statement, checked.
 
     data_storage_version  file version, None for the default
-    stable_row_ids        whether rows keep their ids
+    stable_row_ids        whether rows keep their ids; None where the statement does not say it
     vector_sizes          items per vector, by column
     config                entries for the table's config
     """
 
     data_storage_version: str | None = None
-    stable_row_ids: bool = False
+    stable_row_ids: bool | None = None
     vector_sizes: Mapping[str, int] = field(default_factory=dict)
     config: Mapping[str, str] = field(default_factory=dict)
 
 
-def created_properties(given: Mapping[str, str], columns: Collection[str], path: str) -> TableProperties:
+def created_properties(given: Mapping[str, str], columns: Columns, path: str) -> TableProperties:
     """The properties of CREATE and REPLACE.
 
-    columns  names of the table's columns
+    columns  the table's columns
     path     where the catalog keeps the table
     Raises `UsageError` for an unknown property with one of our prefixes, an invalid value, and another location.
     """
     version, stable = given.get(FILE_VERSION), given.get(STABLE_ROW_IDS)
-    location = given.get(_LOCATION)
-    if location is not None and _plain_path(location) != _plain_path(path):
-        raise UsageError(f"property location: the catalog keeps the table in {path}, not in {location}")
+    check_location(given.get(LOCATION), path)
     sizes = {
         key.removesuffix(f".{VECTOR_SIZE}"): whole_number(1)(key, text)
         for key, text in given.items()
@@ -73,13 +79,13 @@ def created_properties(given: Mapping[str, str], columns: Collection[str], path:
     others = {key: text for key, text in given.items() if key not in _FIXED and not key.endswith(f".{VECTOR_SIZE}")}
     return TableProperties(
         data_storage_version=version,
-        stable_row_ids=False if stable is None else switch_value(STABLE_ROW_IDS, stable),
+        stable_row_ids=None if stable is None else switch_value(STABLE_ROW_IDS, stable),
         vector_sizes=sizes,
         config=kept_properties(others, columns),
     )
 
 
-def kept_properties(given: Mapping[str, str], columns: Collection[str]) -> dict[str, str]:
+def kept_properties(given: Mapping[str, str], columns: Columns) -> dict[str, str]:
     """The properties that go into the config of a table. Raises as `created_properties`."""
     kept = {}
     for key, text in given.items():
@@ -101,8 +107,11 @@ def check_removable(key: str) -> None:
     _check_known(key)
 
 
-def overwrite_columns(config: Mapping[str, str], columns: Collection[str]) -> list[str]:
-    """The columns of a dynamic overwrite. Raises `UsageError` if the table does not say them, or no longer has them."""
+def overwrite_columns(config: Mapping[str, str], columns: Columns) -> list[str]:
+    """The columns of a dynamic overwrite.
+
+    Raises `UsageError` if the table does not say them, no longer has them, or has values in them that are not compared.
+    """
     text = config.get(OVERWRITE_COLUMNS)
     if text is None:
         raise UsageError(
@@ -121,7 +130,7 @@ def meets_new_rows(config: Mapping[str, str]) -> bool:
 
 def shown_properties(config: Mapping[str, str]) -> dict[str, str]:
     """The config as Spark shows it, without the entries of streams."""
-    return {key: text for key, text in config.items() if not key.startswith("lance_io.stream.")}
+    return {key: text for key, text in config.items() if not key.startswith(STREAM_MARKS)}
 
 
 def _check_known(key: str) -> None:
@@ -139,10 +148,46 @@ def _check_known(key: str) -> None:
         )
 
 
-def _check_columns(text: str, columns: Collection[str]) -> None:
+def _check_columns(text: str, columns: Columns) -> None:
     for path in parse_columns(OVERWRITE_COLUMNS, text):
         if len(path) > 1 or path[0] not in columns:
             raise UsageError(f"property {OVERWRITE_COLUMNS}: the table has no column {'.'.join(path)}")
+        refused = columns[path[0]]
+        if refused is not None:
+            raise UsageError(
+                f"property {OVERWRITE_COLUMNS}: column {path[0]} is {refused}, and a dynamic overwrite compares texts, "
+                "numbers, booleans, bytes, dates and times only"
+            )
+
+
+def columns_of_struct(struct: spark.StructType) -> dict[str, str | None]:
+    """The columns of a new table, of which Spark's schema is known."""
+    nested = (spark.StructType, spark.ArrayType, spark.MapType, spark.VariantType)
+    return {
+        field.name: field.dataType.simpleString() if isinstance(field.dataType, nested) else None
+        for field in struct.fields
+    }
+
+
+def columns_of_schema(schema: pa.Schema) -> dict[str, str | None]:
+    """The columns of a table."""
+    return {field.name: None if _is_compared(field) else str(field.type) for field in schema}
+
+
+def _is_compared(field: pa.Field[Any]) -> bool:
+    if extension_name(field) is not None or _BLOB_KEY in (field.metadata or {}):
+        return False
+    dtype = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    if is_text(dtype) or is_bytes(dtype) or pa.types.is_temporal(dtype) or pa.types.is_boolean(dtype):
+        return True
+    is_float = pa.types.is_float32(dtype) or pa.types.is_float64(dtype)
+    return bool(is_float or pa.types.is_integer(dtype) or pa.types.is_decimal128(dtype))
+
+
+def check_location(location: str | None, path: str) -> None:
+    """Raise `UsageError` for a location that is not the path at which the catalog keeps something."""
+    if location is not None and _plain_path(location) != _plain_path(path):
+        raise UsageError(f"property {LOCATION}: the catalog keeps this in {path}, not in {location}")
 
 
 def _plain_path(path: str) -> str:
