@@ -84,6 +84,8 @@ mod mappings {
     pub const ALIGNMENT: usize = 4096;
     /// As in numpy: below this, huge pages gain little, and unused memory would count as resident.
     const LARGE_BYTES_MIN: usize = 4 << 20;
+    /// The size of a huge page on most systems.
+    const HUGE_BYTES: usize = 2 << 20;
     const NUM_SPARES: usize = 8;
     const SPARE_BYTES_MAX: usize = 32 << 20;
 
@@ -150,10 +152,24 @@ mod mappings {
     fn fresh(length: usize) -> *mut u8 {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, at an address that the system chooses.
-        match unsafe { mmap_anonymous(ptr::null_mut(), length, access, MapFlags::PRIVATE) } {
-            Ok(memory) => in_large_pages(memory.cast(), length),
-            Err(_) => ptr::null_mut(),
+        let map = |length| unsafe { mmap_anonymous(ptr::null_mut(), length, access, MapFlags::PRIVATE) };
+        match map(length.saturating_add(HUGE_BYTES)) {
+            Ok(memory) => aligned(memory.cast(), length),
+            Err(_) => match map(length) {
+                Ok(memory) => in_large_pages(memory.cast(), length),
+                Err(_) => ptr::null_mut(),
+            },
         }
+    }
+
+    /// Cut both ends off a new mapping of `length` bytes and a huge page more, so that it begins with a huge page:
+    /// otherwise up to 2 MiB at each end are pages of 4 KiB, and filling them costs more page faults than all the rest.
+    fn aligned(memory: *mut u8, length: usize) -> *mut u8 {
+        let skipped = memory.align_offset(HUGE_BYTES);
+        let start = memory.wrapping_add(skipped);
+        unmap(Block { memory, length: skipped });
+        unmap(Block { memory: start.wrapping_add(length), length: HUGE_BYTES - skipped });
+        in_large_pages(start, length)
     }
 
     /// Resize a block, possibly moving it; null, and the block is unchanged, if that is not possible.

@@ -40,6 +40,19 @@ def test_large_memory_is_asked_for_in_large_pages(tmp_path: Path, num_mib: int) 
     assert "hg" in advice_at(middle.ctypes.data)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="mappings are Linux's")
+def test_large_memory_begins_with_a_large_page(tmp_path: Path) -> None:
+    """Otherwise up to 2 MiB at each of its ends are pages of 4 KiB."""
+    num_bytes = 33 * MIB + 4096  # larger than what is kept of freed blocks
+    path = tmp_path / "large"
+    path.write_bytes(bytes(num_bytes))
+    whole = np.array([0], dtype=np.int64), np.array([num_bytes], dtype=np.int64)
+    with path.open("rb") as file:
+        held = [_kernels.read_ranges(file.fileno(), *whole, 0, 1, None)[0] for _ in range(4)]
+    for buffer in held:
+        assert np.frombuffer(memoryview(buffer), dtype=np.uint8).ctypes.data % (2 * MIB) == 0
+
+
 HELD = """
 import sys
 import zstandard
