@@ -12,6 +12,7 @@ import struct
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from datetime import UTC, timedelta
 from pathlib import Path
@@ -304,6 +305,28 @@ def test_a_slow_reader_holds_the_scan_back(tmp_path: Path) -> None:
             before = read_bytes(started)
             assert sum(batch.num_rows for batch in batches) < 60_000
             assert read_bytes(started) - before > 20_000_000  # most came only when it was asked for
+
+
+class Reluctant(socket.socket):
+    """A socket of which each call takes a few bytes only, as where a signal interrupts it."""
+
+    def sendmsg(self, buffers: Any, *more: Any) -> int:
+        assert 0 < len(buffers) <= jvm_connections.BUFFERS_MAX
+        return super().sendmsg([b"".join(map(bytes, buffers))[:1000]], *more)
+
+
+@pytest.mark.parametrize("kind", [socket.socket, Reluctant])
+def test_buffers_arrive_whole_and_in_order(kind: type[socket.socket]) -> None:
+    """Also more of them than a call of the system takes, empty ones, and those of Arrow."""
+    buffers = [b"", *(bytes([number % 251]) * (number % 7) for number in range(3000)), pa.py_buffer(b"a" * 5000)]
+    first, second = socket.socketpair()
+    served = kind(fileno=first.detach())
+    with second, ThreadPoolExecutor(1) as pool, closing(jvm_connections.Connection(served)) as connection:
+        received = pool.submit(second.makefile("rb").read)
+        connection.out.write(b"before")
+        connection.send_buffers(buffers)
+        connection.close()
+        assert received.result(60) == b"before" + b"".join(map(bytes, buffers))
 
 
 def make_wide(folder: Path) -> str:

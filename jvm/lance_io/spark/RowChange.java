@@ -4,8 +4,6 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.NamedReference;
-import org.apache.spark.sql.connector.metric.CustomMetric;
-import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.write.DeltaBatchWrite;
 import org.apache.spark.sql.connector.write.DeltaWrite;
@@ -15,8 +13,6 @@ import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
 import org.apache.spark.sql.connector.write.RowLevelOperationInfo;
 import org.apache.spark.sql.connector.write.SupportsDelta;
-import org.apache.spark.sql.connector.write.WriteSummary;
-import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** DELETE, UPDATE and MERGE INTO: rows leave by address, new ones are written, in one version. */
@@ -81,15 +77,11 @@ final class RowChange implements SupportsDelta {
   }
 
   /** The write of one statement: what is the same for all of its tasks. */
-  private final class Write implements DeltaWrite, DeltaBatchWrite {
-    private final String python;
-    private final String write;
+  private final class Write extends CommittedWrite implements DeltaWrite, DeltaBatchWrite {
     private final DeltaWriterFactory writers;
-    private JsonNode committed; // the answer of the commit
 
     Write(String python, String write, DeltaWriterFactory writers) {
-      this.python = python;
-      this.write = write;
+      super(python, write, command() == Command.MERGE);
       this.writers = writers;
     }
 
@@ -106,34 +98,6 @@ final class RowChange implements SupportsDelta {
     @Override
     public DeltaWriterFactory createBatchWriterFactory(PhysicalWriteInfo physical) {
       return writers;
-    }
-
-    @Override
-    public void commit(WriterCommitMessage[] messages) {
-      commit(messages, null);
-    }
-
-    @Override
-    public void commit(WriterCommitMessage[] messages, WriteSummary summary) {
-      committed =
-          command() == Command.MERGE
-              ? Changes.commitInserted(python, write, messages, summary)
-              : Changes.commit(python, write, messages, summary);
-    }
-
-    @Override
-    public void abort(WriterCommitMessage[] messages) {
-      Changes.abort(python, write, messages);
-    }
-
-    @Override
-    public CustomMetric[] supportedCustomMetrics() {
-      return WriteMetrics.supported();
-    }
-
-    @Override
-    public CustomTaskMetric[] reportDriverMetrics() {
-      return WriteMetrics.of(committed);
     }
   }
 }

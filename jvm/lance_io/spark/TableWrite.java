@@ -3,8 +3,6 @@ package lance_io.spark;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
-import org.apache.spark.sql.connector.metric.CustomMetric;
-import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.write.BatchWrite;
 import org.apache.spark.sql.connector.write.DataWriterFactory;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
@@ -14,23 +12,21 @@ import org.apache.spark.sql.connector.write.SupportsOverwriteV2;
 import org.apache.spark.sql.connector.write.SupportsTruncate;
 import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
-import org.apache.spark.sql.connector.write.WriteSummary;
-import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
 
 /** INSERT in its forms: rows are added, or replace all, those that a condition selects, or those of the same values. */
-final class TableWrite implements Write, BatchWrite {
+final class TableWrite extends CommittedWrite {
   private final TableOptions options;
   private final LogicalWriteInfo info;
-  private final JsonNode planned; // by Python: the write, and what tasks need of it
+  private final String task; // what tasks need of the write, as Python serialized it
   private final String kind;
   private final String shown;
-  private JsonNode committed; // the answer of the commit
 
   private TableWrite(TableOptions options, LogicalWriteInfo info, JsonNode planned, String kind, String name) {
+    super(options.python(), planned.get("write").asText(), kind.equals("append"));
     this.options = options;
     this.info = info;
-    this.planned = planned;
+    this.task = planned.get("task").asText();
     this.kind = kind;
     this.shown = name + ", " + kind;
   }
@@ -100,39 +96,6 @@ final class TableWrite implements Write, BatchWrite {
 
   @Override
   public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo physical) {
-    return new TableWriter.Factory(options.python(), planned.get("task").asText());
-  }
-
-  @Override
-  public void commit(WriterCommitMessage[] messages) {
-    commit(messages, null);
-  }
-
-  @Override
-  public void commit(WriterCommitMessage[] messages, WriteSummary summary) {
-    String python = options.python();
-    committed =
-        kind.equals("append")
-            ? Changes.commitInserted(python, write(), messages, summary)
-            : Changes.commit(python, write(), messages, summary);
-  }
-
-  @Override
-  public CustomMetric[] supportedCustomMetrics() {
-    return WriteMetrics.supported();
-  }
-
-  @Override
-  public CustomTaskMetric[] reportDriverMetrics() {
-    return WriteMetrics.of(committed);
-  }
-
-  @Override
-  public void abort(WriterCommitMessage[] messages) {
-    Changes.abort(options.python(), write(), messages);
-  }
-
-  private String write() {
-    return planned.get("write").asText();
+    return new TableWriter.Factory(python(), task);
   }
 }

@@ -129,6 +129,11 @@ class ScanWatch:
             "index_cache_misses": counts.index_cache_misses,
         }
 
+    @property
+    def spent(self) -> tuple[int, int]:
+        """Reads that went to the store, and their bytes, so far."""
+        return self._seen.num_reads, self._seen.bytes_read
+
     def statistics(self) -> ScanStatistics:
         """The counts so far."""
         elapsed_ns = time.perf_counter_ns() - self._started_ns

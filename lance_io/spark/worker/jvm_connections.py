@@ -11,7 +11,7 @@ import json
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
@@ -22,6 +22,7 @@ REQUESTS_MAX: Final = 512  # at once; more wait to be accepted
 MESSAGE_BYTES_MAX: Final = 1 << 30
 HEADER_SECONDS_MAX: Final = 30.0  # for a request to arrive
 BUFFER_BYTES: Final = 1 << 16
+BUFFERS_MAX: Final = 1024  # of one call of the system, which takes no more
 
 
 class MissingTable(NotFound):
@@ -62,9 +63,15 @@ class Connection:
 
     def send(self, answer: dict[str, Any]) -> None:
         """Send a message."""
-        text = json.dumps(answer).encode()
-        self.out.write(struct.pack(">I", len(text)) + text)
+        self.out.write(framed(json.dumps(answer).encode()))
         self.out.flush()
+
+    def send_buffers(self, buffers: Sequence[Any]) -> None:
+        """Send the bytes of some buffers, without joining them in memory."""
+        self.out.flush()
+        while buffers:
+            num_bytes = self.socket.sendmsg(buffers[:BUFFERS_MAX])
+            buffers = _without(buffers, num_bytes)
 
     def send_error(self, error: BaseException) -> None:
         """Send an exception."""
@@ -87,6 +94,21 @@ class Connection:
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)  # also wakes the thread that watches it
         self.socket.close()
+
+
+def framed(text: bytes) -> bytes:
+    """A message behind its length."""
+    return struct.pack(">I", len(text)) + text
+
+
+def _without(buffers: Sequence[Any], num_bytes: int) -> Sequence[Any]:
+    """The buffers without their first bytes."""
+    for index, buffer in enumerate(buffers):
+        size = memoryview(buffer).nbytes
+        if num_bytes < size:
+            return [memoryview(buffer)[num_bytes:], *buffers[index + 1 :]]
+        num_bytes -= size
+    return []
 
 
 Run: TypeAlias = Callable[[Connection, dict[str, Any]], None]

@@ -4,8 +4,8 @@
     {}  M {...}  B schema batch  X {"error": ...}                     an error after some of them
 
 M brings the requests and bytes of the task so far. Each batch is one message of the stream, the schema another before
-the first. Sending waits until the JVM takes the bytes, so that reading ahead of Spark is bounded by the scan's own
-buffer.
+the first. A batch is sent by one call of the system, from the memory in which it was decoded. Sending waits until the
+JVM takes the bytes, so that reading ahead of Spark is bounded by the scan's own buffer.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from lance_io.plans.plan import Stopped
 from lance_io.spark.engine import io_buffer_bytes, table_place
 from lance_io.spark.read.reader import rows_in_errors, unpack_job
 from lance_io.spark.types import carried_schema
+from lance_io.spark.worker.jvm_connections import framed
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -47,34 +48,42 @@ def send_part(connection: Connection, packed: tuple[bytes, bool] | None, part: A
     _send(connection, schema, _batches(connection, job, part, counts, watch), watch)
 
 
+class _Pieces:
+    """A file for Arrow that keeps the buffers written to it, without a copy, until they are sent together."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.buffers: list[Any] = []
+        self.write = self.buffers.append
+
+
 def _send(connection: Connection, schema: pa.Schema, batches: Batches, watch: Any = None) -> None:
     connection.send({})
-    out = connection.out
     try:
-        writer = pa.ipc.new_stream(out, schema)
+        pieces = _Pieces()
+        writer = pa.ipc.new_stream(pieces, schema)
         with closing(batches):
             for batch in batches:
-                _send_costs(connection, watch)
-                out.write(b"B")
                 writer.write_batch(batch)
-                out.flush()
-        _send_costs(connection, watch)
-        out.write(b"E")  # the writer is never closed: its own end would stand before the sign
-        out.flush()
+                connection.send_buffers([_costs(watch) + b"B", *pieces.buffers])
+                pieces.buffers.clear()
+        connection.send_buffers([_costs(watch) + b"E"])  # the writer's own end would stand before the sign
     except (BrokenPipeError, ConnectionResetError):
         raise
     except Stopped:
         return  # the JVM has closed the connection
     except Exception as error:
-        out.write(b"X")
+        connection.out.write(b"X")
         connection.send_error(error)
 
 
-def _send_costs(connection: Connection, watch: Any) -> None:
-    if watch is not None:
-        spent = watch.statistics()
-        connection.out.write(b"M")
-        connection.send({"requests": spent.requests, "bytes": spent.bytes_read})
+def _costs(watch: Any) -> bytes:
+    """The costs of the task so far, behind their sign; nothing where they are not counted."""
+    if watch is None:
+        return b""
+    num_requests, num_bytes = watch.spent
+    return b"M" + framed(b'{"requests": %d, "bytes": %d}' % (num_requests, num_bytes))
 
 
 def _batches(connection: Connection, job: ReadJob, part: ScanPart, counts: bool, watch: Any) -> Batches:
