@@ -20,6 +20,7 @@ from benchmarks.searches import search_cases
 from benchmarks.shapes.shape_cases import shape_cases
 from benchmarks.shares import share_cases
 from benchmarks.spark import spark_cases
+from benchmarks.sparkchanges import spark_change_cases
 from benchmarks.textsearches import text_search_cases
 from benchmarks.textsizes import text_size_cases
 from benchmarks.vectorsearches import vector_search_cases
@@ -61,6 +62,7 @@ def all_cases(tables: Tables) -> Iterator[Case]:
     yield from change_cases(tables)
     yield from share_cases(tables)
     yield from spark_cases(tables)
+    yield from spark_change_cases(tables)
     yield from old_version_cases(tables)
     yield from shape_cases(tables)
 

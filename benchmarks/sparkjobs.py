@@ -7,6 +7,7 @@ Reads queries as lines of JSON from its input and answers each by a line; ends a
     {"read": FORMAT, "options": {..}, "columns": [..], "filter": SQL}            into Spark's sink that drops rows
     {"read": .., "check": true}                                                   answers rows and a checksum instead
     {"read": .., "write": FORMAT, "to": PATH, "write_options": {..}}              from one format into another
+    {"sql": STATEMENT, "before": STATEMENT, "settings": {..}}                    on tables of the catalog `bench`
 
 `SparkProcess` is the other side: it starts such a process and asks it. Two of them, with other numbers of cores or
 other sockets, can take turns.
@@ -118,6 +119,8 @@ def rows(spark: SparkSession, query: Query) -> DataFrame:
 
 def answered(spark: SparkSession, query: Query) -> dict[str, Any]:
     """Run a query."""
+    if "sql" in query:
+        return changed(spark, query)
     if query.get("check"):
         frame = rows(spark, query)
         names = ", ".join(f"`{name}`" for name in sorted(frame.columns))
@@ -133,6 +136,27 @@ def answered(spark: SparkSession, query: Query) -> dict[str, Any]:
         frame.write.format("noop").mode("overwrite").save()
     wall_s = time.perf_counter() - started
     return {"wall_s": wall_s, "cpu_s": tree_cpu_s(os.getpid()) - cpu_before}
+
+
+def changed(spark: SparkSession, query: Query) -> dict[str, Any]:
+    """Run a statement, after another one that does not count."""
+    import lance_io.spark
+
+    folder = spark.conf.get("spark.local.dir")
+    lance_io.spark.enable(spark, catalog="bench", path=f"{folder}/bench")  # tables are named by their paths
+    settings = {"spark.sql.shuffle.partitions": str(spark.sparkContext.defaultParallelism), **query.get("settings", {})}
+    for name, text in settings.items():
+        spark.conf.set(name, text)
+    if "before" in query:
+        spark.sql(query["before"])
+    cpu_before = tree_cpu_s(os.getpid())
+    started = time.perf_counter()
+    spark.sql(query["sql"]).collect()
+    wall_s = time.perf_counter() - started
+    cpu_s = tree_cpu_s(os.getpid()) - cpu_before
+    for name in query.get("settings", {}):
+        spark.conf.unset(name)
+    return {"wall_s": wall_s, "cpu_s": cpu_s}
 
 
 def tree_cpu_s(root: int) -> float:

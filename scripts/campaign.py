@@ -355,13 +355,22 @@ CAMPAIGNS: Final = (
         "statements",
         "Random programs of SQL over a table of Spark's catalog, of ten statements each: inserts, deletes, updates, "
         "merges with all clauses, new, dropped, renamed and wider columns, compactions; with stable row ids and "
-        "without. After each the rows are those of DuckDB.",
+        "without. After each the rows are those of DuckDB. And inserts, new tables, updates, merges and deletes on "
+        "MinIO while whose tasks an executor or its worker is killed: the table is that of one process, in one "
+        "version, with the same row ids, and a cleanup leaves no other file.",
         (
             Part(
                 ("tests/spark/test_jar_programs.py",),
                 "LANCE_IO_SPARK_PROGRAMS",
                 300,
                 "{size} programs",
+                1,
+            ),
+            Part(
+                ("tests/spark/test_struck_statements.py",),
+                "LANCE_IO_SPARK_BLOWS",
+                20,
+                "{size} blows in each of {tests} tests",
                 1,
             ),
         ),

@@ -327,6 +327,8 @@ def test_cases_of_spark_have_names() -> None:
         "spark/sockets/narrow",
         "spark/large/tcp",
         "spark/large/unix",
+        *("spark/merge/1", "spark/merge/2", "spark/merge/4", "spark/merge/bytes"),
+        *("spark/compact/1000", "spark/insert", "spark/overwrite"),
     } <= names
 
 

@@ -55,7 +55,7 @@ CALLS: Final = {
 
 
 class HeldWrites(HttpProxy):
-    """Holds back the answer to the first write whose line has a pattern, once it is told to.
+    """Holds back the answer to the first write, or read, whose line has a pattern, once it is told to.
 
     held  set as soon as it is
     """
@@ -63,12 +63,14 @@ class HeldWrites(HttpProxy):
     def __init__(self, target: str) -> None:
         super().__init__(target)
         self._pattern: str | None = None
+        self._methods: tuple[str, ...] = ()
         self._gone = asyncio.Event()
         self.held = threading.Event()
 
-    def hold(self, pattern: str) -> None:
+    def hold(self, pattern: str, methods: tuple[str, ...] = ("PUT", "POST")) -> None:
         """Hold the next one."""
         self.held.clear()
+        self._methods = methods
         self._loop.call_soon_threadsafe(self._gone.clear)
         self._pattern = pattern
 
@@ -80,7 +82,7 @@ class HeldWrites(HttpProxy):
     async def answer(self, request: Message, server: asyncio.StreamReader, to_server: asyncio.StreamWriter) -> Message:
         """What the server answers, in time."""
         answer = await super().answer(request, server, to_server)
-        if self._pattern and request.method in ("PUT", "POST") and re.search(self._pattern, request.line):
+        if self._pattern and request.method in self._methods and re.search(self._pattern, request.line):
             self._pattern = None
             self.held.set()
             await self._gone.wait()
@@ -210,7 +212,7 @@ CASES = [(procedure, kind) for procedure in CALLS for kind in ("executor", "work
 def test_killed_processes(
     cluster: SparkSession, s3: S3Server, held: HeldWrites, s3_uri: str, procedure: str, kind: str
 ) -> None:
-    struck = Struck(cluster, s3, held, "struck", s3_uri)
+    struck = Struck(cluster, s3, held, f"struck_{procedure}_{kind}", s3_uri)  # a session keeps the path of a catalog
     random = Random(seed_of(f"{procedure} {kind}"))
     for _ in range(max(1, BLOWS)):
         struck.begin(procedure)
