@@ -1,11 +1,12 @@
 """A Spark session in a process of its own, which runs one query at a time and tells how long it took.
 
-    python -m benchmarks.sparkjobs CORES FOLDER SOCKETS
+    python -m benchmarks.sparkjobs CORES FOLDER SOCKETS SOURCE
 
 Reads queries as lines of JSON from its input and answers each by a line; ends at the end of its input.
 
     {"read": FORMAT, "options": {..}, "columns": [..], "filter": SQL}            into Spark's sink that drops rows
     {"read": .., "check": true}                                                   answers rows and a checksum instead
+    {"sql": TEXT, "views": {NAME: {"read": FORMAT, ..}}}                          SQL over views, which are made once
     {"read": .., "write": FORMAT, "to": PATH, "write_options": {..}}              from one format into another
 
 `SparkProcess` is the other side: it starts such a process and asks it. Two of them, with other numbers of cores or
@@ -20,6 +21,7 @@ import os
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -31,12 +33,13 @@ if TYPE_CHECKING:
 
 Query = dict[str, Any]
 Sockets: TypeAlias = Literal["tcp", "unix"]  # between Spark and its workers
+Source: TypeAlias = Literal["python", "jar"]  # which source is `format("lance_io")`
 
 
 class SparkProcess:
     """A session with so many cores. Close it, or let the end of this process do so."""
 
-    def __init__(self, cores: int, folder: Path, sockets: Sockets) -> None:
+    def __init__(self, cores: int, folder: Path, sockets: Sockets, source: Source = "python") -> None:
         self._log = folder / "spark.log"
         environment = {
             **os.environ,
@@ -44,7 +47,7 @@ class SparkProcess:
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
-        command = [sys.executable, "-m", "benchmarks.sparkjobs", str(cores), str(folder), sockets]
+        command = [sys.executable, "-m", "benchmarks.sparkjobs", str(cores), str(folder), sockets, source]
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 command, cwd=ROOT, env=environment, text=True,
@@ -82,12 +85,12 @@ class SparkProcess:
 # -- inside of that process ------------------------------------------------------------------------------------------
 
 
-def start(cores: int, folder: Path, sockets: str) -> SparkSession:
+def start(cores: int, folder: Path, sockets: str, source: str) -> SparkSession:
     """The session."""
     from pyspark.sql import SparkSession
 
     from benchmarks.sparksource import ReadySource
-    from lance_io.spark import register
+    from lance_io.spark import configure, register
 
     settings = {
         "spark.driver.host": "127.0.0.1",
@@ -102,18 +105,28 @@ def start(cores: int, folder: Path, sockets: str) -> SparkSession:
     builder = SparkSession.builder.master(f"local[{cores}]")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    register(spark)
+    spark = (configure(builder) if source == "jar" else builder).getOrCreate()
+    if source == "python":
+        register(spark)
     spark.dataSource.register(ReadySource)
     return spark
 
 
 def rows(spark: SparkSession, query: Query) -> DataFrame:
-    """What a query reads."""
+    """The rows of a query."""
+    if "sql" in query:
+        for name, source in query.get("views", {}).items():
+            _make_view(spark, name, json.dumps(source))
+        return spark.sql(query["sql"])
     frame = spark.read.format(query["read"]).options(**query.get("options", {})).load(query["path"])
     if query.get("filter"):
         frame = frame.where(query["filter"])
     return frame.select(query["columns"]) if query.get("columns") else frame
+
+
+@cache
+def _make_view(spark: SparkSession, name: str, source: str) -> None:
+    rows(spark, json.loads(source)).createOrReplaceTempView(name)
 
 
 def answered(spark: SparkSession, query: Query) -> dict[str, Any]:
@@ -156,15 +169,15 @@ def _is_below(pid: int, root: int, parents: dict[int, tuple[int, float]]) -> boo
     return pid == root
 
 
-def main(cores: int, folder: Path, sockets: str) -> None:
+def main(cores: int, folder: Path, sockets: str, source: str) -> None:
     """Answer until there is no more input."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what Spark prints goes with its log
-    spark = start(cores, folder, sockets)
+    spark = start(cores, folder, sockets, source)
     for line in sys.stdin:
         print(json.dumps(answered(spark, json.loads(line))), file=answers, flush=True)
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
+    main(int(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:5])

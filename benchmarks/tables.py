@@ -9,6 +9,9 @@
     spark_narrow   500,000   4  ascending int64, double from 0 to 1, int32, random string
     spark_vectors   50,000   4  ascending int64, double from 0 to 1, fixed-size list of 256 floats
     spark_large    500,000   8  the same, more than half a gigabyte
+    sql_narrow  23,000,000   8  ascending int64, double from 0 to 1, two small int32, two keys, random string: 1 GB
+    sql_vectors  1,900,000  16  ascending int64, double from 0 to 1, two keys, fixed-size list of 256 floats: 2 GB
+    sql_days, sql_shops  100, 1000  1  the keys, and by what rows are summed
     keyed        5,000,000   4  shuffled int64 without repetitions, one of 100 numbers, two of 50 labels, double
     texts          500,000   4  texts of twenty words out of 50,000, frequent and rare ones
     clustered      500,000   4  three times the same: fixed-size list of 128 floats near one of 2,000 centers
@@ -46,6 +49,7 @@ LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",
 COLORS = pa.array(["red", "green", "blue", "yellow", "black"])
 VECTOR_WIDTH = 128
 NUM_CENTERS = 2000
+NUM_DAYS, NUM_SHOPS = 100, 1000  # keys of the joins in SQL
 TEXT_WORDS = np.array([f"word{number:x}" for number in range(50_000)])  # the most frequent first
 KEY_STEP, KEYS_END = 2_654_435_761, 1 << 32  # row n has the key n * KEY_STEP modulo KEYS_END: none twice, in no order
 
@@ -137,6 +141,42 @@ def spark_vectors(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.
     values = rng.standard_normal(num_rows * 256, dtype=np.float32)
     columns = {"id": np.arange(first_id, first_id + num_rows), "number": rng.random(num_rows)}
     return pa.table({**columns, "vector": pa.FixedSizeListArray.from_arrays(values, 256)})
+
+
+def sql_narrow(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
+    """Sales: a number, units, two keys of other tables and a text."""
+    seven = seven_columns(first_id, num_rows, rng)
+    units = rng.integers(1, 10, num_rows, np.int32)
+    return pa.table(
+        {"id": seven["id"], "number": seven["float"], "units": units, **_keys(num_rows, rng), "text": seven["text"]}
+    )
+
+
+def sql_vectors(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
+    """Vectors with keys of other tables."""
+    rows = spark_vectors(first_id, num_rows, rng)
+    return pa.table({**{name: rows[name] for name in rows.column_names}, **_keys(num_rows, rng)})
+
+
+def _keys(num_rows: int, rng: np.random.Generator) -> dict[str, np.ndarray[tuple[int], np.dtype[np.int32]]]:
+    return {
+        "day": rng.integers(0, NUM_DAYS, num_rows, np.int32),
+        "shop": rng.integers(0, NUM_SHOPS, num_rows, np.int32),
+    }
+
+
+def sql_days(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
+    """Days and their quarters."""
+    del rng
+    days = np.arange(first_id, first_id + num_rows, dtype=np.int32)
+    return pa.table({"day": days, "quarter": days * 4 // NUM_DAYS})
+
+
+def sql_shops(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
+    """Shops and their regions."""
+    del rng
+    shops = np.arange(first_id, first_id + num_rows, dtype=np.int32)
+    return pa.table({"shop": shops, "region": [f"region {shop % 20}" for shop in shops]})
 
 
 def _offsets(ends: np.ndarray[tuple[int], np.dtype[np.int32]]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
@@ -237,6 +277,10 @@ RECIPES = {
         Recipe("spark_narrow", 500_000, 4, spark_narrow),
         Recipe("spark_vectors", 50_000, 4, spark_vectors),
         Recipe("spark_large", 500_000, 8, spark_vectors),
+        Recipe("sql_narrow", 23_000_000, 8, sql_narrow),
+        Recipe("sql_vectors", 1_900_000, 16, sql_vectors),
+        Recipe("sql_days", NUM_DAYS, 1, sql_days),
+        Recipe("sql_shops", NUM_SHOPS, 1, sql_shops),
         Recipe("functions", 200_000, 1, function_rows),
         Recipe("five_2.0", 5_000_000, 5, seven_columns, "2.0"),
         Recipe("many_2.0", 1_000_000, 64, seven_columns, "2.0"),

@@ -330,6 +330,28 @@ def test_cases_of_spark_have_names() -> None:
     } <= names
 
 
+def test_cases_of_sql_have_names_and_goals() -> None:
+    sql = {case.name: case for case in chosen_cases(tables.Tables(Path("nowhere"), 1.0), ["sparksql"])}
+    kinds = [
+        f"{table}/{what}" for table in ("narrow", "vectors") for what in ("select", "percent", "star", "count", "slots")
+    ]
+    assert sql.keys() == {f"sparksql/{name}" for name in (*kinds, "tasks")}
+    assert all(case.parquet_goal or case.peer_goals for case in sql.values())
+    assert all(case.rounds(7) >= 7 for case in sql.values())
+
+
+def test_goals_beside_contenders_by_name() -> None:
+    """At most so much more time than another, and a share of our own speed in another way."""
+    samples = {
+        who: measure.Samples([value], [1.0])
+        for who, value in (("lance_io", 2.0), ("allowance", 1.9), ("two slots", 1.9))
+    }
+    case = cases.Case("any", dict, peer_goals={"allowance": 1.0, "two slots": 0.9})
+    finding = Finding.of(case, samples)
+    assert [finding.reached(peer) for peer in ("allowance", "two slots")] == [False, True]
+    assert Finding.of(cases.without_goals(case), samples).goals == {}
+
+
 def test_tuned_workers_are_judged_beside_a_ceiling_of_their_own() -> None:
     seconds = {"lance_io": 8.0, "ceiling": 6.0, "tune_worker": 4.0, "tuned ceiling": 3.8}
     samples = {who: measure.Samples([value] * 3, [value] * 3) for who, value in seconds.items()}
