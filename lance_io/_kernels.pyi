@@ -958,6 +958,7 @@ def scan_product_codes(
     pieces: Sequence[Buffer],
     pairs: Buffer,
     out: Buffer,
+    threads: int = 1,
     /,
 ) -> None:
     """Distances of product codes, into `out` (f32).
@@ -967,6 +968,7 @@ def scan_product_codes(
     targets   [targets, parts * width], floats of the same size: queries, or their residuals
     pieces    codes byte by byte, each byte of all rows together; of 16 words two in a byte, the low half first
     pairs     i64[n, 3]: a piece, a target, and the first row of their distances in `out`; those of a piece together
+    threads   that may compare them; used for many rows, whose distances are in the order of the pairs
     """
 
 def scan_scalar_codes(
@@ -978,6 +980,7 @@ def scan_scalar_codes(
     pieces: Sequence[Buffer],
     pairs: Buffer,
     out: Buffer,
+    threads: int = 1,
     /,
 ) -> None:
     """`base + scale * sum` of each row, into `out` (f32).
@@ -986,6 +989,7 @@ def scan_scalar_codes(
     bases    f64[queries]
     pieces   u8[rows, dim]
     pairs    i64[n, 3]: a piece, a query, and the first row of their distances in `out`; those of a piece together
+    threads  that may compare them; used for many rows, whose distances are in the order of the pairs
     """
 
 def scan_vectors(
@@ -996,6 +1000,7 @@ def scan_vectors(
     pieces: Sequence[Buffer],
     pairs: Buffer,
     out: Buffer,
+    threads: int = 1,
     /,
 ) -> None:
     """Exact distances of vectors by "l2", "cosine" or "dot", into `out` (f32).
@@ -1003,6 +1008,7 @@ def scan_vectors(
     queries  f64[queries, dim]
     pieces   [rows, dim], floats of `float_bytes` (4 or 8)
     pairs    i64[n, 3]: a piece, a query, and the first row of their distances in `out`; those of a piece together
+    threads  that may compare them; used for many rows, whose distances are in the order of the pairs
     """
 
 def sum_hashes(data: Buffer, width: int, first: int, num_values: int, /) -> int:

@@ -96,6 +96,31 @@ def test_vectors(dtype: str, dim: int) -> None:
             assert again.tobytes() == parts[1][9:].tobytes()  # of the row alone
 
 
+@pytest.mark.parametrize("name", ["vectors", "scalar", "product"])
+def test_several_threads_give_the_same(name: str) -> None:
+    """Rows of more bytes than two shares; in the order of the pairs, and in another one, which one thread compares."""
+    counts = [137] * 70
+    ends = np.cumsum(counts)
+    ordered = np.stack((np.arange(70), np.arange(70), ends - counts), axis=1)
+    turned = ordered.copy()
+    turned[:, 2] = ordered[::-1, 2]
+    for pairs in (ordered, turned):
+        outs = [np.empty(ends[-1], "f4") for _ in range(3)]
+        for out, threads in zip(outs, (1, 2, 5), strict=True):
+            if name == "vectors":
+                pieces, queries = [drawn(at, 137, 160) for at in range(70)], drawn(99, 70, 160, dtype="f8")
+                kernels.scan_vectors("l2", 4, 160, queries, pieces, pairs, out, threads)
+            elif name == "scalar":
+                pieces, queries = [drawn(at, 137, 700, dtype="u1") for at in range(70)], drawn(99, 70, 700, dtype="u1")
+                kernels.scan_scalar_codes(queries, 700, False, 0.5, np.zeros(70), pieces, pairs, out, threads)
+            else:
+                book, queries = drawn(98, 8, 256, 8), drawn(99, 70, 64)
+                pieces = [drawn(at, 8, 137, dtype="u1") for at in range(70)]
+                kernels.scan_product_codes(book, 4, book.shape, False, queries, pieces, pairs, out, threads)
+        assert outs[0].tobytes() == outs[1].tobytes() == outs[2].tobytes()
+        assert len(np.unique(outs[0])) > 1000
+
+
 PAIR = bytes(24)
 REFUSED: list[tuple[str, tuple[Any, ...]]] = [
     ("scan_product_codes", (bytes(4 * 256), 4, (1, 256, 2), False, bytes(8), [bytes(3)], PAIR, bytearray(12))),

@@ -67,10 +67,12 @@ class Pairs:
 
     triples    i64[n, 3]: a piece, a query, and the first row of their distances; those of a piece together
     num_rows   distances of all pairs
+    threads    that may compare them, if there are many and each piece has one query
     """
 
     triples: IntArray
     num_rows: int
+    threads: int = 1
 
     @classmethod
     def of_one(cls, lengths: Sequence[int]) -> Pairs:
@@ -98,7 +100,8 @@ def exact_of_pairs(
         return out
     floats = [np.ascontiguousarray(as_floats(piece)) for piece in pieces]
     wide, dim = np.ascontiguousarray(queries, np.float64), queries.shape[1]
-    scan_vectors(metric.value, floats[0].itemsize if floats else 4, dim, wide, floats, pairs.triples, out)
+    float_bytes = floats[0].itemsize if floats else 4
+    scan_vectors(metric.value, float_bytes, dim, wide, floats, pairs.triples, out, pairs.threads)
     return out
 
 

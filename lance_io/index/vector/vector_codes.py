@@ -107,6 +107,7 @@ class ProductCodes:
             [np.ascontiguousarray(columns) for columns in pieces],
             triples,
             out,
+            pairs.threads,
         )
         return out
 
@@ -145,12 +146,13 @@ class ScalarCodes:
         if metric is Metric.DOT:
             bases = 1 - self.start * queries.sum(axis=1, dtype=np.float64)
             wide = np.ascontiguousarray(queries, np.float32)
-            scan_scalar_codes(wide, self.dim, True, -step, bases, codes, triples, out)
+            scan_scalar_codes(wide, self.dim, True, -step, bases, codes, triples, out, pairs.threads)
             return out
         with np.errstate(all="ignore"):
             scaled = np.nan_to_num((queries.astype(np.float64) - self.start) / step if step else queries * 0.0)
         wanted = scaled.clip(0, _LEVELS).astype(np.uint8)  # truncated, as stored codes are
-        scan_scalar_codes(wanted, self.dim, False, step * step, np.zeros(len(queries)), codes, triples, out)
+        zeros = np.zeros(len(queries))
+        scan_scalar_codes(wanted, self.dim, False, step * step, zeros, codes, triples, out, pairs.threads)
         return out
 
 

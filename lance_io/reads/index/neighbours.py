@@ -21,6 +21,7 @@ from lance_io.index.vector.vector_arrays import as_floats
 from lance_io.plans.cpu_requests import Compute
 from lance_io.reads.index.partitions import Piece, groups_of, pieces_of, read_pieces
 from lance_io.records import dataclass
+from lance_io.runtime import cpu_count
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -222,11 +223,12 @@ def _look(
     wanted: Mapping[tuple[int, int], Sequence[int]],
 ) -> None:
     """Compare pieces with the queries that want them."""
+    threads = cpu_count() if len(queries) == 1 else 1  # several compare a piece while it is in the nearest cache
     for part, segment in enumerate(probing.segments):
         chosen = [at for at, piece in enumerate(pieces) if piece.part == part and len(partitions[at].rows)]
         numbers = [pieces[at].partition for at in chosen]
         its = [partitions[at] for at in chosen]
-        for wishes in _wishes([wanted[part, number] for number in numbers], [len(each.rows) for each in its]):
+        for wishes in _wishes([wanted[part, number] for number in numbers], [len(each.rows) for each in its], threads):
             with np.errstate(all="ignore"):
                 distances = segment.distances(queries, numbers, its, wishes.pairs)
             for number, positions, start, end in wishes.answers:
@@ -245,11 +247,12 @@ class _Wishes(NamedTuple):
     answers: list[tuple[int, list[int], int, int]]
 
 
-def _wishes(wanted: Sequence[Sequence[int]], lengths: Sequence[int]) -> Iterator[_Wishes]:
+def _wishes(wanted: Sequence[Sequence[int]], lengths: Sequence[int], threads: int) -> Iterator[_Wishes]:
     """Queries in groups whose distances are in memory at once.
 
     wanted   the queries that want each piece
     lengths  rows of each piece
+    threads  that may compare them
     """
     positions: dict[int, list[int]] = {}
     for at, numbers in enumerate(wanted):
@@ -260,19 +263,21 @@ def _wishes(wanted: Sequence[Sequence[int]], lengths: Sequence[int]) -> Iterator
     for number, its in positions.items():
         count = sum([lengths[at] for at in its])
         if group and end + count > _DISTANCES_MAX:
-            yield _Wishes(_pairs(group, lengths, end), group)
+            yield _Wishes(_pairs(group, lengths, end, threads), group)
             group, end = [], 0
         group.append((number, its, end, end + count))
         end += count
     if group:
-        yield _Wishes(_pairs(group, lengths, end), group)
+        yield _Wishes(_pairs(group, lengths, end, threads), group)
 
 
-def _pairs(group: Sequence[tuple[int, list[int], int, int]], lengths: Sequence[int], num_rows: int) -> Pairs:
+def _pairs(
+    group: Sequence[tuple[int, list[int], int, int]], lengths: Sequence[int], num_rows: int, threads: int
+) -> Pairs:
     triples: list[tuple[int, int, int]] = []
     for number, positions, start, _ in group:
         for at in positions:
             triples.append((at, number, start))
             start += lengths[at]
     triples.sort()
-    return Pairs(np.array(triples, np.int64).reshape(-1, 3), num_rows)
+    return Pairs(np.array(triples, np.int64).reshape(-1, 3), num_rows, threads)

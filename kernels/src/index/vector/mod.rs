@@ -3,4 +3,5 @@
 pub mod product_codes;
 pub mod real;
 pub mod scalar_codes;
+pub mod shares;
 pub mod vectors;

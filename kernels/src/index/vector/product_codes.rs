@@ -1,17 +1,15 @@
 //! Distances by product codes: a table for each byte of a code, then a sum of table entries for each row.
 
 use super::real::{by_piece, distances, inputs, num_compared, pairs_of, reals, row_counts, Real};
+use super::shares::{scan_shares, Share};
 use crate::buffer::{Input, Output};
 use crate::error::invalid;
 use crate::gil;
 use crate::room::{filled, zeros, Roomy};
 use pyo3::prelude::*;
-use std::array;
 
 /// Values of a byte.
 const VALUES: usize = 256;
-/// Words whose distances are summed at once.
-const GROUP: usize = 16;
 /// Rows whose sums stay in the processor's nearest cache.
 const BLOCK: usize = 1024;
 /// Queries whose tables are in memory at once.
@@ -47,18 +45,17 @@ impl<T: Real> Book<T> {
         let book = &self.numbers[part * self.width * self.words..][..self.width * self.words];
         let target = &target[part * self.width..][..self.width];
         let first = if self.is_dot { T::narrow(1.0 / self.parts as f64) } else { T::ZERO };
-        let (groups, _) = out.as_chunks_mut::<GROUP>(); // the number of words is a multiple
-        for (group, out) in groups.iter_mut().enumerate() {
-            let mut sums = [first; GROUP];
-            for (numbers, &wanted) in book.chunks_exact(self.words).zip(target) {
-                let numbers = &numbers.as_chunks::<GROUP>().0[group];
-                sums = if self.is_dot {
-                    array::from_fn(|lane| sums[lane] - numbers[lane] * wanted)
-                } else {
-                    array::from_fn(|lane| sums[lane] + (numbers[lane] - wanted) * (numbers[lane] - wanted))
-                };
+        out.fill(first);
+        for (numbers, &wanted) in book.chunks_exact(self.words).zip(target) {
+            if self.is_dot {
+                for (sum, &number) in out.iter_mut().zip(numbers) {
+                    *sum = *sum - number * wanted;
+                }
+            } else {
+                for (sum, &number) in out.iter_mut().zip(numbers) {
+                    *sum = *sum + (number - wanted) * (number - wanted);
+                }
             }
-            *out = sums;
         }
     }
 
@@ -113,6 +110,7 @@ fn scan<T: Real>(
     targets: &[u8],
     pieces: &[Input],
     pairs: &Input,
+    threads: usize,
     out: &mut [f32],
 ) -> PyResult<()> {
     let (stored, targets) = (reals::<T>(codebook)?, reals::<T>(targets)?);
@@ -131,42 +129,58 @@ fn scan<T: Real>(
     }
     let counts = row_counts(pieces, columns)?;
     let pairs = pairs_of(pairs, &counts, targets.len() / dim, out.len())?;
-    let num_steps = pairs.len() * stored.len() / 4 + num_compared(&pairs, &counts) * columns / 2;
-    let result: Roomy<()> = gil::release(py, num_steps, || {
+    let num_products = pairs.len().saturating_mul(stored.len());
+    let num_steps = num_products.saturating_add(num_compared(&pairs, &counts).saturating_mul(columns));
+    gil::release(py, num_steps / 4, || {
         let book = Book::new(&stored, shape, is_dot)?;
-        let (mut tables, mut known) = (Vec::new(), None); // known: the target of the tables, if it is one
-        for group in by_piece(&pairs).flat_map(|group| group.chunks(TABLES_MAX)) {
-            let Some(first) = group.first() else { continue };
-            let count = counts[first.piece];
-            if count == 0 {
-                continue;
-            }
-            if tables.len() < group.len() * columns {
-                tables = filled([T::ZERO; VALUES], group.len() * columns)?;
-            }
-            let wanted = group.first().filter(|_| group.len() == 1).map(|pair| pair.query);
-            if wanted.is_none() || wanted != known {
-                for (pair, tables) in group.iter().zip(tables.chunks_exact_mut(columns)) {
-                    book.fill_tables(&targets[pair.query * dim..][..dim], tables);
-                }
-            }
-            known = wanted;
-            for start in (0..count).step_by(BLOCK) {
-                let block = BLOCK.min(count - start);
-                for (pair, tables) in group.iter().zip(tables.chunks_exact(columns)) {
-                    let out = &mut out[pair.start + start..][..block];
-                    sum_entries(tables, pieces[pair.piece].bytes(), count, start, out);
-                }
+        let num_bytes = num_steps.saturating_mul(size_of::<T>());
+        scan_shares(&pairs, &counts, out, threads, num_bytes, |share| {
+            compare(&book, &targets, columns, &counts, pieces, share)
+        })
+    })
+}
+
+/// Fill the distances of a share. Tables stay where the next piece has the same target.
+fn compare<T: Real>(
+    book: &Book<T>,
+    targets: &[T],
+    columns: usize,
+    counts: &[usize],
+    pieces: &[Input],
+    share: &mut Share<'_>,
+) -> Roomy<()> {
+    let dim = book.parts * book.width;
+    let (mut tables, mut known) = (Vec::new(), None); // known: the target of the tables, if it is one
+    for group in by_piece(share.pairs).flat_map(|group| group.chunks(TABLES_MAX)) {
+        let Some(first) = group.first() else { continue };
+        let count = counts[first.piece];
+        if count == 0 {
+            continue;
+        }
+        if tables.len() < group.len() * columns {
+            tables = filled([T::ZERO; VALUES], group.len() * columns)?;
+        }
+        let wanted = group.first().filter(|_| group.len() == 1).map(|pair| pair.query);
+        if wanted.is_none() || wanted != known {
+            for (pair, tables) in group.iter().zip(tables.chunks_exact_mut(columns)) {
+                book.fill_tables(&targets[pair.query * dim..][..dim], tables);
             }
         }
-        Ok(())
-    });
-    Ok(result?)
+        known = wanted;
+        for start in (0..count).step_by(BLOCK) {
+            let block = BLOCK.min(count - start);
+            for (pair, tables) in group.iter().zip(tables.chunks_exact(columns)) {
+                let out = share.distances(pair.start + start, block);
+                sum_entries(tables, pieces[pair.piece].bytes(), count, start, out);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// `scan_product_codes` of `_kernels.pyi`.
 #[pyfunction]
-#[pyo3(signature = (codebook, float_bytes, shape, is_dot, targets, pieces, pairs, out, /))]
+#[pyo3(signature = (codebook, float_bytes, shape, is_dot, targets, pieces, pairs, out, threads=1, /))]
 #[allow(clippy::too_many_arguments)]
 pub fn scan_product_codes(
     py: Python<'_>,
@@ -178,14 +192,15 @@ pub fn scan_product_codes(
     pieces: Vec<Bound<'_, PyAny>>,
     pairs: &Bound<'_, PyAny>,
     out: &Bound<'_, PyAny>,
+    threads: usize,
 ) -> PyResult<()> {
     let (codebook, targets) = (Input::new(codebook)?, Input::new(targets)?);
     let (pieces, pairs) = (inputs(&pieces)?, Input::new(pairs)?);
     let mut out = Output::new(out)?;
     let out = distances(out.bytes_mut())?;
     match float_bytes {
-        4 => scan::<f32>(py, codebook.bytes(), shape, is_dot, targets.bytes(), &pieces, &pairs, out),
-        8 => scan::<f64>(py, codebook.bytes(), shape, is_dot, targets.bytes(), &pieces, &pairs, out),
+        4 => scan::<f32>(py, codebook.bytes(), shape, is_dot, targets.bytes(), &pieces, &pairs, threads, out),
+        8 => scan::<f64>(py, codebook.bytes(), shape, is_dot, targets.bytes(), &pieces, &pairs, threads, out),
         _ => Err(invalid(format!("floats of {float_bytes} bytes"))),
     }
 }

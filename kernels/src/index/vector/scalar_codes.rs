@@ -1,11 +1,11 @@
 //! Distances by scalar codes: sums over the bytes of a row, scaled.
 
 use super::real::{by_piece, distances, inputs, num_compared, pairs_of, reals, row_counts};
+use super::shares::scan_shares;
 use crate::buffer::{Input, Output};
 use crate::error::invalid;
 use crate::gil;
 use pyo3::prelude::*;
-use std::array;
 
 /// Numbers whose squares sum to less than 2^32.
 const CHUNK: usize = 1 << 14;
@@ -31,7 +31,9 @@ fn products(codes: &[u8], query: &[f32]) -> f64 {
     let ((codes, last_codes), (query, last_query)) = (codes.as_chunks::<LANES>(), query.as_chunks::<LANES>());
     let mut sums = [0f32; LANES];
     for (codes, query) in codes.iter().zip(query) {
-        sums = array::from_fn(|lane| sums[lane] + codes[lane] as f32 * query[lane]);
+        for ((sum, &code), &wanted) in sums.iter_mut().zip(codes).zip(query) {
+            *sum += code as f32 * wanted;
+        }
     }
     let last = last_codes.iter().zip(last_query).map(|(&code, &wanted)| code as f64 * wanted as f64);
     sums.iter().map(|&sum| sum as f64).sum::<f64>() + last.sum::<f64>()
@@ -39,7 +41,7 @@ fn products(codes: &[u8], query: &[f32]) -> f64 {
 
 /// `scan_scalar_codes` of `_kernels.pyi`.
 #[pyfunction]
-#[pyo3(signature = (queries, dim, is_dot, scale, bases, pieces, pairs, out, /))]
+#[pyo3(signature = (queries, dim, is_dot, scale, bases, pieces, pairs, out, threads=1, /))]
 #[allow(clippy::too_many_arguments)]
 pub fn scan_scalar_codes(
     py: Python<'_>,
@@ -51,6 +53,7 @@ pub fn scan_scalar_codes(
     pieces: Vec<Bound<'_, PyAny>>,
     pairs: &Bound<'_, PyAny>,
     out: &Bound<'_, PyAny>,
+    threads: usize,
 ) -> PyResult<()> {
     let (queries, bases, pieces, pairs) =
         (Input::new(queries)?, Input::new(bases)?, inputs(&pieces)?, Input::new(pairs)?);
@@ -65,24 +68,27 @@ pub fn scan_scalar_codes(
     let counts = row_counts(&pieces, dim)?;
     let pairs = pairs_of(&pairs, &counts, bases.len(), out.len())?;
     let step = (BLOCK_BYTES / dim).max(1);
-    gil::release(py, num_compared(&pairs, &counts) * dim / 8, || {
-        for group in by_piece(&pairs) {
-            let Some(first) = group.first() else { continue };
-            for (number, rows) in pieces[first.piece].bytes().chunks(step * dim).enumerate() {
-                for pair in group {
-                    let (base, query) = (bases[pair.query], pair.query * dim..(pair.query + 1) * dim);
-                    let out = &mut out[pair.start + number * step..][..rows.len() / dim];
-                    for (distance, codes) in out.iter_mut().zip(rows.chunks_exact(dim)) {
-                        let sum = if is_dot {
-                            products(codes, &floats[query.clone()]) // room: a range
-                        } else {
-                            squares(codes, &bytes[query.clone()]) as f64 // room: a range
-                        };
-                        *distance = (base + scale * sum) as f32;
+    let num_bytes = num_compared(&pairs, &counts).saturating_mul(dim);
+    gil::release(py, num_bytes / 8, || {
+        scan_shares(&pairs, &counts, out, threads, num_bytes, |share| {
+            for group in by_piece(share.pairs) {
+                let Some(first) = group.first() else { continue };
+                for (number, rows) in pieces[first.piece].bytes().chunks(step * dim).enumerate() {
+                    for pair in group {
+                        let (base, query) = (bases[pair.query], pair.query * dim..(pair.query + 1) * dim);
+                        let out = share.distances(pair.start + number * step, rows.len() / dim);
+                        for (distance, codes) in out.iter_mut().zip(rows.chunks_exact(dim)) {
+                            let sum = if is_dot {
+                                products(codes, &floats[query.clone()]) // room: a range
+                            } else {
+                                squares(codes, &bytes[query.clone()]) as f64 // room: a range
+                            };
+                            *distance = (base + scale * sum) as f32;
+                        }
                     }
                 }
             }
-        }
-    });
-    Ok(())
+            Ok(())
+        })
+    })
 }

@@ -2,12 +2,12 @@
 //! Queries that want the same rows compare them block by block, so that memory is read once.
 
 use super::real::{by_piece, distances, inputs, num_compared, pairs_of, reals, row_counts, Real};
+use super::shares::scan_shares;
 use crate::buffer::{Input, Output};
 use crate::error::invalid;
 use crate::gil;
 use crate::room::{vec_with_capacity, Grow};
 use pyo3::prelude::*;
-use std::array;
 
 const LANES: usize = 8;
 /// Rows that stay in the processor's cache while several queries compare them.
@@ -26,7 +26,9 @@ fn sum<T: Real>(row: &[T], query: &[f64], each: impl Fn(f64, f64) -> f64) -> f64
     let ((rows, last_row), (queries, last_query)) = (row.as_chunks::<LANES>(), query.as_chunks::<LANES>());
     let mut sums = [0f64; LANES];
     for (row, query) in rows.iter().zip(queries) {
-        sums = array::from_fn(|lane| sums[lane] + each(row[lane].wide(), query[lane]));
+        for ((sum, &number), &wanted) in sums.iter_mut().zip(row).zip(query) {
+            *sum += each(number.wide(), wanted);
+        }
     }
     let last = last_row.iter().zip(last_query).map(|(&number, &wanted)| each(number.wide(), wanted));
     sums.iter().sum::<f64>() + last.sum::<f64>()
@@ -46,6 +48,7 @@ fn fill<T: Real>(metric: Metric, rows: &[T], query: &[f64], size: f64, out: &mut
     }
 }
 
+#[allow(clippy::too_many_arguments)]
 fn scan<T: Real>(
     py: Python<'_>,
     metric: Metric,
@@ -53,6 +56,7 @@ fn scan<T: Real>(
     dim: usize,
     pieces: &[Input],
     pairs: &Input,
+    threads: usize,
     out: &mut [f32],
 ) -> PyResult<()> {
     let counts = row_counts(pieces, dim * size_of::<T>())?;
@@ -62,25 +66,28 @@ fn scan<T: Real>(
         matrices.try_push(reals::<T>(piece.bytes())?)?;
     }
     let step = (BLOCK_BYTES / (dim * size_of::<T>())).max(1);
-    gil::release(py, num_compared(&pairs, &counts) * dim / 4, || {
-        for group in by_piece(&pairs) {
-            let Some(first) = group.first() else { continue };
-            for (number, rows) in matrices[first.piece].chunks(step * dim).enumerate() {
-                for pair in group {
-                    let query = &queries[pair.query * dim..][..dim];
-                    let size = sum(query, query, |number, wanted| number * wanted).sqrt();
-                    let out = &mut out[pair.start + number * step..][..rows.len() / dim];
-                    fill(metric, rows, query, size, out);
+    let num_numbers = num_compared(&pairs, &counts) * dim;
+    gil::release(py, num_numbers / 4, || {
+        scan_shares(&pairs, &counts, out, threads, num_numbers.saturating_mul(size_of::<T>()), |share| {
+            for group in by_piece(share.pairs) {
+                let Some(first) = group.first() else { continue };
+                for (number, rows) in matrices[first.piece].chunks(step * dim).enumerate() {
+                    for pair in group {
+                        let query = &queries[pair.query * dim..][..dim];
+                        let size = sum(query, query, |number, wanted| number * wanted).sqrt();
+                        let out = share.distances(pair.start + number * step, rows.len() / dim);
+                        fill(metric, rows, query, size, out);
+                    }
                 }
             }
-        }
-    });
-    Ok(())
+            Ok(())
+        })
+    })
 }
 
 /// `scan_vectors` of `_kernels.pyi`.
 #[pyfunction]
-#[pyo3(signature = (metric, float_bytes, dim, queries, pieces, pairs, out, /))]
+#[pyo3(signature = (metric, float_bytes, dim, queries, pieces, pairs, out, threads=1, /))]
 #[allow(clippy::too_many_arguments)]
 pub fn scan_vectors(
     py: Python<'_>,
@@ -91,6 +98,7 @@ pub fn scan_vectors(
     pieces: Vec<Bound<'_, PyAny>>,
     pairs: &Bound<'_, PyAny>,
     out: &Bound<'_, PyAny>,
+    threads: usize,
 ) -> PyResult<()> {
     let (queries, pieces, pairs) = (Input::new(queries)?, inputs(&pieces)?, Input::new(pairs)?);
     let mut out = Output::new(out)?;
@@ -106,8 +114,8 @@ pub fn scan_vectors(
         _ => return Err(invalid(format!("the metric {metric}"))),
     };
     match float_bytes {
-        4 => scan::<f32>(py, metric, &queries, dim, &pieces, &pairs, out),
-        8 => scan::<f64>(py, metric, &queries, dim, &pieces, &pairs, out),
+        4 => scan::<f32>(py, metric, &queries, dim, &pieces, &pairs, threads, out),
+        8 => scan::<f64>(py, metric, &queries, dim, &pieces, &pairs, threads, out),
         _ => Err(invalid(format!("floats of {float_bytes} bytes"))),
     }
 }
