@@ -239,6 +239,14 @@ def test_keys_that_cannot_be_looked_up(folder: Path) -> None:
         pinned.get("id", [1])
 
 
+@pytest.mark.parametrize(("on_missing", "num_rows"), [("skip", 3), ("null", 4)])
+def test_rows_of_keys_are_counted_without_columns(folder: Path, on_missing: str, num_rows: int) -> None:
+    table = lance_io.dataset(folder)
+    rows = table.get("id", [4, 3, 3, 123456], [], on_missing=on_missing)
+    assert (rows.num_rows, rows.num_columns) == (num_rows, 0)
+    assert table.to_table([], order_by=["id"]).num_rows == table.count_rows()
+
+
 @pytest.mark.parametrize("kind", ["BTREE", "BITMAP"])
 def test_keys_are_looked_up_by_an_index_that_covers_no_row(tmp_path: Path, kind: str) -> None:
     """Of a table without rows, or one that is not built yet: rows that come later are scanned."""

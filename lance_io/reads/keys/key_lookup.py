@@ -301,7 +301,7 @@ class _Order(NamedTuple):
     def take(self, table: pa.Table, start: int = 0, end: int | None = None) -> pa.Table:
         """Some of the rows of the result, all by default, from the output columns of the table."""
         rows, is_missing = self.rows[start:end], self.is_missing[start:end]
-        if is_missing.any():
+        if table.num_columns and is_missing.any():
             return table.take(numbers(rows, is_missing))
         return rows_in_order(table, numbers(rows))
 

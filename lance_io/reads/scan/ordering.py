@@ -17,6 +17,7 @@ from lance_io.levels.arrays import numbers
 from lance_io.levels.join import TooManyValues, holds_dictionary, join_arrays
 from lance_io.levels.portable import compact
 from lance_io.levels.retype import holds_json
+from lance_io.reads.rows.rebatch import empty_columns
 from lance_io.reads.rows.row_arithmetic import group_rows
 from lance_io.reads.scan.scan_plan import scan_projection
 from lance_io.reads.takes.take_rows import locate_addresses, prepare, take_grouped
@@ -102,6 +103,8 @@ def _key_name(number: int) -> str:
 
 def rows_in_order(table: pa.Table, order: pa.Array) -> pa.Table:
     """Rows in another order; several chunks of a dictionary column if one would have too many values."""
+    if not table.num_columns:  # pyarrow would forget the number of rows
+        return pa.Table.from_batches([empty_columns(len(order), table.schema)])
     columns = []
     for column in table.columns:
         chunks = [compact(chunk) for chunk in column.chunks]
