@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
+from lance_io.encodings import registry
 from lance_io.errors import LanceError
 from lance_io.file.open import column_pages
 from lance_io.file.scan import pool_jobs
@@ -215,11 +216,10 @@ def test_equal_columns_of_a_wide_file_open_a_page(tmp_path: Path, monkeypatch: p
     values = {f"c{number}": [7 * number + row for row in range(200)] for number in range(300)}
     lance.write_dataset(pa.table(values), tmp_path / "t", max_rows_per_file=100)
     pages = []
-    open_page = column_pages.open_page
 
     def noted(version: Any, page: Any, path: Any) -> Any:
         pages.append(path)
-        return open_page(version, page, path)
+        return registry.open_page(version, page, path)
 
     monkeypatch.setattr(column_pages, "open_page", noted)
     assert opened(tmp_path / "t").to_table().to_pydict() == values
