@@ -256,7 +256,7 @@ def spark_to_arrow(
     struct         Spark's schema; system columns in it are left out
     table          schema of the existing table, None for a new table
     vector_sizes   items per vector of columns to store as vectors, by name in any case
-    merge_schema   whether to add columns that the table lacks, at the end
+    merge_schema   whether to add columns that the table lacks, at the end, and members that its structs lack
     narrow_floats  whether floats may be stored in narrower floats
 
     Columns of the table keep their order, type and nullability. Columns that Spark does not have become null. New
@@ -271,7 +271,9 @@ def spark_to_arrow(
         twice = next(name for name in struct.names if struct.names.count(name) > 1)
         raise SchemaError(f"column {twice} occurs twice")
     sizes = _sizes_by_name(list(given), vector_sizes or {})
-    fields = [] if table is None else [_keep_field(stored, given, sizes, narrow_floats) for stored in table]
+    fields = (
+        [] if table is None else [_keep_field(stored, given, sizes, narrow_floats, merge_schema) for stored in table]
+    )
     known = {field.name for field in fields}
     new = [field for name, field in given.items() if name not in known]
     if new and table is not None and not merge_schema:
@@ -300,7 +302,11 @@ def _sizes_by_name(names: list[str], sizes: Mapping[str, int]) -> dict[str, int]
 
 
 def _keep_field(
-    stored: pa.Field[Any], given: Mapping[str, spark.StructField], sizes: Mapping[str, int], narrow_floats: bool
+    stored: pa.Field[Any],
+    given: Mapping[str, spark.StructField],
+    sizes: Mapping[str, int],
+    narrow_floats: bool,
+    merge_schema: bool,
 ) -> pa.Field[Any]:
     field = given.get(stored.name)
     if field is None:
@@ -310,8 +316,23 @@ def _keep_field(
     size = sizes.get(stored.name)
     if size is not None and not (pa.types.is_fixed_size_list(stored.type) and stored.type.list_size == size):
         raise SchemaError(f"column {stored.name} is stored as {stored.type}, not as vectors of {size} items")
+    if merge_schema:
+        stored = _with_new_members(stored, field)
     check_storable(_carry_field(field), stored, field.name, narrow_floats=narrow_floats)
     return stored
+
+
+def _with_new_members(stored: pa.Field[Any], field: spark.StructField) -> pa.Field[Any]:
+    """A struct with the members that it lacks, at the end; other columns as they are."""
+    if not (pa.types.is_struct(stored.type) and isinstance(field.dataType, spark.StructType)):
+        return stored
+    given = {member.name: member for member in field.dataType.fields}
+    known = {member.name for member in stored.type}
+    members = [
+        _with_new_members(member, given[member.name]) if member.name in given else member for member in stored.type
+    ]
+    members += [_new_field(member, None) for name, member in given.items() if name not in known]
+    return stored.with_type(pa.struct(members))
 
 
 def _new_field(field: spark.StructField, size: int | None) -> pa.Field[Any]:
@@ -364,10 +385,7 @@ def check_storable(given: pa.Field[Any], stored: pa.Field[Any], where: str, *, n
             hint = "; narrow_floats=true stores the nearest value"
         member = _unknown_member(given.type, stored.type)
         if member is not None:
-            hint = (
-                f"; the table has no member {where}.{member}, and mergeSchema adds none: ALTER TABLE ADD COLUMN does, "
-                "and INSERT WITH SCHEMA EVOLUTION into a table of a catalog"
-            )
+            hint = f"; the table has no member {where}.{member}, which mergeSchema=true adds"
         raise SchemaError(f"column {where}: {given.type} does not fit the table's {stored.type}{hint}")
 
 

@@ -208,7 +208,7 @@ def test_types_never_change_by_a_statement(lake: Lake) -> None:
 
 
 def test_merge_schema_never_leaves_a_column_out(lake: Lake) -> None:
-    """In a catalog Spark refuses; writes to a path add columns, and refuse members."""
+    """In a catalog Spark refuses; writes to a path add columns and members, in the version of the rows."""
     name = "options"
     lake.sql(
         f"create table merged.{name} (id bigint, n int, s struct<a: int>)",
@@ -227,13 +227,18 @@ def test_merge_schema_never_leaves_a_column_out(lake: Lake) -> None:
         for rows in (member, column):
             with pytest.raises(AnalysisException):
                 write(rows)
-    path = member.write.format("lance_io").option("mergeSchema", "true").mode("append")
-    with pytest.raises(AnalysisException, match=r"the table has no member s\.b, and mergeSchema adds none"):
-        path.save(uri)
+    with pytest.raises(AnalysisException, match=r"no member s\.b, which mergeSchema=true adds"):
+        member.write.format("lance_io").mode("append").save(uri)
     assert (lake.peer(name).version, lake.peer(name).schema) == (2, before)
     assert lake.files(name) == lake.live_files(name)
-    column.write.format("lance_io").option("mergeSchema", "true").mode("append").save(uri)
-    assert lake.rows(name)[1] == {"id": 3, "n": 3, "s": {"a": 3}, "more": "x"}
+    for rows in (column, member):
+        rows.write.format("lance_io").option("mergeSchema", "true").mode("append").save(uri)
+    assert lake.rows(name) == [
+        {"id": 1, "n": 1, "s": {"a": 1, "b": None}, "more": None},
+        {"id": 2, "n": 2, "s": {"a": 2, "b": "y"}, "more": None},
+        {"id": 3, "n": 3, "s": {"a": 3, "b": None}, "more": "x"},
+    ]
+    assert operations(lake.peer(name)) == ["Overwrite", "Append", "Merge", "Merge"]
 
 
 # -- values that a statement does not change ---------------------------------------------------------------------------

@@ -152,17 +152,45 @@ def test_a_required_column_has_to_come(path: str) -> None:
         Job(path, struct(id=LONG)).run([2, None])
 
 
-def test_new_columns_take_two_versions(path: str) -> None:
+def test_new_columns_come_with_their_rows(path: str) -> None:
     Job(path).run([1])
     with pytest.raises(SchemaError, match="mergeSchema=true"):
         Job(path, struct(id=LONG, text=TEXT))
     Job(path, struct(id=LONG, text=TEXT), mergeSchema="true").run([(2, "b")])
     table = lance.dataset(path)
-    assert table.version == 3
-    assert table.checkout_version(2).to_table().to_pylist() == [{"id": 1, "text": None}]
+    assert table.version == 2
     assert table.to_table().to_pylist() == [{"id": 1, "text": None}, {"id": 2, "text": "b"}]
-    assert [type(table.read_transaction(number).operation).__name__ for number in (2, 3)] == ["Merge", "Append"]
-    assert "lance_io.job" not in table.read_transaction(2).transaction_properties
+    assert type(table.read_transaction(2).operation).__name__ == "Merge"
+    assert "lance_io.job" in table.read_transaction(2).transaction_properties
+
+
+def test_new_members_come_with_their_rows(path: str) -> None:
+    """Also those of two jobs at once; a job that lacks members writes nulls."""
+
+    def given(*members: str) -> spark.StructType:
+        inner = spark.StructType([spark.StructField("v", LONG), *(spark.StructField(name, TEXT) for name in members)])
+        return struct(id=LONG, s=spark.StructType([spark.StructField("x", LONG), spark.StructField("in", inner)]))
+
+    Job(path, given()).run([(1, {"x": 1, "in": {"v": 1}}), (2, None)])
+    with pytest.raises(SchemaError, match=r"no member s\.in\.y, which mergeSchema=true adds"):
+        Job(path, given("y"))
+    one, two = Job(path, given("y"), mergeSchema="true"), Job(path, given("z"), mergeSchema="true")
+    messages = two.write([(4, {"x": 4, "in": {"v": 4, "z": "z"}})])
+    one.run([(3, {"x": 3, "in": {"v": 3, "y": "y"}})])
+    two.writer.commit(messages)
+    Job(path, given()).run([(5, {"x": 5, "in": None})])
+    expected = [
+        {"id": 1, "s": {"x": 1, "in": {"v": 1, "y": None, "z": None}}},
+        {"id": 2, "s": None},
+        {"id": 3, "s": {"x": 3, "in": {"v": 3, "y": "y", "z": None}}},
+        {"id": 4, "s": {"x": 4, "in": {"v": 4, "y": None, "z": "z"}}},
+        {"id": 5, "s": {"x": 5, "in": None}},
+    ]
+    assert lance_io.dataset(path).to_table().to_pylist() == expected
+    assert lance.dataset(path).to_table().to_pylist() == expected
+    table = lance.dataset(path)
+    names = [type(table.read_transaction(number).operation).__name__ for number in range(1, 5)]
+    assert names == ["Overwrite", "Merge", "Merge", "Append"]
 
 
 def test_new_columns_beside_another_job_with_new_columns(path: str) -> None:
@@ -181,7 +209,7 @@ def test_new_columns_beside_another_job_with_new_columns(path: str) -> None:
     ]
     assert lance.dataset(path).to_table().to_pylist() == expected
     assert lance_io.dataset(path).to_table().to_pylist() == expected
-    assert lance.dataset(path).version == 5
+    assert lance.dataset(path).version == 3
 
 
 def test_new_columns_while_another_job_adds_some(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,20 +239,20 @@ def test_a_dropped_column_does_not_come_back(path: str) -> None:
     assert lance_io.dataset(path).to_table().to_pylist() == expected
 
 
-def test_columns_that_a_dead_job_added_are_found(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_with_new_columns_that_dies_leaves_nothing(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     Job(path).run([1])
     given = struct(id=LONG, text=TEXT)
     job = Job(path, given, mergeSchema="true", job_id="j")
     messages = job.write([(2, "b")])
     with monkeypatch.context() as patch:
-        patch.setattr(committing._Change, "_publish", lambda *_: (_ for _ in ()).throw(RuntimeError("died")))
+        patch.setattr(committing, "commit", lambda *_: (_ for _ in ()).throw(RuntimeError("died")))
         with pytest.raises(RuntimeError, match="died"):
             job.writer.commit(messages)
     job.writer.abort(messages)
-    assert lance.dataset(path).version == 2 and files(path) == referenced(path)
+    assert lance.dataset(path).version == 1 and files(path) == referenced(path)
     Job(path, given, mergeSchema="true", job_id="j").run([(2, "b")])
     assert lance.dataset(path).to_table().to_pylist() == [{"id": 1, "text": None}, {"id": 2, "text": "b"}]
-    assert lance.dataset(path).version == 3
+    assert lance.dataset(path).version == 2
 
 
 def test_overwrite_keeps_the_schema_unless_told(path: str) -> None:

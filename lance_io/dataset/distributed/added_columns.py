@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lance_io.changes.edits.delete_rows import Deletion
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.fragment import Fragment
+    from lance_io.table.manifest.manifest import Manifest
 
 
 def with_null_columns(state: DatasetState, fields: Sequence[pa.Field[Any]]) -> DatasetState:
@@ -61,7 +62,12 @@ def merge_of(state: DatasetState, deletion: Deletion, new: Sequence[Fragment]) -
         if fragment.id in removed:
             rows = np.arange(int(state.physical_rows[index]), dtype=np.uint32)
             fragments[index] = updated_fragment(state, fragment, rows, deletion.files)
-    allocated = state.manifest.max_fragment_id
-    first = 1 + max(-1 if allocated is None else allocated, max((fragment.id for fragment in fragments), default=-1))
+    first = next_fragment_id(state.manifest)
     fragments += [replace(fragment, id=first + index) for index, fragment in enumerate(new)]
     return Merge(tuple(fragments), state.schema, preserves_nullability=True)
+
+
+def next_fragment_id(manifest: Manifest) -> int:
+    """An id that no fragment of a table has had, nor any above it."""
+    allocated = manifest.max_fragment_id
+    return 1 + max(-1 if allocated is None else allocated, max((each.id for each in manifest.fragments), default=-1))

@@ -2,8 +2,7 @@
 
     append      to an existing table; the first one creates it. No rows: no version
     overwrite   replaces rows and, if requested, the schema
-    new columns the columns first (a version of its own), then the rows, whose files take the ids of the new columns.
-                A job that ends in between leaves columns of nulls, which a rerun reuses
+    new columns, and new members of structs, come in the version of the rows, whose files take the ids of the new fields
 
 Commits are rebased on concurrent commits, as the table's rules allow. After a lost answer the commit loop looks for the
 transaction in the table.
@@ -19,9 +18,10 @@ from lance_io.changes.upkeep.remove_versions import after_commit
 from lance_io.commit.commit_request import CommitRequest
 from lance_io.commit.first_version import create_table
 from lance_io.commit.loop import commit
+from lance_io.dataset.distributed.added_columns import next_fragment_id
 from lance_io.dataset.distributed.job_files import abort_steps
 from lance_io.dataset.distributed.job_history import JOB_PROPERTY, find_job, newest_manifest, transactions_after
-from lance_io.dataset.distributed.write_job import extend_schema, run_writes, write_target
+from lance_io.dataset.distributed.write_job import extend_schema, lacking_path, run_writes, write_target
 from lance_io.errors import AlreadyExists, CommitConflictError, NotFound, SchemaError
 from lance_io.file.write.writers import version_for_tables
 from lance_io.reads.metadata.describe import stored_fragment
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from lance_io.table.transaction.operations import Operation
 
 COMMIT_RETRIES: Final = 20
-MERGE_ATTEMPTS: Final = 20  # of adding columns under concurrent commits
+MERGE_ATTEMPTS: Final = 20  # of adding rows with new columns under concurrent commits
 _AS_IT_IS: Final = Creation()
 
 
@@ -85,7 +85,7 @@ def commit_write(
         place: The table.
         job: The job of the tasks.
         written: Files of all tasks, in the order of the rows.
-        merge_schema: True adds columns that the table lacks, in a version before.
+        merge_schema: True adds columns, and members of structs, that the table lacks, in the same version.
         data_storage_version: File version of the table after an overwrite; None leaves it.
         retries: Maximum number of retries after conflicts with concurrent commits.
         message: Message stored with the transaction.
@@ -211,11 +211,13 @@ class _Change:
             if schema is None:
                 break
             try:
-                base = yield from self._add_columns(base, schema)
+                return (yield from self._append_with_columns(base, schema))
             except CommitConflictError as error:
                 if not error.retryable or attempt == MERGE_ATTEMPTS - 1:
                     raise
                 base = yield from self._newest_of_table()
+                if any(base.message.config.get(mark.key) != mark.seen for mark in self.options.marks):
+                    raise  # another writer has set the entry: the caller looks at it
         append = Append(renumber(self.fragments, field_ids(self.job.file_schema, base.schema)))
         return (yield from self._publish(base, self._transaction(read_version, append)))
 
@@ -230,23 +232,26 @@ class _Change:
                 check_conflict(append, other, version=version, knows_rows=False)
 
     def _schema_with_new_columns(self, base: Manifest) -> Schema | None:
-        """The table's schema plus the columns that only this job has; None if there are none."""
-        missing = [name for name in self.job.columns if name not in set(base.schema.names)]
-        if not missing:
+        """The table's schema plus the columns and members that only this job has; None if there are none."""
+        missing = lacking_path(base.schema.fields, self.job.file_schema.fields)
+        if missing is None:
             return None
         if not self.options.merge_schema:
-            raise SchemaError(f"the table no longer has the column {missing[0]}", path=self.target.location.uri)
+            raise SchemaError(f"the table no longer has the column {missing}", path=self.target.location.uri)
         return extend_schema(base, self.job.file_schema.to_arrow())
 
-    def _add_columns(self, base: Manifest, schema: Schema) -> Plan[Manifest]:
-        operation = Merge(tuple(base.fragments), schema, preserves_nullability=True)
-        # without the job's property: this version is not the job's
-        properties = {key: text for key, text in self.properties.items() if key != JOB_PROPERTY}
-        transaction = Transaction(base.version, operation, properties=properties)
-        request = CommitRequest(transaction, base=base, max_retries=1)
-        committed = yield from commit(self.target.commit_target(), request)
-        manifest: Manifest = committed.manifest
-        return manifest
+    def _append_with_columns(self, base: Manifest, schema: Schema) -> Plan[int]:
+        """Commit the rows with the new columns: a `Merge`, which lists all fragments of the table."""
+        new = renumber(self.fragments, field_ids(self.job.file_schema, schema))
+        first = next_fragment_id(base)
+        fragments = [*base.fragments, *(replace(each, id=first + index) for index, each in enumerate(new))]
+        operation = Merge(tuple(fragments), schema, preserves_nullability=True)
+        request = CommitRequest(
+            self._transaction(base.version, operation), base=base, max_retries=1, marks=self.options.marks
+        )
+        state = self.target.state((yield from commit(self.target.commit_target(), request)))
+        yield from after_commit(state)
+        return int(state.manifest.version)
 
     def _newest(self) -> Plan[Manifest | None]:
         return (yield from newest_manifest(self.target.location, self.target.session))

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID, uuid4, uuid5
 
 import pyarrow as pa
 
+from lance_io.changes.columns.schema_edits import add_fields
 from lance_io.changes.operations.schema_fit import check_mixture, check_version, schema_of
 from lance_io.changes.write.write_rows import WriteTarget
 from lance_io.dataset.distributed.job_history import find_job, newest_manifest
-from lance_io.errors import NotFound, SchemaError
+from lance_io.errors import NotFound, OperationError, SchemaError
 from lance_io.file.write.writers import version_for_tables
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V0_1, V2_2
@@ -27,10 +28,10 @@ from lance_io.reads.run_plan import run_sync
 from lance_io.table.transaction.field_ids import first_free_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from lance_io.dataset.distributed.table_place import TablePlace
-    from lance_io.format.schema import Schema
+    from lance_io.format.schema import Field, Schema
     from lance_io.format.version import FileVersion
     from lance_io.plans.plan import Plan
     from lance_io.table.manifest.manifest import Manifest
@@ -217,8 +218,47 @@ def _schema_after(schema: Callable[[pa.Schema | None], pa.Schema], base: Manifes
 
 
 def extend_schema(base: Manifest, stored: pa.Schema) -> Schema:
-    """The schema of a version plus the columns of `stored` that it lacks, with ids never used before."""
+    """The schema of a version plus the columns, and members of structs, that it lacks, with ids never used before."""
     known = set(base.schema.names)
     new = [field for field in stored if field.name not in known]
-    fresh = schema_from_arrow(schema_of(pa.schema(new)).to_arrow(), first_free_id(base.message))
-    return replace(base.schema, fields=(*base.schema.fields, *fresh.fields))
+    first = first_free_id(base.message)
+    fresh = schema_from_arrow(schema_of(pa.schema(new)).to_arrow(), first)
+    schema = replace(base.schema, fields=(*base.schema.fields, *fresh.fields))
+    own = base.schema.to_arrow()
+    members = [
+        field for given in stored if given.name in known and (field := _new_members(own.field(given.name), given))
+    ]
+    if not members:
+        return schema
+    try:
+        schema, _ = add_fields(schema, pa.schema(members), base.data_version, max(first, fresh.max_field_id + 1))
+    except OperationError as error:
+        raise SchemaError(error.message) from error
+    return schema
+
+
+def _new_members(known: pa.Field[Any], given: pa.Field[Any]) -> pa.Field[Any] | None:
+    """A struct with nothing but the members that the known one lacks; None if it lacks none."""
+    if not (pa.types.is_struct(known.type) and pa.types.is_struct(given.type)):
+        return None
+    own = {member.name: member for member in known.type}
+    members = [
+        member if member.name not in own else below
+        for member in given.type
+        if member.name not in own or (below := _new_members(own[member.name], member)) is not None
+    ]
+    return known.with_type(pa.struct(members)) if members else None
+
+
+def lacking_path(known: Sequence[Field], given: Sequence[Field], above: str = "") -> str | None:
+    """The path of the first column, or member of a struct, that a schema lacks; None if it lacks none."""
+    own = {field.name: field for field in known}
+    for field in given:
+        mine = own.get(field.name)
+        if mine is None:
+            return f"{above}{field.name}"
+        if field.logical_type == mine.logical_type == "struct" and not field.holds_blobs:
+            below = lacking_path(mine.children, field.children, f"{above}{field.name}.")
+            if below is not None:
+                return below
+    return None
