@@ -193,6 +193,23 @@ def test_new_members_come_with_their_rows(path: str) -> None:
     assert names == ["Overwrite", "Merge", "Merge", "Append"]
 
 
+def test_new_columns_of_a_table_with_row_ids_and_an_index(path: str) -> None:
+    """New rows have ids of their own, and old ones stay where the index says."""
+    rows = pa.table({"id": pa.array(range(6), pa.int64())})
+    table = lance.write_dataset(rows, path, enable_stable_row_ids=True, max_rows_per_file=3)
+    table.create_scalar_index("id", "BTREE")
+    table.delete("id = 1")
+    Job(path, struct(id=LONG, text=TEXT), mergeSchema="true").run([(7, "b")], [(8, None)])
+    for opened in (lance.dataset(path), lance_io.dataset(path)):
+        ids_of_rows = opened.to_table(with_row_id=True).to_pydict()
+        assert ids_of_rows == {
+            "id": [0, 2, 3, 4, 5, 7, 8],
+            "text": [None] * 5 + ["b", None],
+            "_rowid": [0, 2, 3, 4, 5, 6, 7],
+        }
+        assert opened.to_table(filter="id >= 5").to_pydict() == {"id": [5, 7, 8], "text": [None, "b", None]}
+
+
 def test_new_columns_beside_another_job_with_new_columns(path: str) -> None:
     """Field ids are given out when the columns are added, and the files of the second job follow."""
     Job(path).run([1])
