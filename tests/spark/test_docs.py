@@ -215,7 +215,7 @@ CLAIMS = {
     "creates a missing table": "test_write_jobs.test_rows_of_no_task_make_no_version",
     "UNSUPPORTED_DATA_SOURCE_SAVE_MODE": "test_local_writing.test_modes_that_spark_does_not_have_for_such_sources",
     "`INSERT INTO` and `INSERT OVERWRITE`": "test_local_writing.test_sql_inserts_through_a_view",
-    "columns that the table lacks are added": "test_write_jobs.test_new_columns_take_two_versions",
+    "columns, and members of structs, that the table lacks": "test_write_jobs.test_new_members_come_with_their_rows",
     "an overwrite takes the schema of the data": "test_write_jobs.test_overwrite_keeps_the_schema_unless_told",
     "make vectors of an ARRAY only": "test_write_jobs.test_an_overwritten_schema_is_that_of_the_data",
     "Names that differ only in case": "test_write_jobs.test_vectors_whose_names_differ_in_case",

@@ -43,6 +43,9 @@ impl Ord for Scored {
     }
 }
 
+/// Where the documents of each partition end, the documents, their scores, and the bytes of the scores.
+type Parts = (Vec<usize>, Vec<i64>, Vec<u64>, usize);
+
 /// The best documents so far; all of them without a bound of their number.
 struct Best {
     heap: BinaryHeap<Reverse<Scored>>,
@@ -87,8 +90,8 @@ impl Best {
         self.most.is_some() && bound * self.slack <= self.threshold
     }
 
-    /// Where the documents of each partition end, the documents, ascending, and their scores with their bytes.
-    fn parts(self, num_parts: usize) -> Roomy<(Vec<usize>, Vec<i64>, Vec<u64>, usize)> {
+    /// The documents of each partition, ascending.
+    fn parts(self, num_parts: usize) -> Roomy<Parts> {
         let mut items = self.all;
         items.try_extend(self.heap.into_vec().into_iter().map(|Reverse(item)| item))?;
         items.sort_unstable_by_key(|item| (item.part, item.doc));
