@@ -6,6 +6,7 @@ Runs of small files are read and decoded whole, without pieces (`small_files.py`
 from __future__ import annotations
 
 from collections import deque
+from contextlib import closing
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -444,8 +445,15 @@ def _scan_run(
 ) -> Generator[ScanBatch | JoinedBatch, None, None]:
     """The batches of some spans. `first` is the index of the first span, `leaves` those of all if they are small."""
     if leaves is not None:
-        done = yield from SmallFiles(context, projection, spans, first, leaves, ahead, pace).batches()
-        spans, first = spans[done:], first + done
+        small = SmallFiles(context, projection, spans, first, leaves, ahead, pace)
+        with closing(small.batches()) as parts:
+            for part in parts:
+                if isinstance(part, int):
+                    alone = spans[part : part + 1]
+                    yield from _scan_pieces(context, projection, alone, first + part, batch_rows, ahead, None)
+                else:
+                    yield part
+        spans, first = spans[small.num_begun :], first + small.num_begun
     if spans:
         yield from _scan_pieces(context, projection, spans, first, batch_rows, ahead, pace)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
-from lance_io import _kernels
+from lance_io import _kernels, limits
 from lance_io.encodings.decoded_size import decoded_bound, has_packed_dictionary
 from lance_io.file.open.leaf_projection import FileColumns, LeafColumns
 from lance_io.file.open.open_file import open_ending
@@ -84,8 +84,14 @@ class _Shape:
 
 
 def _is_bounded(page: PageLayout) -> bool:
-    """Whether the message of a page bounds its decoded size. The kernel checks compressed dictionaries itself."""
-    return has_packed_dictionary(page) or decoded_bound(page, page.num_rows, 0) is not None
+    """Whether the message of a page bounds its decoded size, and files like it decode to little.
+
+    The kernel checks compressed dictionaries itself.
+    """
+    if has_packed_dictionary(page):
+        return True
+    bound = decoded_bound(page, page.num_rows, 0, usual=True)
+    return bound is not None and bound <= limits.SCAN_DECODED_BYTES
 
 
 class FileTemplates:

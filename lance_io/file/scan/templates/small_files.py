@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io import limits
+from lance_io.encodings.decoded_size import can_measure
 from lance_io.file.file_requests import read_file_sync, read_whole_files
 from lance_io.file.open.leaf_projection import FileColumns
 from lance_io.file.scan.batches import Cutter
@@ -120,7 +121,7 @@ class _SmallFileSelector:
         self._bytes_max = min(limits.SCAN_PIECE_BYTES, many_bytes)
 
 
-class _Job(PoolJob["deque[Batch | Cutter]"]):
+class _Job(PoolJob["deque[Batch | Cutter | int]"]):
     """The files of some spans, `first` to `end`."""
 
     __slots__ = ("end", "first")
@@ -144,10 +145,10 @@ class SmallFiles(FileRun):
         self._files_max = min(FILES_MAX, max(fewest, len(self.spans) // (JOBS_PER_THREAD * pieces)))
         self._jobs: JobQueue[_Job] = JobQueue(self._held)
 
-    def batches(self) -> Generator[Batch, None, int]:
-        """Batches of the spans, as long as most files match a template; returns the number of spans done.
+    def batches(self) -> Generator[Batch | int, None, None]:
+        """Batches of the spans in order, or the index of a span among these that the general scan must read.
 
-        If most files need the general reader, the caller continues with it, which reads several files together.
+        It ends before the last span, after `num_begun`, if most files match no template.
         """
         try:
             self._fill()
@@ -160,7 +161,7 @@ class SmallFiles(FileRun):
                     batch = batches.popleft()
                     self._held.use(job, 0)
                     if self.pace is not None:
-                        self.pace.consumed(_num_rows(batch))
+                        self.pace.consumed(self._num_rows(batch))
                     if not batches:
                         self._jobs.popleft()
                     if not batches or self.pace is not None:
@@ -171,9 +172,13 @@ class SmallFiles(FileRun):
                         yield from batch.all()
                     else:
                         yield batch
-            return self.num_begun
         finally:
             self._jobs.close()
+
+    def _num_rows(self, batch: Batch | Cutter | int) -> int:
+        if isinstance(batch, int):
+            return self.spans[batch][0].num_rows
+        return batch.end - batch.position if isinstance(batch, Cutter) else batch.num_rows
 
     def _fill(self) -> None:
         while len(self._jobs) < self.ahead.pieces and self.num_begun < len(self.spans) and self.templates.is_effective:
@@ -202,7 +207,7 @@ class SmallFiles(FileRun):
 
     # -- on any thread ---------------------------------------------------------------------------------------------
 
-    def _read(self, job: _Job) -> deque[Batch | Cutter]:
+    def _read(self, job: _Job) -> deque[Batch | Cutter | int]:
         try:
             batches = deque(self._batches_of(job))
             self._held.keep(job, list(map(_held_bytes, batches)))
@@ -210,7 +215,7 @@ class SmallFiles(FileRun):
             self._held.release_job(job)
         return batches
 
-    def _batches_of(self, job: _Job) -> Iterator[Batch | Cutter]:
+    def _batches_of(self, job: _Job) -> Iterator[Batch | Cutter | int]:
         sources = [source for source, _, _ in self.spans[job.first : job.end]]
         refs = [source.files[0] for source in sources]
         bytes_max = max(map(size_of, refs))
@@ -230,13 +235,19 @@ class SmallFiles(FileRun):
             else:
                 yield from self._read_alone(index, allowance)
 
-    def _read_alone(self, index: int, allowance: Allowance) -> Iterator[ScanBatch | Cutter]:
-        """The batches of a span by the general reader, or a `Cutter` if parts are deferred."""
+    def _read_alone(self, index: int, allowance: Allowance) -> Iterator[ScanBatch | Cutter | int]:
+        """The batches of a span by the general reader, or a `Cutter` if parts are deferred.
+
+        The index of the span if it decodes to much that cannot be deferred.
+        """
         context, span = self.context, self.spans[index]
         file_columns = FileColumns(span[0].files[0], self.leaves)
         key, opening = file_columns.ref.key, file_pieces(context, file_columns, span, keep=False)
         pieces = read_file_sync(opening, context, key, sinks=self._sinks)
         group = [piece for _, piece in pieces]
+        if not allowance.has_room(sum([piece.bound or 0 for piece in group if not can_measure(piece.page)])):
+            yield index
+            return
         gap_bytes = context.store.profile.scan_gap_bytes
         steps = read_group(group, allowance)
         arrays = read_file_sync(steps, context, key, gap_bytes=gap_bytes, sinks=self._sinks, is_charged=True)
@@ -252,9 +263,7 @@ class SmallFiles(FileRun):
             yield from cutter.all()
 
 
-def _num_rows(batch: Batch | Cutter) -> int:
-    return batch.end - batch.position if isinstance(batch, Cutter) else batch.num_rows
-
-
-def _held_bytes(batch: Batch | Cutter) -> int:
+def _held_bytes(batch: Batch | Cutter | int) -> int:
+    if isinstance(batch, int):
+        return 0
     return batch.held_bytes if isinstance(batch, Cutter) else sum(map(memory_bytes, batch.arrays))
