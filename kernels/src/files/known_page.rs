@@ -11,7 +11,8 @@
 use crate::buffer::OwnedBuffer;
 use crate::container::columns::Wire;
 use crate::decode::codec::{Codec, Program, Scheme};
-use crate::decode::general::ZSTD_MAGIC;
+use crate::decode::dictionary::decode_items;
+use crate::decode::general::{Inflater, ZSTD_MAGIC};
 use crate::error::invalid;
 use crate::levels::layers::LayerOut;
 use crate::levels::leaf::LeafParts;
@@ -24,7 +25,8 @@ use pyo3::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Limit for the decoded size of a page with a compressed dictionary, as a multiple of its file's size.
+/// Limit for the decoded size of repeated values of variable width: this many bytes for each of the file's bytes or the
+/// page's items, whichever are more. Larger pages are left to callers that decode in parts.
 const GROWTH_MAX: u64 = 64;
 const NUM_DICTIONARY_ITEMS: u8 = 0x28;
 const NUM_ITEMS: u8 = 0x48;
@@ -236,7 +238,7 @@ impl KnownPage {
                 }
                 match buffers.first() {
                     None => repeat(*kind, found.hole, num_rows),
-                    Some(place) => repeat_scalar(*kind, file.get(place.start..place.end)?, num_rows),
+                    Some(place) => repeat_scalar(*kind, file.get(place.start..place.end)?, num_rows, file.len()),
                 }
             }
         }
@@ -289,18 +291,39 @@ impl MiniBlock {
         whole.decode(page).ok()
     }
 
-    /// Whether values from a compressed dictionary stay small, according to its frame; large ones are left to callers
-    /// that decode in pieces.
+    /// Whether values from a dictionary stay small: by the size in the frame of a compressed one, by the longest item of
+    /// another one with values of variable width.
     fn fits(&self, items: &[u8], found: &Found<'_>, file_bytes: usize) -> bool {
-        let Some(Codec::General { scheme, .. }) = self.dictionary.as_deref() else { return true };
-        let announced = match scheme {
-            Scheme::Lz4 => items.first_chunk().map(|head| u64::from(u32::from_le_bytes(*head))),
-            Scheme::Zstd if items.starts_with(&ZSTD_MAGIC) => None,
-            Scheme::Zstd => items.first_chunk().map(|head| u64::from_le_bytes(*head)),
-        };
-        let bytes_max = (file_bytes as u64).saturating_mul(GROWTH_MAX);
-        announced.is_some_and(|bytes| bytes.saturating_mul(found.num_items) <= bytes_max)
+        let is_small = |item_bytes: u64| stays_small(item_bytes, found.num_items, file_bytes);
+        match self.dictionary.as_deref() {
+            Some(Codec::General { scheme, .. }) => {
+                let announced = match scheme {
+                    Scheme::Lz4 => items.first_chunk().map(|head| u64::from(u32::from_le_bytes(*head))),
+                    Scheme::Zstd if items.starts_with(&ZSTD_MAGIC) => None,
+                    Scheme::Zstd => items.first_chunk().map(|head| u64::from_le_bytes(*head)),
+                };
+                announced.is_some_and(is_small)
+            }
+            Some(Codec::Variable { wide }) if !is_small(items.len() as u64) => {
+                longest(items, found.num_dictionary_items as usize, *wide).is_some_and(is_small)
+            }
+            _ => true,
+        }
     }
+}
+
+fn stays_small(value_bytes: u64, num_items: u64, file_bytes: usize) -> bool {
+    value_bytes.saturating_mul(num_items) <= GROWTH_MAX.saturating_mul(num_items.max(file_bytes as u64))
+}
+
+/// The bytes of the longest item of a dictionary; None if it is damaged.
+fn longest(items: &[u8], num_items: usize, wide: bool) -> Option<u64> {
+    let parts = decode_items(&Codec::Variable { wide }, items, num_items, &mut Inflater::default()).ok()?;
+    let offsets = parts.first()?.bytes();
+    let width = if wide { 8 } else { 4 };
+    let number = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |value, byte| value << 8 | u64::from(*byte));
+    let ends = || offsets.chunks_exact(width).map(number);
+    ends().zip(ends().skip(1)).map(|(start, end)| end.saturating_sub(start)).max()
 }
 
 /// Concatenate parts.
@@ -365,7 +388,7 @@ fn repeat(kind: ConstantKind, value: &[u8], num_rows: usize) -> Option<LeafParts
 }
 
 /// Repeat a value from a buffer: the number of its parts, the length of each (all u32), and the parts.
-fn repeat_scalar(kind: ConstantKind, scalar: &[u8], num_rows: usize) -> Option<LeafParts> {
+fn repeat_scalar(kind: ConstantKind, scalar: &[u8], num_rows: usize, file_bytes: usize) -> Option<LeafParts> {
     let number = |at: usize| Some(u32::from_le_bytes(scalar.get(at..at + 4)?.try_into().ok()?) as usize);
     match number(0)? {
         1 => {
@@ -390,7 +413,7 @@ fn repeat_scalar(kind: ConstantKind, scalar: &[u8], num_rows: usize) -> Option<L
                 _ => return None,
             };
             let value = data.get(place(0, width)?..place(1, width)?)?;
-            if offsets.len() != 2 * width {
+            if offsets.len() != 2 * width || !stays_small(value.len() as u64, num_rows as u64, file_bytes) {
                 return None;
             }
             let ends = match kind {
