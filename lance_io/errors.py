@@ -68,7 +68,11 @@ class LanceError(Exception):
         self.retryable = retryable
 
     def __setattr__(self, name: str, value: object) -> None:
-        super().__setattr__(name, hide_secrets(value) if isinstance(value, str) else value)
+        if isinstance(value, str):
+            value = hide_secrets(value)
+            if name == "message" and not value.isascii():  # half of a surrogate pair could not be written anywhere
+                value = value.encode(errors="backslashreplace").decode()
+        super().__setattr__(name, value)
 
     def add_note(self, note: str) -> None:
         """See `BaseException.add_note`; removes credentials.

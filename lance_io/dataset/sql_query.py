@@ -19,6 +19,7 @@ import pyarrow as pa
 from lance_io.dataset import bases
 from lance_io.dataset.scanner import LanceScanner
 from lance_io.errors import BindError, EvaluationError, LanceError, UsageError
+from lance_io.format.caller_text import utf8
 from lance_io.plans.streams import SharedItems, shared_async
 from lance_io.reads.scan.scan_options import LIMIT_END, scan_options
 from lance_io.reads.version.system_columns import ROW_ADDRESS, ROW_ID
@@ -141,6 +142,7 @@ class _Query:
 
 def _only_select(duckdb: ModuleType, connection: Any, text: str) -> Any:
     """Parse the text. Raises `UsageError` for anything but one SELECT, or an EXPLAIN of one."""
+    utf8(text, "SQL", BindError)
     statements = connection.extract_statements(text)
     reads = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
     if len(statements) != 1 or statements[0].type not in reads:
@@ -275,9 +277,11 @@ class SqlQueryBuilder:
 
         Raises:
             TypeError: `table_name` is not a string.
+            UsageError: Half of a surrogate pair is in it.
         """
         if not isinstance(table_name, str):
             raise TypeError(f"table_name: expected a text, found {table_name!r}")
+        utf8(table_name, "table_name")
         return self._set(table_name=table_name)
 
     def with_row_id(self, with_row_id: bool = True) -> Self:

@@ -34,15 +34,19 @@ from lance_io.format.footer import (
 )
 from lance_io.format.version import V2_0, V2_1, V2_2, FileVersion
 from lance_io.format.wire import I64_MAX, parse_message, unpack_any
+from lance_io.lazy_names import lazy_module
 from lance_io.limits import PAGE_ROWS_MAX
-from lance_io.proto import encodings_pb2, file_pb2
+from lance_io.proto import file_pb2
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lance_io.format.wire import Buffer
+    from lance_io.proto import encodings_pb2
     from lance_io.spans import IntArray
+else:
+    encodings_pb2 = lazy_module("lance_io.proto.encodings_pb2")  # for columns that no known writer writes
 
 COLUMN_ENCODING_TYPE: Final = "lance.encodings.ColumnEncoding"
 _ORDINARY_COLUMN: Final = b"\x0a\x1f/lance.encodings.ColumnEncoding\x12\x02\x0a\x00"  # from every writer

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io._kernels import set_bits
+from lance_io.format.caller_text import utf8
 from lance_io.spans import int64s
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def mask_of(array: pa.BooleanArray) -> npt.NDArray[np.bool_]:
 
 def texts(values: Sequence[str]) -> pa.StringArray:
     """An array of texts, which together have less than 2 GiB."""
-    encoded = [value.encode() for value in values]
+    encoded = [utf8(value, "a text") for value in values]
     offsets = np.zeros(len(encoded) + 1, np.int32)
     np.cumsum([len(data) for data in encoded], out=offsets[1:])
     return pa.Array.from_buffers(
@@ -67,7 +68,7 @@ def scalar(value: int | float | bool | str | bytes, dtype: pa.DataType) -> pa.Sc
     if isinstance(value, bool):
         return booleans(np.array([value]))[0]
     if isinstance(value, (str, bytes)):
-        data = value.encode() if isinstance(value, str) else value
+        data = utf8(value, "a text") if isinstance(value, str) else value
         offsets = np.array([0, len(data)], np.int32)
         return pa.Array.from_buffers(dtype, 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])[0]
     number = np.array([value], dtype.to_pandas_dtype())  # a numpy type, despite the name

@@ -72,7 +72,8 @@ def normalize(options: Mapping[str, object] | None) -> dict[str, str]:
 def options_of(options: Mapping[str, T] | None) -> dict[str, T]:
     """A copy of the user's options, with their provider.
 
-    Raises `TypeError` for anything but a mapping of texts to texts, booleans and numbers.
+    Raises `TypeError` for anything but a mapping of texts to texts, booleans and numbers, `UsageError` for a text with
+    half of a surrogate pair.
     """
     if options is None:
         return {}
@@ -85,7 +86,18 @@ def options_of(options: Mapping[str, T] | None) -> dict[str, T]:
             raise TypeError(
                 f"storage option {name}: expected a text, found a value {_describe(value)}; omit unset options"
             )
+        if not is_unicode(f"{name}{value}"):
+            raise UsageError(f"storage option {name}: expected Unicode text, found half of a surrogate pair")
     return ProvidedOptions(options, options.source) if isinstance(options, ProvidedOptions) else dict(options)
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text has no half of a surrogate pair, which no request could hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _describe(value: object) -> str:

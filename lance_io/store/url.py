@@ -29,16 +29,15 @@ from lance_io.lazy_names import lazy_module
 from lance_io.records import dataclass
 from lance_io.redaction import hide_secrets
 from lance_io.runtime import in_thread, load_modules
-from lance_io.store.known_options import warn_unknown
 from lance_io.store.profile import LOCAL, MEMORY
 from lance_io.store.provided_options import source_of
-from lance_io.store.storage_options import durability, normalize, planning
+from lance_io.store.storage_options import durability, is_unicode, normalize, planning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from lance_io.store import memory
+    from lance_io.store import known_options, memory
     from lance_io.store.api import ObjectStore
     from lance_io.store.azure import container as azure
     from lance_io.store.filesystem import resolve as filesystems
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from lance_io.store.provided_options import OptionsSource
     from lance_io.store.s3 import bucket as s3
 else:
+    known_options = lazy_module("lance_io.store.known_options")
     disk = lazy_module("lance_io.store.local.disk")
     memory = lazy_module("lance_io.store.memory")
     s3 = lazy_module("lance_io.store.s3.bucket")
@@ -151,7 +151,10 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
     scheme = match[1].lower() if match else "file"
     rest = text[match.end() :] if match else text
     if scheme in _CLIENTS:
-        warn_unknown(options, stacklevel=3)
+        if options:
+            known_options.warn_unknown(options, stacklevel=3)
+        if not is_unicode(text):
+            raise UsageError(f"{text}: expected Unicode text, found half of a surrogate pair")
     if scheme in ("file", "file-object-store"):
         path = _file_path(rest) if match else os.path.abspath(os.path.expanduser(rest))
         planned = planning(options)

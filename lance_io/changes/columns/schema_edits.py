@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from lance_io.changes.operations.schema_fit import of_version, schema_of
 from lance_io.errors import BindError, OperationError, SchemaError, UsageError
+from lance_io.format.caller_text import utf8
 from lance_io.format.schema import Schema, split_path
 from lance_io.format.writable import check_shape
 from lance_io.reads.version.column_lists import fields_along
@@ -189,6 +190,7 @@ def check_name(name: str) -> None:
         raise OperationError(f"The column {name} is a reserved name and cannot be used in a Lance dataset")
     if "." in name:
         raise OperationError(f"Top level field {name} cannot contain `.`. Maybe you meant to create a struct field?")
+    utf8(name, "the name of a column", OperationError)
 
 
 def replace_types(schema: Schema, casts: Iterable[Alteration], first_id: int) -> tuple[Schema, frozenset[int]]:

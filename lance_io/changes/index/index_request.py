@@ -19,6 +19,7 @@ from lance_io.changes.index.text_request import (
     text_request,
 )
 from lance_io.errors import BindError, UnsupportedError, UsageError
+from lance_io.format.caller_text import utf8
 from lance_io.format.schema import split_path
 from lance_io.index.build import index_kinds as kinds
 from lance_io.index.build.bloom_files import ITEMS, PROBABILITY
@@ -145,6 +146,7 @@ def index_request(
     path, field = find_column(state, column) if texts is None else (_dotted(texts.names), texts.field)
     if name is None:
         name = f"{path}_list_element_idx" if asks_for_elements(options) else f"{path}_idx"
+    utf8(name, "the name of an index")
     json_path = None
     if not isinstance(index_type, str) and str(getattr(index_type, "index_type", "")).lower() == "json":
         kind, json_path, parameters = _json_target(state, path, field, index_type.parameters)

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from lance_io.changes.write.source_files import open_file
 from lance_io.errors import SchemaError, UsageError
+from lance_io.format.caller_text import no_unicode
 from lance_io.lazy_names import lazy_module
 from lance_io.levels.plain_types import plain_batch, plain_schema
 from lance_io.levels.retype import as_type
@@ -29,6 +30,8 @@ from lance_io.records import dataclass
 from lance_io.runtime import in_thread
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lance_io.changes.write import pydantic_schema
 else:
     pydantic_schema = lazy_module("lance_io.changes.write.pydantic_schema")
@@ -92,9 +95,9 @@ def rows_of(data: Any, schema: pa.Schema | None = None) -> Rows:
         raise UsageError("DatasetDict is not yet supported. Write its datasets one by one")
     if isinstance(data, dict):
         columns = {name: _column(values, schema, name) for name, values in data.items()}
-        return rows_of(pa.RecordBatch.from_pydict(columns, schema=schema))
+        return rows_of(_batch_of(lambda: pa.RecordBatch.from_pydict(columns, schema=schema)))
     if isinstance(data, list) and data and isinstance(data[0], dict):
-        return rows_of(pa.RecordBatch.from_pylist(data, schema=schema))
+        return rows_of(_batch_of(lambda: pa.RecordBatch.from_pylist(data, schema=schema)))
     if isinstance(data, list) and data and _is_model(data[0]):
         return rows_of(pydantic_schema.rows_of_models(data, schema))
     return _stream(data, schema)
@@ -168,6 +171,13 @@ def _column(values: Any, schema: pa.Schema | None, name: str) -> Any:
         )
     column = _vectors(values)
     return column if schema is None or name not in schema.names else column.cast(schema.field(name).type)
+
+
+def _batch_of(make: Callable[[], pa.RecordBatch]) -> pa.RecordBatch:
+    try:
+        return make()
+    except UnicodeEncodeError as error:
+        raise UsageError(no_unicode("a text of the rows", error)) from None
 
 
 def _vectors(values: Any) -> pa.Array:

@@ -29,6 +29,7 @@ from lance_io.filters.expressions.expression_tree import (
 )
 from lance_io.filters.expressions.sql_types import sql_type
 from lance_io.filters.syntax.sql_dialect import CUT, parse_syntax
+from lance_io.format.caller_text import utf8
 from lance_io.levels.arrays import scalar
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def from_text(text: str) -> Expr:
 
 
 def _parse(text: str) -> Expr:
+    utf8(text, "an SQL expression", BindError)
     return _TreeBuilder(text).build(parse_syntax(text), 0)
 
 

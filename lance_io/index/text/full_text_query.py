@@ -8,6 +8,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import UsageError
+from lance_io.format.caller_text import utf8
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -340,6 +341,7 @@ def clauses(query: BooleanQuery, occur: Occur) -> list[FullTextQuery]:
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"argument '{name}': {type(value).__name__!r} object is not an instance of 'str'")
+    utf8(value, name)
     return value
 
 

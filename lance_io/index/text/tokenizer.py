@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lance_io import _kernels
 from lance_io.errors import UsageError
+from lance_io.format.caller_text import utf8
 from lance_io.index.text.text_parameters import parameters_of_arguments
 from lance_io.records import dataclass
 
@@ -90,7 +91,7 @@ def tokenized(analyzer: _kernels.Analyzer, texts: pa.Array, bytes_max: int = TOK
 
 def text_tokens(analyzer: _kernels.Analyzer, text: str) -> list[tuple[bytes, int]]:
     """The tokens of one text, and their positions. Raises `UsageError` as `tokenized`."""
-    data = text.encode()
+    data = utf8(text, "the words of a query")
     ends = np.array([0, len(data)], np.int64)
     try:
         buffers = analyzer.tokenize(1, (data, ends, True), None, TOKEN_BYTES_MAX)

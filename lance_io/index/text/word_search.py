@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import UsageError
+from lance_io.format.caller_text import utf8
 from lance_io.index.text.full_text_query import FullTextOperator, MatchQuery, PhraseQuery
 from lance_io.index.text.tokenizer import analyzer_of, text_tokens
 from lance_io.records import dataclass
@@ -113,8 +114,8 @@ def _json_words(text: str, parameters: TextParameters) -> tuple[QueryToken, ...]
             f"a column of JSON documents is searched for PATH,TYPE,VALUE, such as a.b,str,words; the type is one of "
             f"{', '.join(_JSON_TYPES)}. Invalid triple format: {text[:80]}"
         )
-    before = f"{path},{kind},".encode()
+    before = utf8(f"{path},{kind},", "the path of a query")
     if kind == "str":
         words = _words(value, replace(parameters, lance_tokenizer="text"))
         return tuple(QueryToken(before + word.text, word.position) for word in words)
-    return (QueryToken(before + value.encode(), 0),)
+    return (QueryToken(before + utf8(value, "the value of a query"), 0),)

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from lance_io import compute as pc
 from lance_io.errors import BindError
+from lance_io.format.caller_text import utf8
 from lance_io.format.logical_types import LISTS
 from lance_io.format.schema import first_member, split_path
 from lance_io.lazy_names import lazy_module
@@ -294,6 +295,7 @@ def _computed_output(schema: Schema, name: str, text: str) -> OutputColumn:
     """The output column of an expression; a plain column if it is just that."""
     if not isinstance(name, str) or not isinstance(text, str):
         raise TypeError(f"columns must be a list or dict[name, expression], got the value {type(text)} for {name!r}")
+    utf8(name, "the name of a column", BindError)
     if schema.top(text) is not None:
         return _output(schema, name, (text,))
     if _PLAIN.fullmatch(text) and _exists(schema, tuple(text.split("."))):

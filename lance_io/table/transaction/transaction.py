@@ -13,7 +13,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from lance_io.errors import FormatError
+from lance_io.errors import FormatError, UsageError
+from lance_io.format.caller_text import no_unicode
 from lance_io.format.wire import parse_message
 from lance_io.proto import transaction_pb2
 from lance_io.records import dataclass
@@ -99,7 +100,14 @@ def decode_transaction(data: Buffer) -> Transaction:
 
 
 def encode_transaction(transaction: Transaction) -> transaction_pb2.Transaction:
-    """The message of a transaction."""
+    """The message of a transaction. Raises `UsageError` for texts of the caller that are not Unicode."""
+    try:
+        return _message(transaction)
+    except UnicodeEncodeError as error:
+        raise UsageError(no_unicode("a name or text of the change", error)) from None
+
+
+def _message(transaction: Transaction) -> transaction_pb2.Transaction:
     message = transaction_pb2.Transaction()
     if transaction.message is not None:
         message.CopyFrom(transaction.message)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from lance_io.changes.index.index_request import NoSuchKind, WrongColumnType, find_column, storage_type
 from lance_io.changes.index.vectors.vector_settings import MAX_ROUNDS, SAMPLE_RATE, Training, VectorRequest
 from lance_io.errors import UnsupportedError, UsageError
+from lance_io.format.caller_text import utf8
 from lance_io.index.build.vectors.vector_models import CODEWORD_BITS, VectorKind, computing_type
 from lance_io.index.vector.distances import Metric
 from lance_io.index.vector.vector_details import Coding
@@ -67,7 +68,9 @@ def vector_request(
             stacklevel=2,
         )
     kind = _checked_kind(coding, metric, num_parts, given, vectors)
-    request = VectorRequest(path, field, f"{path}_idx" if name is None else name, vectors, kind, _training(given))
+    name = f"{path}_idx" if name is None else name
+    utf8(name, "the name of an index")
+    request = VectorRequest(path, field, name, vectors, kind, _training(given))
     return _with_models(request, given)
 
 
