@@ -319,7 +319,7 @@ class KnownFiles:
                      certain message; for each leaf that is read, its columns (those of its lists first) and known pages
     column_encoding  bytes in front of the pages of a column
     alignment        of everything beside the columns; `metadata_bytes_max` limits the bytes after the data, `rows_max`
-                     the items of a page
+                     the items of a page, `bytes_max` the decoded values of a file
 
     A known page is `(message, place, buffers, mini-block, constant)`. `place` is the range in which messages differ:
     symbols of strings, or the value; None for nowhere. Item counts of mini-blocks may always differ.
@@ -345,6 +345,7 @@ class KnownFiles:
         metadata_bytes_max: int,
         alignment: int,
         rows_max: int,
+        bytes_max: int,
         /,
     ) -> KnownFiles: ...
     def scan(self, files: list[tuple[Buffer, int]], /) -> tuple[int, list[Leaf]]:
@@ -352,7 +353,8 @@ class KnownFiles:
 
         files  all bytes of each, and its expected number of rows
 
-        Returns the number of these files, and their columns, file by file (empty for no files).
+        Returns the number of these files, and their columns, file by file (empty for no files). It stops early after
+        files that decode to `bytes_max` bytes.
         """
 
 @final

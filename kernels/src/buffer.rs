@@ -1,4 +1,5 @@
-//! Borrowed input and owned output through Python's buffer protocol. With `memory.rs` the only file with `unsafe`.
+//! Borrowed input and owned output through Python's buffer protocol. With `memory.rs` and `wide.rs` the only file with
+//! `unsafe`.
 #![allow(unsafe_code)]
 
 use crate::room::copied;

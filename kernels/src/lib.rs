@@ -24,6 +24,7 @@ mod take;
 mod text;
 mod threads;
 mod v2_0;
+mod wide;
 
 use pyo3::prelude::*;
 

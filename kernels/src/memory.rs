@@ -1,8 +1,9 @@
-//! The memory allocator of kernels. With `buffer.rs` the only file with `unsafe`.
+//! The memory allocator of kernels. With `buffer.rs` and `wide.rs` the only file with `unsafe`.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The system's allocator, except that large blocks are separate mappings, in huge pages if the system has them.
 ///
@@ -13,6 +14,39 @@ struct LargeBlocks;
 /// Minimum size of a block with its own mapping. Pages have up to 8 MiB: their memory is soon reused, and a new mapping
 /// would cost its page faults, a fifth of the time of reading a table.
 const OWN_BYTES_MIN: usize = 8 << 20;
+
+/// Minimum size of a block after which the system's allocator is to keep freed memory.
+const WARM_BYTES_MIN: usize = 1 << 20;
+/// Size of the block that the system's allocator has to see for it.
+const WARMING_BYTES: usize = 16 << 20;
+static IS_WARM: AtomicBool = AtomicBool::new(false);
+
+/// Let the system's allocator see a large block once, which is never touched.
+///
+/// That of GNU returns memory at the end of a heap as soon as it is twice as long as the largest mapping that was freed.
+/// Large blocks bypass it here, so it would return the memory of a piece after each piece, and each piece of the next
+/// would cost its page faults again: a third of the time of reading a column of short texts.
+#[cold]
+fn warm() {
+    if !IS_WARM.swap(true, Ordering::Relaxed) {
+        let layout = Layout::new::<[u8; WARMING_BYTES]>();
+        // SAFETY: the size is not 0; the block is freed with its own layout.
+        unsafe {
+            let memory = std::hint::black_box(System.alloc(layout)); // a compiler may leave out unused blocks
+            if !memory.is_null() {
+                System.dealloc(memory, layout);
+            }
+        }
+    }
+}
+
+/// A block of `size` bytes that `alloc` obtains from the system's allocator.
+fn from_system(size: usize, alloc: impl FnOnce() -> *mut u8) -> *mut u8 {
+    if size >= WARM_BYTES_MIN && !IS_WARM.load(Ordering::Relaxed) {
+        warm();
+    }
+    mappings::in_large_pages(alloc(), size)
+}
 
 #[global_allocator]
 static MEMORY: LargeBlocks = LargeBlocks;
@@ -27,7 +61,7 @@ unsafe impl GlobalAlloc for LargeBlocks {
         match is_own(layout.size(), layout.align()) {
             true => mappings::take(layout.size(), false),
             // SAFETY: guaranteed by the caller.
-            false => mappings::in_large_pages(unsafe { System.alloc(layout) }, layout.size()),
+            false => from_system(layout.size(), || unsafe { System.alloc(layout) }),
         }
     }
 
@@ -35,7 +69,7 @@ unsafe impl GlobalAlloc for LargeBlocks {
         match is_own(layout.size(), layout.align()) {
             true => mappings::take(layout.size(), true),
             // SAFETY: guaranteed by the caller.
-            false => mappings::in_large_pages(unsafe { System.alloc_zeroed(layout) }, layout.size()),
+            false => from_system(layout.size(), || unsafe { System.alloc_zeroed(layout) }),
         }
     }
 
@@ -47,7 +81,7 @@ unsafe impl GlobalAlloc for LargeBlocks {
         }
         if !was_own && !will_be {
             // SAFETY: guaranteed by the caller.
-            return mappings::in_large_pages(unsafe { System.realloc(memory, layout, size) }, size);
+            return from_system(size, || unsafe { System.realloc(memory, layout, size) });
         }
         // SAFETY: guaranteed by the caller: the size is not 0, and fits the alignment.
         let moved = unsafe { self.alloc(Layout::from_size_align_unchecked(size, layout.align())) };

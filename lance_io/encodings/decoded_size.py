@@ -14,6 +14,7 @@ extra: kernels decode no more than the announced size. Null bitmaps and list off
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -31,22 +32,29 @@ from lance_io.codecs.tree import (
     VariableShape,
 )
 from lance_io.encodings.api import ArrayLayout, RowSelection
-from lance_io.encodings.v2_1.blob import BlobPage
-from lance_io.encodings.v2_1.constant import NullPage
 from lance_io.encodings.v2_1.fullzip import FullZipIndex, FullZipPage
-from lance_io.encodings.v2_1.miniblock import MiniBlockIndex, MiniBlockPage, whole_ranges
+from lance_io.encodings.v2_1.miniblock import MiniBlockIndex, MiniBlockPage, chunk_borders, longest, whole_ranges
+from lance_io.lazy_names import lazy_module
 from lance_io.levels.path import LIST_LAYERS
 from lance_io.levels.row_bytes import fixed_bits
 from lance_io.records import dataclass
 from lance_io.spans import Fetched, Ranges, int64s
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    import numpy.typing as npt
     import pyarrow as pa
 
     from lance_io.encodings.api import PageIndex, PageLayout
+    from lance_io.encodings.v2_1 import blob as blob_pages
+    from lance_io.encodings.v2_1 import constant as null_pages
     from lance_io.spans import IntArray, Steps
+
+    _Parts = tuple[PageIndex | None, "SizedParts | EvenParts"]
+else:
+    blob_pages = lazy_module("lance_io.encodings.v2_1.blob")
+    null_pages = lazy_module("lance_io.encodings.v2_1.constant")
 
 FSST_GROWTH: Final = 8
 FSST_USUALLY: Final = 3  # usual text; repetitive text grows more, and is counted after decoding
@@ -55,6 +63,7 @@ ITEMS_PART_BYTES: Final = 4 << 20  # chunks with more text from a dictionary are
 PACKED_GROWTH: Final = 255  # of packed rows with compressed members: only decoding locates their frames
 INFLATED_BYTES_MAX: Final = 1 << 31  # limit of the kernels for a frame
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+_ZSTD_NUMBER: Final = int.from_bytes(_ZSTD_MAGIC, "little")
 
 
 def decoded_bound(page: PageLayout, num_slots: int, data_bytes: int, *, usual: bool = False) -> int | None:
@@ -63,16 +72,16 @@ def decoded_bound(page: PageLayout, num_slots: int, data_bytes: int, *, usual: b
     data_bytes  approximate bytes read for these slots
     usual       estimate the usual size instead: ordinary text, dictionary items of similar size
     """
-    if isinstance(page, BlobPage):
-        return decoded_bound(page.inner, num_slots, data_bytes, usual=usual)
     if isinstance(page, MiniBlockPage):
         return _miniblock_bound(page, num_slots, data_bytes, usual)
     if isinstance(page, FullZipPage):
         return _fullzip_bound(page, num_slots, data_bytes, usual)
-    if isinstance(page, NullPage):
-        return _constant_bound(page, num_slots)
     if isinstance(page, ArrayLayout):
         return page.decoded_bound(num_slots, data_bytes, usual=usual)
+    if isinstance(page, null_pages.NullPage):
+        return _constant_bound(page, num_slots)
+    if isinstance(page, blob_pages.BlobPage):
+        return decoded_bound(page.inner, num_slots, data_bytes, usual=usual)
     return data_bytes + OFFSET_BYTES * num_slots  # version 0.1 compresses nothing
 
 
@@ -107,13 +116,19 @@ def _growth(codec: Codec, usual: bool = False) -> int | None:
             return 1
 
 
+def _even_bytes(page: MiniBlockPage, items: int) -> int | None:
+    """The bytes of items that are equally large: numbers, and indices of a dictionary; None for others."""
+    if page.keeps_indices and page.dictionary is not None:
+        return items * OFFSET_BYTES
+    bits = value_bits(page.value_shape)
+    return None if bits is None else items * bits // 8
+
+
 def _miniblock_bound(page: MiniBlockPage, num_slots: int, data_bytes: int, usual: bool) -> int | None:
     items = page.num_items if page.has_lists else num_slots
-    if page.keeps_indices and page.dictionary is not None:
-        return OFFSET_BYTES * items
-    bits = value_bits(page.value_shape)
-    if bits is not None:
-        return items * bits // 8
+    even_bytes = _even_bytes(page, items)
+    if even_bytes is not None:
+        return even_bytes
     if page.dictionary is not None:
         growth = _growth(page.dictionary, usual)
         return None if growth is None else items * _item_bytes(page, growth * page.source.buffer_sizes[2], usual)
@@ -167,18 +182,30 @@ def _constant_bound(page: Any, num_slots: int) -> int:
 class MeasuredPage:
     """The bytes that were read for some slots of a page.
 
-    index   of the page, if it has one
-    start   file offset of the data
-    data    of these slots
-    parts   the parts that can be decoded by themselves
-    whole   the bytes that `scan` of the page requests, if all of them were read
+    start       file offset of the data
+    data        of these slots
+    num_bytes   upper bound of the decoded bytes of all slots
+    find_parts  returns the index of the page, if it has one, and the parts that can be decoded by themselves
+    whole       the bytes that `scan` of the page requests, if all of them were read
     """
 
-    index: PageIndex | None
     start: int
     data: memoryview
-    parts: SizedParts | EvenParts
+    num_bytes: int
+    find_parts: Callable[[], _Parts]
     whole: Fetched | None = None
+
+    @classmethod
+    def of_parts(
+        cls,
+        index: PageIndex | None,
+        start: int,
+        data: memoryview,
+        parts: SizedParts | EvenParts,
+        whole: Fetched | None = None,
+    ) -> MeasuredPage:
+        """A page whose parts are known."""
+        return cls(start, data, parts.num_bytes, lambda: (index, parts), whole)
 
 
 @dataclass(slots=True, eq=False)
@@ -261,6 +288,8 @@ def read_measured(
 
 def scan_fetched(page: PageLayout, fetched: Fetched) -> pa.Array:
     """All rows of a page, from the fetched bytes of its scan."""
+    if isinstance(page, MiniBlockPage):
+        return page.decode_scan(fetched)
     steps = page.scan()
     next(steps)
     try:
@@ -275,39 +304,64 @@ def _measure_items(page: ArrayLayout, start: int, end: int) -> Steps[MeasuredPag
     low, high = page.items_range
     fetched = yield Ranges.of((low, high), keep=True)
     data = fetched.piece(0, high - low)
-    return MeasuredPage(None, low, data, EvenParts(start, end, page.longest_item(data) + OFFSET_BYTES))
+    return MeasuredPage.of_parts(None, low, data, EvenParts(start, end, page.longest_item(data) + OFFSET_BYTES))
 
 
 def _measure_chunks(
     page: MiniBlockPage, index: PageIndex | None, start: int, end: int, *, is_whole: bool
 ) -> Steps[MeasuredPage]:
     base, size = page.source.buffer_offsets[1], page.source.buffer_sizes[1]
-    whole: Fetched | None = None
-    if isinstance(index, MiniBlockIndex) or not is_whole:
-        if not isinstance(index, MiniBlockIndex):
-            ranges = page.index_ranges()
-            assert ranges is not None, "mini-block pages have a chunk table"
-            index = page.load_index((yield ranges))
-        wanted = page.chunk_ranges(index, RowSelection.span(start, end))
-        first, until = int(wanted.starts.min(initial=base + size)), int(wanted.ends.max(initial=0))
-        fetched = yield Ranges.of((first, max(first, until)), keep=True)
-        data = fetched.piece(0, max(0, until - first))
-    else:
-        wanted = whole_ranges([page])
-        wanted.keep = True
-        whole = yield wanted
-        index = page.load_index(Fetched(whole.buffer, np.delete(whole.offsets, 1)))
-        first, data = base, whole.piece(1, size)
+    if is_whole and not isinstance(index, MiniBlockIndex):
+        ranges = whole_ranges([page])
+        ranges.keep = True
+        whole = yield ranges
+        find_parts = partial(_parts_of_whole, page, whole, start, end)
+        return MeasuredPage(base, whole.piece(1, size), _whole_bytes(page, whole), find_parts, whole)
+    if not isinstance(index, MiniBlockIndex):
+        wanted = page.index_ranges()
+        assert wanted is not None, "mini-block pages have a chunk table"
+        index = page.load_index((yield wanted))
+    chunks = page.chunk_ranges(index, RowSelection.span(start, end))
+    first, until = int(chunks.starts.min(initial=base + size)), int(chunks.ends.max(initial=0))
+    fetched = yield Ranges.of((first, max(first, until)), keep=True)
+    data = fetched.piece(0, max(0, until - first))
+    return MeasuredPage.of_parts(index, first, data, _chunk_parts(page, index, start, end, first, data))
+
+
+def _whole_bytes(page: MiniBlockPage, whole: Fetched) -> int:
+    """Upper bound of the decoded bytes of all rows of a page, from all of its bytes, without its index."""
+    sizes, items = page.source.buffer_sizes, page.num_items
+    even_bytes = _even_bytes(page, items)
+    if even_bytes is not None:
+        return even_bytes
+    if page.dictionary is not None:
+        return items * (page.longest_item(whole.piece(2, sizes[2])) + OFFSET_BYTES)
+    growth = _growth(page.codec)
+    if growth is not None:
+        return growth * sizes[1] + items * OFFSET_BYTES
+    borders = chunk_borders(whole.piece(0, sizes[0]), wide=page.source.rules.wide_chunks)
+    return int(_frame_sizes(page, whole.piece(1, sizes[1]), borders).sum()) + items * OFFSET_BYTES
+
+
+def _parts_of_whole(page: MiniBlockPage, whole: Fetched, start: int, end: int) -> _Parts:
+    index = page.load_index(Fetched(whole.buffer, np.delete(whole.offsets, 1)))
+    base, size = page.source.buffer_offsets[1], page.source.buffer_sizes[1]
+    return index, _chunk_parts(page, index, start, end, base, whole.piece(1, size))
+
+
+def _chunk_parts(
+    page: MiniBlockPage, index: MiniBlockIndex, start: int, end: int, first: int, data: memoryview
+) -> SizedParts | EvenParts:
+    """The parts of the chunks with some slots; `data` begins at byte `first` of the file."""
     starts = int64s(index.item_starts if index.row_starts is None else index.row_starts)
     low = max(0, int(starts.searchsorted(start, side="right")) - 1)
     high = max(low, int(starts.searchsorted(end, side="left")))
     items = np.diff(int64s(index.item_starts)[low : high + 1])
-    borders = int64s(index.byte_offsets)[low : high + 1] + (base - first)
+    borders = int64s(index.byte_offsets)[low : high + 1] + (page.source.buffer_offsets[1] - first)
     sizes = _chunk_sizes(page, index, items, borders, data)
-    parts: SizedParts | EvenParts = SizedParts(starts[low : high + 1].clip(start, end), sizes)
     if page.dictionary is not None and index.row_starts is None and int(sizes.max(initial=0)) > ITEMS_PART_BYTES:
-        parts = EvenParts(start, end, int(sizes.max()) // max(1, int(items.max())))
-    return MeasuredPage(index, first, data, parts, whole)
+        return EvenParts(start, end, int(sizes.max()) // max(1, int(items.max())))
+    return SizedParts(starts[low : high + 1].clip(start, end), sizes)
 
 
 def _chunk_sizes(
@@ -320,34 +374,43 @@ def _chunk_sizes(
         return items * bits // 8
     if page.dictionary is not None:
         offsets = None if index.dictionary is None else index.dictionary[0]
-        kind = np.int32 if page.value_shape == VariableShape(32) else np.int64
-        ends = np.frombuffer(offsets, kind) if offsets is not None else np.zeros(1, kind)
-        return items * (int(np.diff(ends).max(initial=0)) + OFFSET_BYTES)
+        return items * (longest(page.value_shape, offsets) + OFFSET_BYTES)
     growth = _growth(page.codec)
     if growth is not None:
         return growth * np.diff(borders) + items * OFFSET_BYTES
+    return _frame_sizes(page, data, borders) + items * OFFSET_BYTES
+
+
+def _frame_sizes(page: MiniBlockPage, data: memoryview, borders: IntArray) -> IntArray:
+    """Upper bound of the decoded bytes of compressed chunks, from the sizes before their frames (spec: 4 and 8.5)."""
     assert isinstance(page.codec, General), "others have a growth"
-    inner = _growth(page.codec.values) or 1
-    frames = [
-        _frame_bytes(page.codec.scheme, _first_buffer(page, data[low:high]))
-        for low, high in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True)
-    ]
-    return inner * np.array(frames, dtype=np.int64) + items * OFFSET_BYTES
+    scheme, num_levels = page.codec.scheme, len(page.level_codecs)
+    content = np.frombuffer(data, np.uint8)
+    starts, ends = borders[:-1].clip(0, len(content)), borders[1:].clip(0, len(content))
+    head_bytes = 2 + 2 * num_levels + (4 if page.source.rules.wide_chunks else 2)
+    at: IntArray = starts + (head_bytes + 7) // 8 * 8
+    for level in range(num_levels):
+        end: IntArray = at - starts + _numbers_at(content, starts + (2 + 2 * level), 2)
+        at = starts + np.asarray((end + 7) // 8 * 8, np.int64)
+    width = 4 if scheme == "lz4" else 8
+    heads = np.where(at + width <= ends, _numbers_at(content, at, width).view(np.uint64), np.uint64(0))
+    limits: Any = 255 * (ends - at).clip(0) if scheme == "lz4" else INFLATED_BYTES_MAX
+    sizes = np.minimum(heads, np.uint64(1) << np.uint64(62)).astype(np.int64)
+    if scheme == "zstd":
+        for bare in np.flatnonzero(heads & np.uint64(0xFFFFFFFF) == np.uint64(_ZSTD_NUMBER)).tolist():
+            sizes[bare] = _frame_bytes(scheme, data[at[bare] : ends[bare]])
+    bounded: IntArray = np.minimum(sizes, limits)
+    return (_growth(page.codec.values) or 1) * bounded
 
 
-def _first_buffer(page: MiniBlockPage, chunk: memoryview) -> memoryview:
-    """The first value buffer of a chunk (spec: 4), up to its end."""
-    num_levels = len(page.level_codecs)
-    width = 4 if page.source.rules.wide_chunks else 2
-    sizes = [int.from_bytes(chunk[2 + 2 * at : 4 + 2 * at], "little") for at in range(num_levels)]
-    at = _padded(2 + 2 * num_levels + width)  # values of variable width have one buffer
-    for size in sizes:
-        at = _padded(at + size)
-    return chunk[at:]
-
-
-def _padded(at: int) -> int:
-    return (at + 7) // 8 * 8
+def _numbers_at(content: npt.NDArray[np.uint8], at: IntArray, width: int) -> IntArray:
+    """Little-endian numbers of `width` bytes; bytes beyond the end count as 0."""
+    values = np.zeros((len(at), 8), np.uint8)
+    for byte in range(width):
+        inside = at + byte < len(content)
+        values[inside, byte] = content[at[inside] + byte]
+    numbers: IntArray = values.view("<i8")[:, 0]
+    return numbers
 
 
 def _frame_bytes(scheme: str, compressed: memoryview) -> int:
@@ -376,6 +439,7 @@ def _measure_entries(
     page: FullZipPage, index: PageIndex | None, start: int, end: int, *, is_whole: bool
 ) -> Steps[MeasuredPage]:
     base = page.source.buffer_offsets[0]
+    whole: Fetched | None = None
     if isinstance(index, FullZipIndex) or not is_whole:
         if not isinstance(index, FullZipIndex):
             index = page.load_index((yield page.source.ranges([1], "index")))
@@ -386,12 +450,14 @@ def _measure_entries(
         fetched = yield page.source.ranges([0, 1], "data", keep=True)
         index = page.load_index(Fetched(fetched.buffer, fetched.offsets[1:]))
         low, data = 0, fetched.piece(0, page.source.buffer_sizes[0])
+        whole = Fetched(fetched.buffer, fetched.offsets[:1])
         page.data_bounds(index, RowSelection.span(start, end))  # rejects a damaged index
     entries = np.frombuffer(index.entries, dtype=f"<u{index.width_bytes}")[start : end + 1]
     limit = np.uint64(low + len(data))
     offsets = np.maximum.accumulate(np.minimum(entries, limit).astype(np.int64) - low)
     slots = np.arange(start, end + 1, dtype=np.int64)
-    return MeasuredPage(index, base + low, data, SizedParts(slots, _entry_sizes(page, offsets.clip(0), data)))
+    parts = SizedParts(slots, _entry_sizes(page, offsets.clip(0), data))
+    return MeasuredPage.of_parts(index, base + low, data, parts, whole)
 
 
 def _entry_sizes(page: FullZipPage, offsets: IntArray, data: memoryview) -> IntArray:

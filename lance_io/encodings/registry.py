@@ -10,20 +10,25 @@ from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 
-from lance_io.encodings.v2_1.blob import DESCRIPTOR_TYPE, BlobPage
-from lance_io.encodings.v2_1.constant import NullPage
 from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage
 from lance_io.encodings.v2_1.page import RULES_2_1, RULES_2_2, PageSource, VersionRules
-from lance_io.encodings.v2_2.constant import ConstantPage
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.version import V2_1, V2_2, FileVersion
+from lance_io.lazy_names import lazy_module
 from lance_io.levels.path import LeafPath, NodeKind, PathNode
 from lance_io.proto import encodings21_pb2 as pb
 
 if TYPE_CHECKING:
     from lance_io.encodings.api import PageLayout
+    from lance_io.encodings.v2_1 import blob as blob_pages
+    from lance_io.encodings.v2_1 import constant as null_pages
+    from lance_io.encodings.v2_2 import constant as constant_pages
     from lance_io.format.columns import PageInfo
+else:
+    blob_pages = lazy_module("lance_io.encodings.v2_1.blob")
+    null_pages = lazy_module("lance_io.encodings.v2_1.constant")
+    constant_pages = lazy_module("lance_io.encodings.v2_2.constant")
 
 LAYOUT_TYPE: Final = "lance.encodings21.PageLayout"
 RULES: Final[dict[FileVersion, VersionRules]] = {V2_1: RULES_2_1, V2_2: RULES_2_2}
@@ -62,8 +67,9 @@ def _open(layout: pb.PageLayout, source: PageSource) -> PageLayout:
         case "full_zip_layout":
             return FullZipPage(source, layout.full_zip_layout)
         case "constant_layout":
-            kind = ConstantPage if source.rules.constant_values else NullPage
-            return kind(source, layout.constant_layout)
+            if source.rules.constant_values:
+                return constant_pages.ConstantPage(source, layout.constant_layout)
+            return null_pages.NullPage(source, layout.constant_layout)
         case "blob_layout":
             return _open_blob(layout.blob_layout, source)
         case None:
@@ -77,8 +83,8 @@ def _open_blob(blob: pb.BlobLayout, source: PageSource) -> PageLayout:
         raise FormatError("a blob page in a column that the schema does not declare as blob")
     if blob.inner_layout.WhichOneof("layout") == "blob_layout":
         raise FormatError("a blob page inside a blob page")
-    leaf = PathNode(NodeKind.LEAF, source.path.leaf, DESCRIPTOR_TYPE)
+    leaf = PathNode(NodeKind.LEAF, source.path.leaf, blob_pages.DESCRIPTOR_TYPE)
     descriptors = PageSource(
         source.buffer_offsets, source.buffer_sizes, source.num_rows, LeafPath((leaf,)), source.rules
     )
-    return BlobPage(source, tuple(blob.layers), _open(blob.inner_layout, descriptors))
+    return blob_pages.BlobPage(source, tuple(blob.layers), _open(blob.inner_layout, descriptors))

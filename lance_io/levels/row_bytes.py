@@ -68,6 +68,10 @@ def _row_above(sizes: RowBytes, start: int, end: int, bytes_max: int) -> int | N
 
 def fixed_bits(dtype: pa.DataType) -> int | None:
     """Bits of each value of a type; None if values differ in size."""
+    try:
+        return int(dtype.bit_width)  # fast path: numbers
+    except ValueError:
+        pass
     if isinstance(dtype, pa.BaseExtensionType):
         return fixed_bits(dtype.storage_type)
     if pa.types.is_dictionary(dtype):
@@ -78,12 +82,7 @@ def fixed_bits(dtype: pa.DataType) -> int | None:
     if pa.types.is_fixed_size_list(dtype):
         bits = fixed_bits(dtype.value_type)
         return None if bits is None else bits * int(dtype.list_size)
-    if pa.types.is_null(dtype):
-        return 0
-    try:
-        return int(dtype.bit_width)
-    except ValueError:
-        return None
+    return 0 if pa.types.is_null(dtype) else None
 
 
 class RowBytes:

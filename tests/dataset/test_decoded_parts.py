@@ -129,6 +129,25 @@ def test_the_same_rows_now(written: tuple[str, pa.Table], decoded_in_parts: list
         assert len(decoded_in_parts) > 5
 
 
+def test_whole_pages_are_measured_as_their_parts(
+    written: tuple[str, pa.Table], decoded_in_parts: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sum over all bytes of a page, without its index, is that of the parts that its index names."""
+    uri, _ = written
+    read, sizes = decoded_size.read_measured, list[tuple[str, int, int]]()
+
+    def noted(page: Any, *arguments: Any, **more: Any) -> Any:
+        measured = yield from read(page, *arguments, **more)
+        sizes.append((type(page).__name__, measured.num_bytes, measured.find_parts()[1].num_bytes))
+        return measured
+
+    monkeypatch.setattr(page_slices, "read_measured", noted)
+    version = lance_io.dataset(uri).data_storage_version
+    lance_io.dataset(uri).to_table()
+    assert [own for _, own, _ in sizes] == [parts for _, _, parts in sizes]
+    assert len(sizes) >= {"0.1": 0, "2.0": 1, "2.1": 8, "2.2": 8}[version]
+
+
 @pytest.mark.parametrize("options", [{}, {"filter": "plain % 3 != 1"}, {"scan_in_order": False}])
 def test_the_same_rows_on_a_loop(
     written: tuple[str, pa.Table], decoded_in_parts: list[int], options: dict[str, Any]

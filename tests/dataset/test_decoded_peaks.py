@@ -13,6 +13,7 @@ import pytest
 
 import lance_io
 from lance_io.limits import MIB
+from tests.products import thinned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +82,11 @@ def write(uri: str, num_values: int, version: str, rows_max: int) -> str:
     return uri
 
 
-@pytest.fixture(scope="module", params=["2.0", "2.1", "2.2", "2.1, 16 files"])
+FILES = ["2.0", "2.1", "2.2", "2.1, 16 files"]
+SCANS = ["now", "few", "early", "late", "few late", "count", "loop"]
+
+
+@pytest.fixture(scope="module", params=FILES)
 def compressed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Values of 1 MiB in a file of some kilobytes, or in some."""
     version, _, several = request.param.partition(", ")
@@ -90,7 +95,7 @@ def compressed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     )
 
 
-@pytest.mark.parametrize("how", ["now", "few", "early", "late", "few late", "count", "loop"])
+@pytest.mark.parametrize(("compressed", "how"), thinned(FILES, SCANS), indirect=["compressed"])
 def test_scans_hold_a_few_batches_of_what_is_decoded(compressed: str, how: str) -> None:
     command = [sys.executable, "-c", PROGRAM, compressed, how]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=CHECKOUT)
@@ -209,8 +214,7 @@ def two_sizes(tmp_path_factory: pytest.TempPathFactory) -> str:
     return uri
 
 
-@pytest.mark.parametrize("name", ["many", "one"])
-@pytest.mark.parametrize("how", ["take", "loop", "file"])
+@pytest.mark.parametrize(("how", "name"), thinned(["take", "loop", "file"], ["many", "one"]))
 def test_takes_of_blobs_hold_what_they_give(two_sizes: str, how: str, name: str) -> None:
     """Once, and what is read at a time."""
     command = [sys.executable, "-c", TAKEN_BLOBS, two_sizes, how, name]
@@ -308,8 +312,7 @@ for _ in range(3):
 """
 
 
-@pytest.mark.parametrize("version", ["2.0", "2.1"])
-@pytest.mark.parametrize("num_values", [640, 1200])
+@pytest.mark.parametrize(("version", "num_values"), thinned(["2.0", "2.1"], [640, 1200]))
 def test_what_slow_iterators_hold_is_counted(tmp_path: Path, version: str, num_values: int) -> None:
     """Few rows are taken, and more of them scanned: in both ways memory is near what the pool counts."""
     uri = write(str(tmp_path / "t.lance"), num_values, version, num_values)

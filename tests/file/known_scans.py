@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import lance_io
 from lance_io.errors import FormatError, LanceError
 from lance_io.file.scan.templates.file_templates import FileTemplates
+from tests import products
 from tests.seeds import seed_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
+
+DAMAGES: Final = 200 if products.ALL else 50
 
 
 class Counted:
@@ -49,14 +52,14 @@ def outcome(dataset: Any, **options: Any) -> Any:
         return type(error), str(error)
 
 
-def check_damage(folder: Path, num_damages: int, seed: int) -> None:
+def check_damage(folder: Path, seed: int) -> None:
     """Whatever bytes of a file of a table are others: the outcome is that of reading it by itself."""
     dice = random.Random(seed_of(seed))
     files = sorted((folder / "data").iterdir())
     victim = files[dice.randrange(len(files))]
     sound = victim.read_bytes()
-    places = [dice.randrange(-len(sound), 0) for _ in range(num_damages)]
-    places += [dice.randrange(-400, 0) for _ in range(num_damages // 2)]
+    places = [dice.randrange(-len(sound), 0) for _ in range(DAMAGES)]
+    places += [dice.randrange(-400, 0) for _ in range(DAMAGES // 2)]
     kinds = set()
     for place in places:
         damaged = bytearray(sound)

@@ -130,4 +130,4 @@ def test_damage_is_told_as_in_general(tmp_path: Path, columns: list[str]) -> Non
         lance.write_dataset(
             rows, str(tmp_path / "t"), mode="append", data_storage_version="legacy", max_rows_per_group=60
         )
-    check_damage(tmp_path / "t", 100, seed=len(columns))
+    check_damage(tmp_path / "t", seed=len(columns))

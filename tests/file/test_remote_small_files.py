@@ -176,7 +176,7 @@ def test_a_file_without_a_template_is_read_by_itself(
 
     run(objects, work, monkeypatch)
     assert general == []  # from the bytes that are there
-    monkeypatch.setattr(remote_files.RemoteFiles, "_read_alone", lambda *_: None)
+    monkeypatch.setattr(remote_files.RemoteFiles, "_read_alone", lambda _, index, *given: [index])
     run(objects, work, monkeypatch)
     assert general == [1]
     monkeypatch.undo()

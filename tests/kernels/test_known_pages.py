@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROWS = 30
-LIMITS = ORDINARY_START, 1 << 20, 64, 1 << 20
+LIMITS = ORDINARY_START, 1 << 20, 64, 1 << 20, 1 << 20
 PAGES = PAGE_TYPES[V2_2], 64
 FLAT = b"\x0a\x00"
 WRONG_ARRAYS: list[Any] = [

@@ -10,6 +10,7 @@
 
 use crate::container::columns::{PageEntry, Wire};
 use crate::error::invalid;
+use crate::files::known_page::Limits;
 use crate::levels::leaf::LeafParts;
 use crate::room::{vec_with_capacity, Copied, Gather, Grow};
 use crate::sink::bytes_of;
@@ -169,7 +170,7 @@ impl KnownArray {
     }
 
     /// All rows of a column with these pages; for lists, the page of the ends comes first.
-    pub fn decode(&self, pages: &[PageEntry<'_>], file: &[u8]) -> Option<LeafParts> {
+    pub fn decode(&self, pages: &[PageEntry<'_>], file: &[u8], limits: Limits) -> Option<LeafParts> {
         let mut parts = Vec::with_capacity(4);
         let (page, num_rows, lists) = match (&self.lists, pages) {
             (None, [page]) => (page, page.num_rows, None),
@@ -210,7 +211,12 @@ impl KnownArray {
                 }
                 let in_dictionary = numbers.num_items as usize;
                 parts.try_push(next(num_items, 8)?).ok()?;
-                parts.try_push(next(in_dictionary, END_BITS)?).ok()?;
+                let ends = next(in_dictionary, END_BITS)?;
+                let allowed = |bytes| limits.allow(bytes, page.num_rows);
+                if !allowed(end_max) && !allowed(longest(ends, numbers.adjustment)) {
+                    return None;
+                }
+                parts.try_push(ends).ok()?;
                 parts.try_push(next(usize::try_from(end_max).ok()?, 8)?).ok()?;
                 let coding = Coding::new((numbers.adjustment, end_max, false));
                 Values::Codes { num_items: in_dictionary, coding }
@@ -248,6 +254,14 @@ impl Lists {
         parts.try_push(part(page, self.place, usize::try_from(page.num_rows).ok()?, END_BITS, file)?).ok()?;
         Some(Coding::new((numbers.adjustment, num_items, self.wide)))
     }
+}
+
+/// The bytes of the longest item between ends; those of nulls are larger by the adjustment.
+fn longest(ends: &[u8], adjustment: u64) -> u64 {
+    let end = |stored: u64| stored.checked_sub(adjustment).unwrap_or(stored);
+    let ends = || ends.as_chunks::<8>().0.iter().map(|bytes| end(u64::from_le_bytes(*bytes)));
+    let starts = std::iter::once(0).chain(ends());
+    starts.zip(ends()).map(|(start, end)| end.saturating_sub(start)).max().unwrap_or(0)
 }
 
 /// The first `count` values of a page's buffer.

@@ -45,6 +45,10 @@ impl KnownBatches {
 }
 
 impl Known for KnownBatches {
+    fn bytes_max(&self) -> usize {
+        usize::MAX // values are not compressed
+    }
+
     fn num_leaves(&self) -> usize {
         self.leaves.len()
     }

@@ -8,8 +8,8 @@ use crate::container::columns::{pages, PageEntry, Rules};
 use crate::container::metadata::{ending, message};
 use crate::error::invalid;
 use crate::files::known_array::{ArrayIn, KnownArray};
-use crate::files::known_page::{KnownPage, PageIn};
-use crate::files::Known;
+use crate::files::known_page::{KnownPage, Limits, PageIn};
+use crate::files::{decoded_bytes, Known};
 use crate::levels::leaf::{Leaf, LeafParts};
 use crate::room::{Copied, GatherOptions, GatherResults};
 use crate::take::join::Part;
@@ -51,19 +51,20 @@ pub struct KnownFiles {
     column_encoding: Vec<u8>,
     metadata_bytes_max: u64,
     alignment: u64,
-    rows_max: u64,
+    limits: Limits,
 }
 
 #[pymethods]
 impl KnownFiles {
     #[new]
-    #[pyo3(signature = (shapes, column_encoding, metadata_bytes_max, alignment, rows_max, /))]
+    #[pyo3(signature = (shapes, column_encoding, metadata_bytes_max, alignment, rows_max, bytes_max, /))]
     fn new(
         shapes: Vec<ShapeIn<'_>>,
         column_encoding: Vec<u8>,
         metadata_bytes_max: u64,
         alignment: u64,
         rows_max: u64,
+        bytes_max: u64,
     ) -> PyResult<Self> {
         let shapes: Vec<Shape> = shapes.into_iter().map(Shape::new).try_vec_of()?;
         let num_leaves = shapes.first().map_or(0, |shape| shape.leaves.len());
@@ -78,7 +79,8 @@ impl KnownFiles {
             return Err(invalid("files of which different columns are read"));
         }
         let alignment = alignment.max(1);
-        Ok(KnownFiles { shapes, num_leaves, column_encoding, metadata_bytes_max, alignment, rows_max })
+        let limits = Limits { rows_max, bytes_max };
+        Ok(KnownFiles { shapes, num_leaves, column_encoding, metadata_bytes_max, alignment, limits })
     }
 
     /// `scan` of `_kernels.pyi`.
@@ -115,21 +117,25 @@ impl KnownLeaf {
     }
 
     /// All rows of a leaf whose columns have these pages, if it matches this leaf and passes all checks.
-    fn decode(&self, pages: &[PageEntry<'_>], file: &[u8], rows_max: u64) -> Option<LeafParts> {
+    fn decode(&self, pages: &[PageEntry<'_>], file: &[u8], limits: Limits) -> Option<LeafParts> {
         let page = match self {
             KnownLeaf::Page(page) => page,
-            KnownLeaf::Array(page) => return page.decode(pages, file),
+            KnownLeaf::Array(page) => return page.decode(pages, file, limits),
         };
         let [entry] = pages else { return None };
         let place = |(&at, &size): (&u64, &u64)| -> Option<Range<usize>> {
             Some(usize::try_from(at).ok()?..usize::try_from(at.checked_add(size)?).ok()?)
         };
         let buffers = entry.offsets.iter().zip(&entry.sizes).map(place).try_some().ok()??;
-        page.decode(entry.layout, entry.num_rows, &buffers, file, rows_max)
+        page.decode(entry.layout, entry.num_rows, &buffers, file, limits)
     }
 }
 
 impl Known for KnownFiles {
+    fn bytes_max(&self) -> usize {
+        usize::try_from(self.limits.bytes_max).unwrap_or(usize::MAX)
+    }
+
     fn num_leaves(&self) -> usize {
         self.num_leaves
     }
@@ -153,7 +159,7 @@ impl Known for KnownFiles {
             page_type: &shape.page_type,
             data_end: footer.columns_at,
             alignment: shape.alignment,
-            rows_max: self.rows_max,
+            rows_max: self.limits.rows_max,
         };
         let page = |index: &i64| {
             let message = message(end.messages, footer.columns_at, footer.column_table_at, *index)?;
@@ -164,12 +170,15 @@ impl Known for KnownFiles {
         if !shape.headers.iter().all(|(index, layout)| page(index).is_some_and(|entry| entry.layout == layout)) {
             return None;
         }
+        let mut limits = self.limits; // for the rest of the file
         let leaf = |(columns, known): &(Vec<i64>, Vec<KnownLeaf>)| {
             let pages = columns.iter().map(page).try_some().ok()??;
             if pages.first()?.num_rows != num_rows {
                 return None;
             }
-            known.iter().find_map(|one| one.decode(&pages, file, self.rows_max))
+            let leaf = known.iter().find_map(|one| one.decode(&pages, file, limits))?;
+            limits.bytes_max = limits.bytes_max.saturating_sub(decoded_bytes(&leaf) as u64);
+            Some(leaf)
         };
         shape.leaves.iter().map(leaf).try_some().ok()?
     }

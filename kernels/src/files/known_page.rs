@@ -11,7 +11,8 @@
 use crate::buffer::OwnedBuffer;
 use crate::container::columns::Wire;
 use crate::decode::codec::{Codec, Program, Scheme};
-use crate::decode::general::ZSTD_MAGIC;
+use crate::decode::dictionary::decode_items;
+use crate::decode::general::{Inflater, ZSTD_MAGIC};
 use crate::error::invalid;
 use crate::levels::layers::LayerOut;
 use crate::levels::leaf::LeafParts;
@@ -28,6 +29,26 @@ use std::sync::Arc;
 const GROWTH_MAX: u64 = 64;
 const NUM_DICTIONARY_ITEMS: u8 = 0x28;
 const NUM_ITEMS: u8 = 0x48;
+
+/// Limits for a page of a known file.
+#[derive(Clone, Copy)]
+pub struct Limits {
+    /// Of rows and of items.
+    pub rows_max: u64,
+    /// Of decoded values.
+    pub bytes_max: u64,
+}
+
+impl Limits {
+    /// Whether values of this size stay small.
+    pub fn allow(self, value_bytes: u64, num_values: u64) -> bool {
+        value_bytes.saturating_mul(num_values) <= self.bytes_max
+    }
+
+    fn allow_bits(self, bits: u64, num_values: u64) -> bool {
+        bits.saturating_mul(num_values) / 8 <= self.bytes_max
+    }
+}
 
 type MiniBlockIn = (Vec<u8>, Vec<u8>, bool, bool, Option<Vec<u8>>);
 
@@ -221,14 +242,14 @@ impl KnownPage {
         num_rows: u64,
         buffers: &[Range<usize>],
         file: &[u8],
-        rows_max: u64,
+        limits: Limits,
     ) -> Option<LeafParts> {
         if buffers.len() != self.num_buffers {
             return None;
         }
         let found = self.around.find(layout)?;
         match &self.content {
-            Content::MiniBlock(page) => page.decode(&found, num_rows, buffers, file, rows_max),
+            Content::MiniBlock(page) => page.decode(&found, num_rows, buffers, file, limits),
             Content::Constant { kind, is_null } => {
                 let num_rows = usize::try_from(num_rows).ok()?;
                 if *is_null {
@@ -236,7 +257,7 @@ impl KnownPage {
                 }
                 match buffers.first() {
                     None => repeat(*kind, found.hole, num_rows),
-                    Some(place) => repeat_scalar(*kind, file.get(place.start..place.end)?, num_rows),
+                    Some(place) => repeat_scalar(*kind, file.get(place.start..place.end)?, num_rows, limits),
                 }
             }
         }
@@ -250,10 +271,10 @@ impl MiniBlock {
         num_rows: u64,
         buffers: &[Range<usize>],
         file: &[u8],
-        rows_max: u64,
+        limits: Limits,
     ) -> Option<LeafParts> {
-        let fits = found.num_items <= rows_max
-            && found.num_dictionary_items <= rows_max
+        let fits = found.num_items <= limits.rows_max
+            && found.num_dictionary_items <= limits.rows_max
             && (self.has_lists || found.num_items == num_rows);
         if !fits {
             return None;
@@ -270,7 +291,7 @@ impl MiniBlock {
         let mut next = || places.next().and_then(|place| file.get(place.start..place.end));
         let (words, chunks) = (next()?, next()?);
         let items = if self.dictionary.is_some() { next()? } else { &[] };
-        if !self.fits(items, found, file.len()) {
+        if !self.fits(page, items, found, file.len(), limits) {
             return None;
         }
         let repetition = if self.has_lists { next()? } else { &[] };
@@ -289,18 +310,49 @@ impl MiniBlock {
         whole.decode(page).ok()
     }
 
-    /// Whether values from a compressed dictionary stay small, according to its frame; large ones are left to callers
-    /// that decode in pieces.
-    fn fits(&self, items: &[u8], found: &Found<'_>, file_bytes: usize) -> bool {
-        let Some(Codec::General { scheme, .. }) = self.dictionary.as_deref() else { return true };
-        let announced = match scheme {
-            Scheme::Lz4 => items.first_chunk().map(|head| u64::from(u32::from_le_bytes(*head))),
-            Scheme::Zstd if items.starts_with(&ZSTD_MAGIC) => None,
-            Scheme::Zstd => items.first_chunk().map(|head| u64::from_le_bytes(*head)),
-        };
-        let bytes_max = (file_bytes as u64).saturating_mul(GROWTH_MAX);
-        announced.is_some_and(|bytes| bytes.saturating_mul(found.num_items) <= bytes_max)
+    /// Whether the values stay small; large ones are left to callers that decode in pieces.
+    ///
+    /// A compressed dictionary is measured by the size in its frame, another one by its longest item.
+    fn fits(&self, page: &Page, items: &[u8], found: &Found<'_>, file_bytes: usize, limits: Limits) -> bool {
+        let num_items = found.num_items;
+        match self.dictionary.as_deref() {
+            Some(Codec::General { scheme, .. }) => {
+                let announced = match scheme {
+                    Scheme::Lz4 => items.first_chunk().map(|head| u64::from(u32::from_le_bytes(*head))),
+                    Scheme::Zstd if items.starts_with(&ZSTD_MAGIC) => None,
+                    Scheme::Zstd => items.first_chunk().map(|head| u64::from_le_bytes(*head)),
+                };
+                let bytes_max = (file_bytes as u64).saturating_mul(GROWTH_MAX);
+                announced.is_some_and(|bytes| bytes.saturating_mul(num_items) <= bytes_max)
+            }
+            Some(Codec::Variable { wide }) if !limits.allow(items.len() as u64, num_items) => {
+                let longest = longest(items, found.num_dictionary_items, *wide);
+                longest.is_some_and(|bytes| limits.allow(bytes, num_items))
+            }
+            Some(codec) => codec.bits().is_none_or(|bits| limits.allow(bits.div_ceil(8) as u64, num_items)),
+            None => fixed_bits(&page.values).is_none_or(|bits| limits.allow_bits(bits, num_items)),
+        }
     }
+}
+
+/// Bits of each value; None where values differ.
+fn fixed_bits(codec: &Codec) -> Option<u64> {
+    match codec {
+        Codec::FixedSizeList { items, values, .. } => Some(fixed_bits(values)?.saturating_mul(*items as u64)),
+        Codec::General { values, .. } => fixed_bits(values),
+        _ => codec.bits().map(|bits| bits as u64),
+    }
+}
+
+/// The bytes of the longest item of a dictionary of variable width; None if it is damaged.
+fn longest(items: &[u8], num_items: u64, wide: bool) -> Option<u64> {
+    let num_items = usize::try_from(num_items).ok()?;
+    let parts = decode_items(&Codec::Variable { wide }, items, num_items, &mut Inflater::default()).ok()?;
+    let offsets = parts.first()?.bytes();
+    let width = if wide { 8 } else { 4 };
+    let number = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |value, byte| value << 8 | u64::from(*byte));
+    let ends = || offsets.chunks_exact(width).map(number);
+    ends().zip(ends().skip(1)).map(|(start, end)| end.saturating_sub(start)).max()
 }
 
 /// Concatenate parts.
@@ -365,7 +417,7 @@ fn repeat(kind: ConstantKind, value: &[u8], num_rows: usize) -> Option<LeafParts
 }
 
 /// Repeat a value from a buffer: the number of its parts, the length of each (all u32), and the parts.
-fn repeat_scalar(kind: ConstantKind, scalar: &[u8], num_rows: usize) -> Option<LeafParts> {
+fn repeat_scalar(kind: ConstantKind, scalar: &[u8], num_rows: usize, limits: Limits) -> Option<LeafParts> {
     let number = |at: usize| Some(u32::from_le_bytes(scalar.get(at..at + 4)?.try_into().ok()?) as usize);
     match number(0)? {
         1 => {
@@ -390,7 +442,7 @@ fn repeat_scalar(kind: ConstantKind, scalar: &[u8], num_rows: usize) -> Option<L
                 _ => return None,
             };
             let value = data.get(place(0, width)?..place(1, width)?)?;
-            if offsets.len() != 2 * width {
+            if offsets.len() != 2 * width || !limits.allow(value.len() as u64, num_rows as u64) {
                 return None;
             }
             let ends = match kind {

@@ -14,6 +14,9 @@ use pyo3::prelude::*;
 
 /// Decodes small files that resemble known files.
 trait Known: Sync {
+    /// Decoded bytes after which no further file is decoded in the same call.
+    fn bytes_max(&self) -> usize;
+
     fn num_leaves(&self) -> usize;
 
     /// The parts of a leaf's value buffers; None for an unknown leaf.
@@ -22,12 +25,16 @@ trait Known: Sync {
     /// The leaves of a file, if it is known and passes all checks.
     fn read(&self, file: &[u8], num_rows: u64) -> Option<Vec<LeafParts>>;
 
-    /// The leaves of the longest prefix of known files, and its length.
+    /// The leaves of the longest prefix of known files, up to `bytes_max`, and its length.
     fn leaves(&self, files: &[(Input, u64)]) -> PyResult<(usize, Vec<LeafParts>)> {
         let mut found = (0..self.num_leaves()).map(|_| vec_with_capacity(files.len())).try_vec_of()?;
-        let mut count = 0;
+        let (mut count, mut num_bytes) = (0, 0usize);
         for (input, rows) in files {
+            if num_bytes >= self.bytes_max() {
+                break;
+            }
             let Some(leaves) = self.read(input.bytes(), *rows) else { break };
+            num_bytes = leaves.iter().map(decoded_bytes).fold(num_bytes, usize::saturating_add);
             found.iter_mut().zip(leaves).try_for_each(|(of_files, leaf): (&mut Vec<_>, _)| of_files.try_push(leaf))?;
             count += 1;
         }
@@ -53,4 +60,9 @@ trait Known: Sync {
         let (count, leaves) = py.detach(|| self.leaves(&inputs))?;
         Ok((count, leaves.into_iter().map(|leaf| leaf_to_python(py, leaf)).try_vec_of()?))
     }
+}
+
+/// The memory of a leaf's values, about.
+fn decoded_bytes(leaf: &LeafParts) -> usize {
+    leaf.1.iter().flatten().map(|buffer| buffer.bytes().len()).sum()
 }

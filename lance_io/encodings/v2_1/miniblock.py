@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 WIDE, REP, DEF = 1, 2, 4  # program flags: u32 chunk metadata, repetition levels, definition levels
 PAGE_BYTES: Final = 512  # memory of an indexed page without its tables
+CHUNK_UNIT_BYTES: Final = 8  # chunk metadata count these
 _INVERTED_BYTES: Final = bytes(255 - byte for byte in range(256))
 
 
@@ -247,6 +248,15 @@ class MiniBlockPage:
             raise damage_error(error) from None
         return index
 
+    def longest_item(self, block: memoryview) -> int:
+        """Bytes of the longest item of its dictionary of variable-width values. block: the stored dictionary"""
+        assert self._dictionary_codec is not None, "a page with a dictionary"
+        try:
+            parts = _kernels.decode_dictionary(self._dictionary_codec, block, self.num_dictionary_items)
+        except DamagedError as error:
+            raise damage_error(error) from None
+        return longest(self.value_shape, parts[0])
+
     @property
     def kernel_form(self) -> tuple[Any, ...]:
         """The page as the kernels for whole pages take it."""
@@ -303,7 +313,10 @@ class MiniBlockPage:
 
     def scan(self) -> Steps[pa.Array]:
         """All rows and all buffers in one round."""
-        fetched = yield whole_ranges([self])
+        return self.decode_scan((yield whole_ranges([self])))
+
+    def decode_scan(self, fetched: Fetched) -> pa.Array:
+        """All rows, from the fetched bytes of `scan`."""
         try:
             if not self.keeps_indices:
                 (leaf,) = _kernels.scan_pages([([self.kernel_form], fetched.buffer, fetched.offsets)])
@@ -451,6 +464,23 @@ def decode_whole(files: Sequence[tuple[Sequence[MiniBlockPage], Fetched]]) -> li
 def _ranges(starts: list[int], sizes: list[int], purpose: Purpose) -> Ranges:
     first = np.array(starts, dtype=np.int64)
     return Ranges(first, first + np.array(sizes, dtype=np.int64), purpose)
+
+
+def chunk_borders(words: memoryview, *, wide: bool) -> IntArray:
+    """Chunk borders in buffer 1, i64[n + 1], from the chunk metadata; of damaged metadata, any numbers."""
+    width = 4 if wide else 2
+    sizes = np.frombuffer(words, f"<u{width}", len(words) // width).astype(np.int64) >> 4
+    borders = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(CHUNK_UNIT_BYTES * (sizes + 1), out=borders[1:])
+    return borders
+
+
+def longest(shape: Shape, offsets: Any | None) -> int:
+    """Bytes of the longest value of variable width, from the offsets of all of them."""
+    if offsets is None:
+        return 0
+    ends = np.frombuffer(offsets, np.int32 if shape == VariableShape(32) else np.int64)
+    return int(np.diff(ends).max(initial=0))
 
 
 def decode_levels_codec(message: pb.CompressiveEncoding) -> tree.Codec:

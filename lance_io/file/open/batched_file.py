@@ -39,6 +39,8 @@ from lance_io.levels.path import NodeKind
 from lance_io.spans import Ranges
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lance_io.file.file_steps import FileSteps
     from lance_io.file.open.file_source import FileRef
     from lance_io.file.open.leaf_projection import FileColumns
@@ -99,6 +101,13 @@ class BatchedFile:
     def missing(self, columns: list[int]) -> list[int]:
         """Always empty: the page table has been read."""
         return []
+
+    def stored_bytes(self, columns: Sequence[int]) -> int | None:
+        """Bytes of some leaves, with the lists above; None unless all of them have been read before."""
+        known = [self._known_columns.get(column) for column in columns]
+        if any([entry is None for entry in known]):
+            return None
+        return sum([entry[1].pages.num_bytes(0) for entry in known if entry is not None])
 
     def view(self, file_columns: FileColumns, *, keep: bool = True) -> FileView:
         """The columns of a projection. Raises FormatError and UnsupportedError that name column and batch.

@@ -17,18 +17,22 @@ from lance_io.encodings.registry import open_page
 from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage, symbols_at
 from lance_io.encodings.v2_1.page import PageSource
-from lance_io.encodings.v2_2.constant import ConstantPage, value_at
 from lance_io.errors import FormatError
 from lance_io.format.columns import PageInfo
 from lance_io.format.error_context import FILE_ERRORS, add_location
+from lance_io.lazy_names import lazy_module
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from lance_io.encodings.api import PageLayout
+    from lance_io.encodings.v2_2 import constant as constant_pages
+    from lance_io.encodings.v2_2.constant import ConstantPage
     from lance_io.file.open.array_columns import ArrayPages
     from lance_io.format.version import FileVersion
     from lance_io.levels.path import LeafPath
     from lance_io.spans import IntArray
+else:
+    constant_pages = lazy_module("lance_io.encodings.v2_2.constant")
 
 SHARED_LAYOUTS_MAX: Final = 64  # cached page layouts for files of the same schema
 SHARED_LAYOUT_BYTES_MAX: Final = 1024  # a longer message has a symbol table, which no other page shares
@@ -136,7 +140,9 @@ class Pages(Sequence["PageLayout"]):
 
 
 def _is_plain(page: PageLayout) -> TypeGuard[ConstantPage]:
-    return type(page) is ConstantPage and page.is_plain
+    if type(page) is MiniBlockPage or type(page) is FullZipPage:  # fast path: nearly all pages
+        return False
+    return type(page) is constant_pages.ConstantPage and page.is_plain
 
 
 class SinglePage(Sequence["PageLayout"]):
@@ -222,8 +228,10 @@ class Layouts:
 
     def add(self, layout: MiniBlockPage | ConstantPage, page: PageInfo, version: FileVersion, index: int) -> None:
         """Cache a layout for further pages, if its message qualifies."""
-        if isinstance(layout, ConstantPage):
-            around = value_at(page.encoding, layout) if len(page.encoding) <= SHARED_LAYOUT_BYTES_MAX else None
+        if not isinstance(layout, MiniBlockPage):
+            if len(page.encoding) > SHARED_LAYOUT_BYTES_MAX:
+                return
+            around = constant_pages.value_at(page.encoding, layout)
             if around is not None:
                 if len(self._constant) >= SHARED_LAYOUTS_MAX:
                     self._constant.clear()

@@ -140,6 +140,7 @@ class OpenedFile:
                 self.paths = tree.paths
             self._tree = tree
             self._infos: dict[int, ColumnInfo] = {}
+            self._stored_sizes: dict[int, tuple[int, int]] = {}  # by column: its pages, and their bytes
             self._arrays = array_columns.ArrayColumns(
                 self.key, tree, lambda index: self._infos.get(index) or self.info(index)
             )
@@ -189,18 +190,32 @@ class OpenedFile:
     def stored_bytes(self, columns: Sequence[int]) -> int | None:
         """Bytes of the pages of some columns, from their metadata.
 
-        None for many pages, for metadata that have not been read or are damaged, and in version 2.0, whose lists have
-        columns of their own.
+        None for many pages, and for metadata that have not been read or are damaged. In version 2.0 with the columns of
+        the lists above.
         """
-        if self._arrays is not None or self.missing([*columns]):
+        if self.missing([*columns]):
             return None
         try:
+            if self._arrays is not None:
+                return self._stored_arrays(self.with_list_columns([*columns]))
             by_column = [self.column(index).pages for index in columns]
         except FILE_ERRORS:
             return None
         if sum(map(len, by_column)) > MEASURED_PAGES_MAX:
             return None
         return sum([pages.num_bytes(number) for pages in by_column for number in range(len(pages))])
+
+    def _stored_arrays(self, columns: list[int]) -> int | None:
+        """`stored_bytes` of columns of version 2.0, whose metadata are decoded once."""
+        sizes = self._stored_sizes
+        for index in columns:
+            if index not in sizes:
+                pages = self.info(index).pages
+                is_few = len(pages) <= MEASURED_PAGES_MAX
+                sizes[index] = len(pages), sum([page.data_bytes for page in pages]) if is_few else 0
+        if sum([sizes[index][0] for index in columns]) > MEASURED_PAGES_MAX:
+            return None
+        return sum([sizes[index][1] for index in columns])
 
     def with_list_columns(self, columns: list[int]) -> list[int]:
         """These columns and the columns of the lists above them, if lists have columns."""

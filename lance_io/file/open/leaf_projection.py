@@ -63,7 +63,8 @@ class LeafColumns:
 def _fixed_row_bytes(paths: list[LeafPath]) -> float | None:
     num_bits = 0
     for path in paths:
-        bits = None if any(node.kind in LIST_KINDS for node in path.nodes) else fixed_bits(path.leaf_type)
+        has_lists = len(path.nodes) > 1 and any([node.kind in LIST_KINDS for node in path.nodes])
+        bits = None if has_lists else fixed_bits(path.leaf_type)
         if bits is None:
             return None
         num_bits += path.slots_per_row * bits

@@ -31,7 +31,6 @@ from lance_io.format.globals import (
 )
 from lance_io.format.recent_values import RecentValues
 from lance_io.format.schema_messages import find_flat_schema
-from lance_io.format.v0_1.batch_table import version_at_end
 from lance_io.format.version import V0_1, check_readable
 from lance_io.io.cache import CacheHit, LoadOwner
 from lance_io.lazy_names import lazy_module
@@ -44,13 +43,16 @@ if TYPE_CHECKING:
     from lance_io.file.open import batched_file
     from lance_io.file.open.file_source import FileRef, ReadContext
     from lance_io.file.open.projected_pages import TableFile
+    from lance_io.format.v0_1 import batch_table
     from lance_io.format.version import FileVersion
     from lance_io.spans import Fetched
     from lance_io.store.profile import StoreProfile
 else:
+    batch_table = lazy_module("lance_io.format.v0_1.batch_table")
     batched_file = lazy_module("lance_io.file.open.batched_file")  # imports the readers of 0.1, which few tables need
 
 PROBED_SHARE: Final = 256  # of a large file's size
+SEARCHED_TAIL_BYTES: Final = 4 * KIB  # on local disk, of a file of few columns
 INDEXES_TO_METADATA: Final = 4  # page indexes take less than a few times the metadata of the same pages
 WIDE_METADATA_BYTES: Final = 1 * MIB  # above this, reading only the projected columns' metadata is worth a round
 
@@ -85,12 +87,13 @@ def _cache_key(context: ReadContext, ref: FileRef) -> tuple[object, ...]:
 
 
 def open_cached(
-    context: ReadContext, ref: FileRef, columns: Sequence[int], *, is_whole: bool = False
+    context: ReadContext, ref: FileRef, columns: Sequence[int], *, is_whole: bool = False, is_searched: bool = False
 ) -> FileSteps[tuple[TableFile, Tail | None]]:
     """The opened file, from the cache or by reading it; with the tail if this call has read it.
 
-    columns   indices of the columns whose metadata is needed
-    is_whole  all rows of all columns will be read
+    columns      indices of the columns whose metadata is needed
+    is_whole     all rows of all columns will be read
+    is_searched  the file has few columns, of which few rows will be read
     Raises FormatError or UnsupportedError.
     """
     key = _cache_key(context, ref)
@@ -102,7 +105,7 @@ def open_cached(
             file = claim.value
         elif isinstance(claim, LoadOwner):
             try:
-                file, tail = yield from _open(context, ref, columns, is_whole)
+                file, tail = yield from _open(context, ref, columns, is_whole, is_searched)
             except Exception as error:
                 claim.abandon(error)
                 raise
@@ -138,12 +141,15 @@ def open_ending(
 
 
 def _open(
-    context: ReadContext, ref: FileRef, columns: Sequence[int], is_whole: bool
+    context: ReadContext, ref: FileRef, columns: Sequence[int], is_whole: bool, is_searched: bool
 ) -> FileSteps[tuple[TableFile, Tail]]:
     try:
-        tail, file_bytes = yield from _read_tail(context, ref, is_whole)
+        tail, file_bytes = yield from _read_tail(context, ref, is_whole, is_searched)
         identity = context.store.identity, ref.key, file_bytes
-        if version_at_end(tail.buffer) == V0_1:
+        opened = open_ending(identity, tail.buffer, tail.start, context.value_bytes_max)
+        if opened is not None:
+            return opened[0], tail
+        if batch_table.version_at_end(tail.buffer) == V0_1:
             return (yield from batched_file.open_batched(identity, ref, tail))
         return (yield from _parse(context, identity, tail, file_bytes, columns))
     except FormatError as error:
@@ -151,7 +157,7 @@ def _open(
         raise
 
 
-def _read_tail(context: ReadContext, ref: FileRef, is_whole: bool) -> FileSteps[tuple[Tail, int]]:
+def _read_tail(context: ReadContext, ref: FileRef, is_whole: bool, is_searched: bool) -> FileSteps[tuple[Tail, int]]:
     if ref.size_bytes == 0:
         profile = context.store.profile
         reads_whole = is_whole or not _has_latency(profile)
@@ -161,6 +167,8 @@ def _read_tail(context: ReadContext, ref: FileRef, is_whole: bool) -> FileSteps[
         return Tail(answer.file_bytes - len(view), view), answer.file_bytes
     size = ref.size_bytes
     length = first_read_bytes(context, size, is_whole=is_whole)
+    if is_searched and not _has_latency(context.store.profile):
+        length = min(length, SEARCHED_TAIL_BYTES)
     fetched: Fetched = yield Ranges.of((size - length, size), purpose="metadata", keep=True)
     return Tail(size - length, fetched.piece(0, length)), size
 
@@ -192,9 +200,6 @@ def _parse(
     context: ReadContext, identity: tuple[str, str, int], tail: Tail, file_bytes: int, columns: Sequence[int]
 ) -> FileSteps[tuple[OpenedFile, Tail]]:
     limit = context.value_bytes_max
-    opened = open_ending(identity, tail.buffer, tail.start, limit)
-    if opened is not None:
-        return opened[0], tail
     footer = decode_footer(tail.buffer, file_bytes=file_bytes)
     check_readable(footer.version)
     if footer.globals_table_at < tail.start:

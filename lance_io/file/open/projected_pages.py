@@ -67,6 +67,10 @@ class TableFile(Protocol):
         """Those of these columns whose metadata has not been read."""
         ...
 
+    def stored_bytes(self, columns: Sequence[int]) -> int | None:
+        """Bytes of the pages of some columns; None if too little is known of them."""
+        ...
+
     def view(self, file_columns: FileColumns, *, keep: bool = True) -> FileView:
         """The columns of a projection, cached if `keep`; raises FormatError and UnsupportedError."""
         ...
@@ -127,7 +131,9 @@ def _row_bytes(column: Column, num_columns: int) -> float:
 
     num_columns  columns of the file: pages are smaller if there are many
     """
-    bits = None if any(node.kind in LIST_KINDS for node in column.path.nodes) else fixed_bits(column.path.leaf_type)
+    nodes = column.path.nodes
+    has_lists = len(nodes) > 1 and any([node.kind in LIST_KINDS for node in nodes])
+    bits = None if has_lists else fixed_bits(column.path.leaf_type)
     if bits is not None:
         return column.path.slots_per_row * bits / 8
     num_pages, row_starts = len(column.pages), column.row_starts

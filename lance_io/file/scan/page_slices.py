@@ -161,12 +161,12 @@ class Piece:
 
         A piece that exceeds the allowance returns `DeferredParts`.
         """
-        if allowance is not None and not self.part_rows and not self._is_to_measure:
+        if allowance is not None and not self.part_rows and not self.is_to_measure:
             allowance.use(self.bound or 0)
             allowance = None
         if allowance is not None and self.part_rows:
             steps: Steps[Any] = self._read_constants()
-        elif allowance is not None and self._is_to_measure:
+        elif allowance is not None and self.is_to_measure:
             steps = self._measure(allowance)
         elif self.index is None and self.is_whole:
             steps = self.page.scan()
@@ -180,7 +180,7 @@ class Piece:
             raise self.locate(error) from error.__cause__
 
     @property
-    def _is_to_measure(self) -> bool:
+    def is_to_measure(self) -> bool:
         """Whether its decoded size must be measured from its bytes."""
         bound = self.bound
         return (bound is None or bound > limits.SCAN_BOUND_BYTES) and self._can_measure
@@ -195,17 +195,19 @@ class Piece:
         is_whole = self.is_whole or self._wants_nearly_all
         measured = yield from read_measured(page, self.index, start, end, is_whole=is_whole)
         at_hand = Tail(measured.start, measured.data)
-        if allowance.grants(max(measured.parts.num_bytes, self.num_bytes), self.expected_bytes):
+        if allowance.grants(max(measured.num_bytes, self.num_bytes), self.expected_bytes):
             if self.is_whole and measured.whole is not None:
                 return scan_fetched(page, measured.whole)
-            return (yield from serve_from_tail(at_hand, _read_span(page, measured.index, start, end)))
+            index, _ = measured.find_parts()
+            return (yield from serve_from_tail(at_hand, _read_span(page, index, start, end)))
         return DeferredParts(self._parts(measured, at_hand), len(measured.data))
 
     def _parts(self, measured: MeasuredPage, at_hand: Tail) -> Iterator[Piece]:
         per_row, first_row = self.column.path.slots_per_row, int(self.column.row_starts[self.number])
-        for low, high, bound in measured.parts.cut(limits.SCAN_PART_BYTES, per_row):
+        index, parts = measured.find_parts()
+        for low, high, bound in parts.cut(limits.SCAN_PART_BYTES, per_row):
             rows = first_row + low // per_row, first_row + high // per_row
-            yield self._part(*rows, at_hand, measured.index, bound)
+            yield self._part(*rows, at_hand, index, bound)
 
     def _part(self, row_start: int, row_end: int, at_hand: Tail | None, index: PageIndex | None, bound: int) -> Piece:
         """A piece of some of its rows, whose bytes have been read."""

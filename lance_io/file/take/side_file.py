@@ -93,9 +93,14 @@ class SideFile:
         self._columns: NamedColumns = file.named_columns
 
     @classmethod
-    def open(cls, context: ReadContext, key: str, size_bytes: int) -> FileSteps[SideFile]:
-        """Open a file. size_bytes: 0 if unknown. Raises `FormatError` or `UnsupportedError`."""
-        file, tail = yield from open_cached(context, FileRef(key, size_bytes, (), ()), [])
+    def open(cls, context: ReadContext, key: str, size_bytes: int, *, is_searched: bool = False) -> FileSteps[SideFile]:
+        """Open a file.
+
+        size_bytes   0 if unknown
+        is_searched  few of its rows will be read
+        Raises `FormatError` or `UnsupportedError`.
+        """
+        file, tail = yield from open_cached(context, FileRef(key, size_bytes, (), ()), [], is_searched=is_searched)
         if not hasattr(file, "descriptor"):
             raise FormatError("a file of version 0.1, expected a later one", path=key)
         opened: OpenedFile = file  # type: ignore[assignment]
@@ -222,7 +227,7 @@ class SideFile:
             bound = decoded_bound(page, num_slots, column.pages.num_bytes(number), usual=True)
             if bound is None and can_measure(page):
                 measured = yield from read_measured(page, None, 0, num_slots, is_whole=True)
-                room.use(measured.parts.num_bytes)
+                room.use(measured.num_bytes)
                 assert measured.whole is not None, "all of its bytes were read"
                 array = scan_fetched(page, measured.whole)
             else:

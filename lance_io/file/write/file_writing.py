@@ -18,7 +18,7 @@ from lance_io.format.version import V0_1
 from lance_io.lazy_names import lazy_module
 from lance_io.levels.arrays import memory_bytes
 from lance_io.levels.row_bytes import check_row_bytes
-from lance_io.limits import VALUE_BYTES_MAX
+from lance_io.limits import MIB, VALUE_BYTES_MAX
 from lance_io.plans.cpu_requests import INLINE_WORK_BYTES_MAX, Begin, Compute, Result
 from lance_io.plans.plan import RollBackOnError, Shielded, Wait, ask
 
@@ -47,6 +47,20 @@ def _has_blobs(field: Field) -> bool:
     return field.holds_blobs or any(map(_has_blobs, field.children))
 
 
+def _estimate_bytes(batch: pa.RecordBatch) -> int:
+    """Approximate bytes of the rows of a batch, at the cost of one column: `nbytes` takes 4 us per column.
+
+    A slice may refer to larger buffers. Its columns are equally long slices, so the first one shows the share.
+    """
+    total: int = batch.get_total_buffer_size()
+    if total <= INLINE_WORK_BYTES_MAX or not batch.num_columns:
+        return total
+    first = batch.column(0)
+    first_bytes: int = first.get_total_buffer_size()
+    return total * memory_bytes(first) // first_bytes if first_bytes else total
+
+
+CHECKED_AT_ONCE_BYTES_MAX: Final = 4 * MIB  # checking fewer bytes of text takes about as long as starting another job
 _SIZE_ADVICE: Final = "give a larger one to write it; readers of this value need a larger one, too"
 
 
@@ -122,15 +136,14 @@ class FileWriting:
         held  whether the batch stays unchanged and in memory until the file is written; see `FileWriter.add`
         """
         self._check_open()
-        num_bytes = batch.get_total_buffer_size()
-        if (
-            num_bytes <= INLINE_WORK_BYTES_MAX or batch.nbytes <= INLINE_WORK_BYTES_MAX
-        ):  # a slice may refer to larger buffers
+        num_bytes = _estimate_bytes(batch)
+        if num_bytes <= INLINE_WORK_BYTES_MAX:
             yield from self._write_few(batch, held)
             return
-        arrays = yield Compute(partial(self.writer.ingest, batch), lambda: batch.nbytes)
+        is_large = num_bytes > CHECKED_AT_ONCE_BYTES_MAX
+        arrays = yield Compute(partial(self._ingest, batch, checks_texts=not is_large), lambda: num_bytes)
         self._check_sizes(arrays)
-        check = self.writer.text_check(arrays)
+        check = self.writer.text_check(arrays) if is_large else None
         running_check = None if check is None else (yield Begin(check, num_bytes))
         yield from self._or_abort(self.writer.add(arrays, batch.num_rows, held=held))
         if running_check is not None:
@@ -138,12 +151,16 @@ class FileWriting:
 
     def _write_few(self, batch: pa.RecordBatch, held: bool) -> Plan[None]:
         """Write a small batch without the CPU pool."""
-        arrays = self.writer.ingest(batch)
+        arrays = self._ingest(batch, checks_texts=True)
         self._check_sizes(arrays)
-        check = self.writer.text_check(arrays)
+        yield from self._or_abort(self.writer.add(arrays, batch.num_rows, held=held))
+
+    def _ingest(self, batch: pa.RecordBatch, *, checks_texts: bool) -> list[pa.Array]:
+        arrays = self.writer.ingest(batch)
+        check = self.writer.text_check(arrays) if checks_texts else None
         if check is not None:
             check()
-        yield from self._or_abort(self.writer.add(arrays, batch.num_rows, held=held))
+        return arrays
 
     def reaches(self, num_bytes: int) -> Plan[bool]:
         """Whether the file has reached `num_bytes`; see `FileWriter.reaches`."""
@@ -153,6 +170,8 @@ class FileWriting:
         if self._first_row is None:  # rows that are in a table already
             return
         for field, array in zip(self.writer.schema.fields, arrays, strict=True):
+            if array.get_total_buffer_size() <= self._value_bytes_max:  # the usual case, without more calls
+                continue
             if memory_bytes(array) > self._value_bytes_max and not _has_blobs(field):
                 try:
                     check_row_bytes(array, self._value_bytes_max, self._first_row + self.writer.num_rows, _SIZE_ADVICE)

@@ -19,24 +19,27 @@ from lance_io.lazy_names import lazy_module
 from lance_io.plans.plan import Together, Wait
 from lance_io.plans.store_requests import Read
 from lance_io.reads.rows.row_arithmetic import LiveRows, live_starts
-from lance_io.reads.rows.row_columns import Lineage, RowColumns
 from lance_io.reads.version.system_columns import CREATED_AT, ROW_ID, ROW_OFFSET, UPDATED_AT
-from lance_io.table.manifest.deletion_file import decode_deletions
 from lance_io.table.manifest.fragment import CREATED_AT_FIELD, ROW_IDS_FIELD, UPDATED_AT_FIELD
-from lance_io.table.manifest.row_ids import RowIdIndex, build_row_id_index, decode_row_ids, decode_row_versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from lance_io.io.cache import Key, SearchCache
     from lance_io.plans.plan import Plan
-    from lance_io.reads.rows import read_rows
+    from lance_io.reads.rows import read_rows, row_columns
     from lance_io.reads.rows.row_arithmetic import UIntArray
+    from lance_io.reads.rows.row_columns import Lineage, RowColumns
     from lance_io.reads.version.state import DatasetState
     from lance_io.spans import IntArray
+    from lance_io.table.manifest import deletion_file, row_ids
     from lance_io.table.manifest.fragment import Fragment
+    from lance_io.table.manifest.row_ids import RowIdIndex
 else:
     read_rows = lazy_module("lance_io.reads.rows.read_rows")
+    row_columns = lazy_module("lance_io.reads.rows.row_columns")  # for system columns
+    deletion_file = lazy_module("lance_io.table.manifest.deletion_file")  # few fragments have deleted rows
+    row_ids = lazy_module("lance_io.table.manifest.row_ids")  # few tables have stable row ids
 
 T = TypeVar("T")
 
@@ -101,7 +104,7 @@ def _load_deleted(state: DatasetState, fragment_index: int) -> Plan[IntArray]:
     def load() -> Plan[tuple[IntArray, int]]:
         data = yield Read(store, key)
         try:
-            offsets = decode_deletions(data, file, int(state.physical_rows[fragment_index]))
+            offsets = deletion_file.decode_deletions(data, file, int(state.physical_rows[fragment_index]))
         except FormatError as error:
             error.path = key
             raise
@@ -145,7 +148,7 @@ def load_row_columns(state: DatasetState, fragment_indexes: Sequence[int], names
     if not {ROW_ID, CREATED_AT, UPDATED_AT}.isdisjoint(names) and state.has_stable_row_ids:
         for fragment_index in fragment_indexes:
             lineages[fragment_index] = yield from _load_lineage(state, fragment_index)
-    return RowColumns(state.fragment_ids, live, starts, lineages)
+    return row_columns.RowColumns(state.fragment_ids, live, starts, lineages)
 
 
 def _load_lineage(state: DatasetState, fragment_index: int) -> Plan[Lineage]:
@@ -178,12 +181,12 @@ def _decode_lineage(fragment: Fragment, num_rows: int, spilled: Mapping[int, UIn
         return spilled.get(field_id) if data is None else decode(data, num_rows)
 
     try:
-        row_ids = decoded(fragment.row_ids, ROW_IDS_FIELD, decode_row_ids)
-        assert row_ids is not None, "checked with the manifest"
-        return Lineage(
-            row_ids,
-            decoded(fragment.created_at_versions, CREATED_AT_FIELD, decode_row_versions),
-            decoded(fragment.last_updated_at_versions, UPDATED_AT_FIELD, decode_row_versions),
+        ids = decoded(fragment.row_ids, ROW_IDS_FIELD, row_ids.decode_row_ids)
+        assert ids is not None, "checked with the manifest"
+        return row_columns.Lineage(
+            ids,
+            decoded(fragment.created_at_versions, CREATED_AT_FIELD, row_ids.decode_row_versions),
+            decoded(fragment.last_updated_at_versions, UPDATED_AT_FIELD, row_ids.decode_row_versions),
         )
     except FormatError as error:
         raise error.within(f"fragment {fragment.id}") from error.__cause__
@@ -198,7 +201,7 @@ def load_row_id_index(state: DatasetState) -> Plan[RowIdIndex]:
         for fragment_index in state.all_fragment_indexes:
             lineage = yield from _load_lineage(state, fragment_index)
             parts.append((state.fragment_ids[fragment_index], lineage.row_ids, live[fragment_index].deleted))
-        index = build_row_id_index(parts)
+        index = row_ids.build_row_id_index(parts)
         return index, index.nbytes
 
     key = ("row id index", *state.identity)

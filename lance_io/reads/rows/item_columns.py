@@ -34,8 +34,6 @@ def is_plain_list(field: Field) -> bool:
 
 def split_items(schema: Schema, projection: Projection) -> tuple[Projection, Items]:
     """The projection over lists of just the items that it reads, and these items."""
-    if all([output.computed is None for output in projection.outputs]):
-        return projection, {}
     wanted = _elements(projection)
     slots, items = {}, {}
     for path, numbers in wanted.items():

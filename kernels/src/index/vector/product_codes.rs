@@ -1,12 +1,12 @@
 //! Distances by product codes: a table for each byte of a code, then a sum of table entries for each row.
 
-use super::real::{by_piece, distances, inputs, num_compared, pairs_of, reals, row_counts, Real};
+use super::real::{by_piece, distances, inputs, num_compared, pairs_of, reals, row_counts, Pair, Real};
 use crate::buffer::{Input, Output};
 use crate::error::invalid;
 use crate::gil;
 use crate::room::{filled, zeros, Roomy};
+use crate::wide::{self, Loop};
 use pyo3::prelude::*;
-use std::array;
 
 /// Values of a byte.
 const VALUES: usize = 256;
@@ -33,9 +33,9 @@ impl<T: Real> Book<T> {
         let (parts, words, width) = shape;
         let mut numbers = zeros::<T>(stored.len())?;
         for (turned, book) in numbers.chunks_exact_mut(words * width).zip(stored.chunks_exact(words * width)) {
-            for (word, values) in book.chunks_exact(width).enumerate() {
-                for (number, &value) in values.iter().enumerate() {
-                    turned[number * words + word] = value;
+            for (at, turned) in turned.chunks_exact_mut(words).enumerate() {
+                for (number, word) in turned.iter_mut().zip(book.chunks_exact(width)) {
+                    *number = word[at];
                 }
             }
         }
@@ -43,6 +43,7 @@ impl<T: Real> Book<T> {
     }
 
     /// The distance of each word of a part.
+    #[inline(always)]
     fn fill_words(&self, part: usize, target: &[T], out: &mut [T]) {
         let book = &self.numbers[part * self.width * self.words..][..self.width * self.words];
         let target = &target[part * self.width..][..self.width];
@@ -52,17 +53,23 @@ impl<T: Real> Book<T> {
             let mut sums = [first; GROUP];
             for (numbers, &wanted) in book.chunks_exact(self.words).zip(target) {
                 let numbers = &numbers.as_chunks::<GROUP>().0[group];
-                sums = if self.is_dot {
-                    array::from_fn(|lane| sums[lane] - numbers[lane] * wanted)
+                if self.is_dot {
+                    for (sum, &number) in sums.iter_mut().zip(numbers) {
+                        *sum = *sum - number * wanted;
+                    }
                 } else {
-                    array::from_fn(|lane| sums[lane] + (numbers[lane] - wanted) * (numbers[lane] - wanted))
-                };
+                    for (sum, &number) in sums.iter_mut().zip(numbers) {
+                        let apart = number - wanted;
+                        *sum = *sum + apart * apart;
+                    }
+                }
             }
             *out = sums;
         }
     }
 
     /// The table of each byte of a code.
+    #[inline(always)]
     fn fill_tables(&self, target: &[T], tables: &mut [[T; VALUES]]) {
         for (column, table) in tables.iter_mut().enumerate() {
             if self.words == VALUES {
@@ -72,14 +79,17 @@ impl<T: Real> Book<T> {
             let (mut low, mut high) = ([T::ZERO; 16], [T::ZERO; 16]);
             self.fill_words(2 * column, target, &mut low);
             self.fill_words(2 * column + 1, target, &mut high);
-            for (value, entry) in table.iter_mut().enumerate() {
-                *entry = low[value & 15] + high[value >> 4];
+            for (entries, &high) in table.as_chunks_mut::<16>().0.iter_mut().zip(&high) {
+                for (entry, &low) in entries.iter_mut().zip(&low) {
+                    *entry = low + high;
+                }
             }
         }
     }
 }
 
 /// Sum the table entries of some rows of a piece, from row `start` on; codes are stored column by column.
+#[inline(always)]
 fn sum_entries<T: Real>(tables: &[[T; VALUES]], codes: &[u8], num_rows: usize, start: usize, out: &mut [f32]) {
     let count = out.len();
     let mut room = [T::ZERO; BLOCK];
@@ -101,6 +111,53 @@ fn sum_entries<T: Real>(tables: &[[T; VALUES]], codes: &[u8], num_rows: usize, s
     }
     for (distance, sum) in out.iter_mut().zip(sums) {
         *distance = sum.wide() as f32;
+    }
+}
+
+/// The distances of all pairs. Arguments as for `scan_product_codes` of `_kernels.pyi`, checked.
+struct Scan<'a, T> {
+    book: Book<T>,
+    columns: usize,
+    targets: &'a [T],
+    pieces: &'a [Input],
+    counts: &'a [usize],
+    pairs: &'a [Pair],
+    out: &'a mut [f32],
+}
+
+impl<T: Real> Loop for Scan<'_, T> {
+    type Output = Roomy<()>;
+
+    #[inline(always)]
+    fn run(self) -> Roomy<()> {
+        let Scan { book, columns, targets, pieces, counts, pairs, out } = self;
+        let dim = book.parts * book.width;
+        let (mut tables, mut known) = (Vec::new(), None); // known: the target of the tables, if it is one
+        for group in by_piece(pairs).flat_map(|group| group.chunks(TABLES_MAX)) {
+            let Some(first) = group.first() else { continue };
+            let count = counts[first.piece];
+            if count == 0 {
+                continue;
+            }
+            if tables.len() < group.len() * columns {
+                tables = filled([T::ZERO; VALUES], group.len() * columns)?;
+            }
+            let wanted = group.first().filter(|_| group.len() == 1).map(|pair| pair.query);
+            if wanted.is_none() || wanted != known {
+                for (pair, tables) in group.iter().zip(tables.chunks_exact_mut(columns)) {
+                    book.fill_tables(&targets[pair.query * dim..][..dim], tables);
+                }
+            }
+            known = wanted;
+            for start in (0..count).step_by(BLOCK) {
+                let block = BLOCK.min(count - start);
+                for (pair, tables) in group.iter().zip(tables.chunks_exact(columns)) {
+                    let out = &mut out[pair.start + start..][..block];
+                    sum_entries(tables, pieces[pair.piece].bytes(), count, start, out);
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -134,32 +191,7 @@ fn scan<T: Real>(
     let num_steps = pairs.len() * stored.len() / 4 + num_compared(&pairs, &counts) * columns / 2;
     let result: Roomy<()> = gil::release(py, num_steps, || {
         let book = Book::new(&stored, shape, is_dot)?;
-        let (mut tables, mut known) = (Vec::new(), None); // known: the target of the tables, if it is one
-        for group in by_piece(&pairs).flat_map(|group| group.chunks(TABLES_MAX)) {
-            let Some(first) = group.first() else { continue };
-            let count = counts[first.piece];
-            if count == 0 {
-                continue;
-            }
-            if tables.len() < group.len() * columns {
-                tables = filled([T::ZERO; VALUES], group.len() * columns)?;
-            }
-            let wanted = group.first().filter(|_| group.len() == 1).map(|pair| pair.query);
-            if wanted.is_none() || wanted != known {
-                for (pair, tables) in group.iter().zip(tables.chunks_exact_mut(columns)) {
-                    book.fill_tables(&targets[pair.query * dim..][..dim], tables);
-                }
-            }
-            known = wanted;
-            for start in (0..count).step_by(BLOCK) {
-                let block = BLOCK.min(count - start);
-                for (pair, tables) in group.iter().zip(tables.chunks_exact(columns)) {
-                    let out = &mut out[pair.start + start..][..block];
-                    sum_entries(tables, pieces[pair.piece].bytes(), count, start, out);
-                }
-            }
-        }
-        Ok(())
+        wide::run(Scan { book, columns, targets: &targets, pieces, counts: &counts, pairs: &pairs, out })
     });
     Ok(result?)
 }

@@ -275,4 +275,5 @@ class FileTemplates:
             )
             for key, shape in self._shapes.items()
         ]
-        return _kernels.KnownFiles(shapes, ORDINARY_START, METADATA_BYTES_MAX, ALIGNMENT_BYTES, PAGE_ROWS_MAX)
+        bounds = METADATA_BYTES_MAX, ALIGNMENT_BYTES, PAGE_ROWS_MAX, limits.SCAN_DECODED_BYTES
+        return _kernels.KnownFiles(shapes, ORDINARY_START, *bounds)

@@ -33,7 +33,7 @@ from lance_io.spans import Ranges
 from lance_io.store.failures import InvalidRange, ShortRead
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Sequence
 
     from lance_io.file.file_steps import FileSteps
     from lance_io.file.scan.batches import JoinedBatch, ScanBatch
@@ -105,15 +105,12 @@ class RemoteFiles(FileRun):
                     part = parts.popleft()
                     self._use(_decoded_bytes(part), job)
                     if self.pace is not None:
-                        self.pace.consumed(self._num_rows(part))
+                        self.pace.consumed(self.num_rows(part))
                     yield part
                 self._jobs.popleft()
                 self._request_ahead()
         finally:
             await self._close()
-
-    def _num_rows(self, part: Part | int) -> int:
-        return self.spans[part][0].num_rows if isinstance(part, int) else part.num_rows
 
     def _use(self, num_bytes: int, job: _Job) -> None:
         """The consumer advances to a batch of a job, which releases the one before."""
@@ -180,42 +177,33 @@ class RemoteFiles(FileRun):
 
     def _decoded(self, job: _Job, files: list[tuple[Any, int]]) -> deque[Part | int]:
         """In a thread of the pool."""
-        refs = [source.files[0] for source, _, _ in self.spans[job.first : job.end]]
-        parts: deque[Part | int] = deque()
-        allowance = Allowance(limits.SCAN_DECODED_BYTES)  # of all files without a template
-        for at, count, arrays in self.templates.decode(refs, self.context.store.identity, files):
-            if count:
-                counts = [num_rows for _, num_rows in files[at : at + count]]
-                parts.append(self.joined(job.first + at, counts, arrays))
-            else:
-                alone = self._read_alone(job.first + at, files[at][0], allowance)
-                parts += [job.first + at] if alone is None else alone
-        return parts
+        allowance = Allowance(limits.SCAN_DECODED_BYTES)
+        return deque(self.decode(job.first, files, allowance, self._read_alone))  # type: ignore[arg-type]  # no cutters
 
-    def _read_alone(self, index: int, data: memoryview, allowance: Allowance) -> list[ScanBatch] | None:
-        """The batches of a file without a template; None if the general scan must read it."""
+    def _read_alone(self, index: int, data: memoryview, allowance: Allowance) -> Sequence[ScanBatch | int]:
+        """The batches of a file without a template, or its index if the general scan must read it."""
         context, (source, _, end) = self.context, self.spans[index]
         ref = source.files[0]
         try:
             opened = open_ending((context.store.identity, ref.key, ref.size_bytes), data, 0, context.value_bytes_max)
             if opened is None:
-                return None
+                return [index]
             columns, whole = opened[0].view(FileColumns(ref, self.leaves), keep=False).columns, Tail(0, data)
             pieces = _at_hand(column_pieces(opened[0], columns, 0, end, whole, SCAN_PIECE_BYTES, context.cache))
             entries: list[tuple[int, Piece]] = []
             for leaf_id, column in zip(self.leaves.leaf_ids, pieces, strict=True):
                 entries += [(leaf_id, piece) for piece in column]
             group = [piece for _, piece in entries]
-            if not allowance.has_room(sum([piece.bound or 0 for piece in group])):
-                return None
+            if self.needs_general(group, allowance):
+                return [index]
             arrays = _at_hand(read_group(group, allowance))
             cutter = Cutter(self.projection, self.first + index, 0, end, None)
             for (leaf_id, piece), array in zip(entries, arrays, strict=True):
                 held_bytes(piece, array)  # checks the sizes of its rows
                 cutter.add(leaf_id, piece, array)
-            return None if cutter.has_parts else list(cutter.all())
+            return [index] if cutter.has_parts else list(cutter.all())
         except (*FILE_ERRORS, ResourceLimitError, _NotAtHandError):
-            return None
+            return [index]
 
     async def _close(self) -> None:
         jobs, self._jobs = list(self._jobs), deque()

@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io import limits
-from lance_io.encodings.decoded_size import can_measure
 from lance_io.file.file_requests import read_file_sync, read_whole_files
 from lance_io.file.open.leaf_projection import FileColumns
 from lance_io.file.scan.batches import Cutter
@@ -161,7 +160,7 @@ class SmallFiles(FileRun):
                     batch = batches.popleft()
                     self._held.use(job, 0)
                     if self.pace is not None:
-                        self.pace.consumed(self._num_rows(batch))
+                        self.pace.consumed(self.num_rows(batch))
                     if not batches:
                         self._jobs.popleft()
                     if not batches or self.pace is not None:
@@ -174,11 +173,6 @@ class SmallFiles(FileRun):
                         yield batch
         finally:
             self._jobs.close()
-
-    def _num_rows(self, batch: Batch | Cutter | int) -> int:
-        if isinstance(batch, int):
-            return self.spans[batch][0].num_rows
-        return batch.end - batch.position if isinstance(batch, Cutter) else batch.num_rows
 
     def _fill(self) -> None:
         while len(self._jobs) < self.ahead.pieces and self.num_begun < len(self.spans) and self.templates.is_effective:
@@ -227,13 +221,7 @@ class SmallFiles(FileRun):
             for (data, size), source in zip(read, sources, strict=True)
         ]
         allowance = Allowance(limits.SCAN_DECODED_BYTES, partial(self._held.claim, job))
-        for at, count, arrays in self.templates.decode(refs, self.context.store.identity, files):
-            index = job.first + at
-            if count:
-                counts = [num_rows for _, num_rows in files[at : at + count]]
-                yield self.joined(index, counts, arrays)
-            else:
-                yield from self._read_alone(index, allowance)
+        return self.decode(job.first, files, allowance, lambda index, _, left: self._read_alone(index, left))
 
     def _read_alone(self, index: int, allowance: Allowance) -> Iterator[ScanBatch | Cutter | int]:
         """The batches of a span by the general reader, or a `Cutter` if parts are deferred.
@@ -245,7 +233,7 @@ class SmallFiles(FileRun):
         key, opening = file_columns.ref.key, file_pieces(context, file_columns, span, keep=False)
         pieces = read_file_sync(opening, context, key, sinks=self._sinks)
         group = [piece for _, piece in pieces]
-        if not allowance.has_room(sum([piece.bound or 0 for piece in group if not can_measure(piece.page)])):
+        if self.needs_general(group, allowance):
             yield index
             return
         gap_bytes = context.store.profile.scan_gap_bytes
