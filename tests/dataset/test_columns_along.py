@@ -299,25 +299,50 @@ def test_texts_and_lists_come_along_once_their_pages_are_known(
     bench.run(work)
 
 
-def test_texts_of_local_files_and_old_versions_stay_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing comes along without costs of requests, and none whose pages say too little."""
+@pytest.mark.parametrize(("version", "along", "apart"), [("0.1", (4, 4), (5, 7)), ("2.0", (2, 3), (2, 4))])
+def test_texts_of_old_versions_come_along_once_they_were_read(
+    version: str, along: tuple[int, int], apart: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The columns of version 0.1 have sizes once they were read, those of 2.0 once their file is open."""
+    objects = texts_of(tmp_path, version)
+    ids = np.random.default_rng(2).permutation(FILES * ROWS)[ROWS // 2 :: ROWS]
+    condition, late = f"id in ({str(ids.tolist())[1:-1]})", ["name", "words", "both", "vector", "note"]
+    expected = lance_io.dataset(str(tmp_path / "t")).to_table(filter=condition, late_materialization=False)
+    monkeypatch.setattr(pool, "_pool", InlinePool())
+    bench = Bench(objects)
+
+    async def work(lap: Lap) -> None:
+        table = await lance_io.AsyncDataset.open("t", session=bench.session)
+        scanner = table.scanner(filter=condition)
+        assert "read with the filter's columns" not in str(await scanner.explain_io(cold=True))
+        counts, num_bytes = [], []
+        for choice in (None, None, late):  # cold, warm, and warm without columns along
+            lap()
+            assert await table.to_table(filter=condition, late_materialization=choice) == expected
+            rounds, log = lap()
+            counts.append((rounds, len(log) / FILES))
+            num_bytes.append(bytes_of(log) if len(counts) > 1 else 0)
+        assert counts[1:] == [along, apart], "rounds, and requests for each file"
+        assert num_bytes[1] < num_bytes[2] + FILES * GAP
+        assert "name, words, both: read with the filter's columns" in str(await scanner.explain_io())
+        nothing = "id % 7 > 6"  # bounds of batches exclude no row
+        plan = await table.scanner(filter=nothing).explain_io()
+        lap()
+        assert (await table.to_table(filter=nothing)).num_rows == 0
+        _, log = lap()
+        assert (plan.num_requests, plan.num_bytes) == (len(log), bytes_of(log)) and len(log) == FILES
+        await table.aclose()
+
+    bench.run(work)
+
+
+def test_texts_of_local_files_stay_late(tmp_path: Path) -> None:
+    """Nothing comes along without costs of requests."""
     texts_of(tmp_path / "new", "2.2")
     here = lance_io.dataset(str(tmp_path / "new" / "t"))
     here.to_table()
     assert "note: read afterwards" in str(here.scanner(filter="id < 0").explain_io())
     assert "read with the filter's columns" not in str(here.scanner(filter="id < 0").explain_io())
-    monkeypatch.setattr(pool, "_pool", InlinePool())
-    for version in ("2.0", "0.1"):
-        bench = Bench(texts_of(tmp_path / version, version))
-
-        async def work(_: Lap, bench: Bench = bench) -> None:
-            table = await lance_io.AsyncDataset.open("t", session=bench.session)
-            await table.to_table()
-            explained = str(await table.scanner(filter="id < 0").explain_io())
-            assert "name" in explained and "read with the filter's columns" not in explained
-            await table.aclose()
-
-        bench.run(work)
 
 
 EXPLAINED = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
-from lance_io.file.open.data_file import OpenedFile
 from lance_io.file.open.open_file import known_files
+from lance_io.format.version import V0_1
 from lance_io.levels.join import holds_dictionary
 from lance_io.levels.row_bytes import fixed_bits
 from lance_io.reads.rows.value_widths import width_bytes
@@ -170,10 +170,12 @@ def _measured_bytes(state: DatasetState, names: set[str], fragment_indexes: Sequ
     measured: dict[str, float] = {}
     for source in _sampled(state, fragment_indexes):
         for ref, file in zip(source.files, known_files(state.context, source.files), strict=True):
-            if not isinstance(file, OpenedFile) or not file.num_rows:
+            if file is None or not file.num_rows:
                 continue
             for field in fields:
-                indices = [*ref.columns_of([each.id for each in field.walk()]).values()]
+                # version 0.1 names structs and lists, too; their bytes count with those of the leaves
+                members = [each for each in field.walk() if not (each.children and file.version == V0_1)]
+                indices = [*ref.columns_of([each.id for each in members]).values()]
                 num_bytes = file.stored_bytes(indices) if indices else None
                 if num_bytes is not None:
                     row_bytes = OTHER_FILES * num_bytes / file.num_rows

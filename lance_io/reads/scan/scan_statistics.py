@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lance_io.io import call_metrics, trace_events
 from lance_io.io.stats import IoStats, io_stats
-from lance_io.reads.index.index_counts import IndexCounts, counting_indices
+from lance_io.lazy_names import lazy_module
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lance_io.reads.index import index_counts
     from lance_io.reads.scan.pipeline import ScanPlan
     from lance_io.store.api import ObjectStore
     from lance_io.store.counters import StatsSnapshot
+else:
+    index_counts = lazy_module("lance_io.reads.index.index_counts")  # for scans that are watched
 
 T = TypeVar("T")
 _END: Final = object()
@@ -70,7 +73,7 @@ class ScanWatch:
 
     def __init__(self) -> None:
         self._seen = IoStats()
-        self._of_indices = IndexCounts()
+        self._of_indices = index_counts.IndexCounts()
         self._started_ns = time.perf_counter_ns()
         self._counts = {"fragments_scanned": 0, "ranges_scanned": 0, "rows_scanned": 0}
         self._num_rows: int | None = None
@@ -78,7 +81,7 @@ class ScanWatch:
     @contextmanager
     def counting(self) -> Iterator[None]:
         """Count the reads made inside the block."""
-        with io_stats() as self._seen, counting_indices(self._of_indices):
+        with io_stats() as self._seen, index_counts.counting_indices(self._of_indices):
             yield
 
     def record_plan(self, plan: ScanPlan) -> None:
@@ -130,9 +133,9 @@ class ScanWatch:
         }
 
     @property
-    def spent(self) -> tuple[int, int]:
-        """Reads that went to the store, and their bytes, so far."""
-        return self._seen.num_reads, self._seen.bytes_read
+    def spent(self) -> tuple[int, int, int]:
+        """Reads that went to the store, their bytes, and reads that a disk cache answered, so far."""
+        return self._seen.num_reads, self._seen.bytes_read, self._seen.num_cached
 
     def statistics(self) -> ScanStatistics:
         """The counts so far."""
