@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import lance
 import lance.query
-import numpy as np
 
 import lance_io
 import lance_io.query
 from benchmarks.cases import OURS, PYLANCE, Case, build_case, in_process, open_ours, open_pylance
-from benchmarks.tables import TEXT_WORDS
+from benchmarks.tables import frequent_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,14 +30,12 @@ if TYPE_CHECKING:
 GOALS: Final = {"match/1": 1.5, "match/2": 2.5, "match/5": 2.5, "and": 1.5, "phrase": 1.2}
 FORMATS: Final[dict[int, dict[str, Any]]] = {2: {}, 3: {"block_size": 256, "with_position": True}}
 BUILD_CPU_GOAL: Final = 0.71  # pylance's seconds over ours
-FREQUENT: Final = 2000  # words are drawn from as many of the most frequent ones
 
 
 def words_of(name: str, number: int) -> str:
     """The words of a case, others for each number."""
     num_words = int(name.rpartition("/")[2]) if name.startswith("match") else 2
-    ranks = np.random.default_rng(number).choice(FREQUENT, num_words, replace=False)
-    return " ".join(TEXT_WORDS[ranks])
+    return frequent_words(number, num_words)
 
 
 def search_operation(dataset: Any, name: str) -> Operation:

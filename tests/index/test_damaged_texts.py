@@ -203,12 +203,26 @@ def test_positions_that_contradict_frequencies_are_named(copy: Path, damage: Any
     assert search(copy) == EXPECTED  # positions are read for phrases only
 
 
-def test_impacts_are_not_needed(copy: Path) -> None:
+IMPACTS: dict[str, Any] = {
+    "none": lambda parts: setattr(parts, "rows", parts.rows.drop_columns(["_impacts"])),
+    "fewer than blocks": column("_impacts", lambda values: listed(values, lambda impacts: impacts[:2])),
+    "empty": column("_impacts", lambda values: values.__setitem__(slice(None), [[] for _ in values])),
+    "too small": column("_impacts", lambda values: listed(values, lambda impacts: [b"\1\0" for _ in impacts])),
+    "scores of 0": column("_max_score", lambda values: values.__setitem__(slice(None), [0.0 for _ in values])),
+}
+
+
+@pytest.mark.parametrize("damage", IMPACTS.values(), ids=[*IMPACTS])
+def test_impacts_are_not_needed(copy: Path, damage: Any) -> None:
+    """Bounds of scores come from the blocks alone, so that the best rows stay the same."""
+    best = lance_io.dataset(copy).to_table(["_score"], full_text_query=MatchQuery("common w3", "t"), limit=5)
     parts = Parts(copy, "part_0_invert")
-    parts.rows = parts.rows.drop_columns(["_impacts"])
+    damage(parts)
     parts.write()
     without_sizes(copy)
     assert search(copy) == EXPECTED
+    again = lance_io.dataset(copy).to_table(["_score"], full_text_query=MatchQuery("common w3", "t"), limit=5)
+    assert again == best
 
 
 @pytest.mark.parametrize(
@@ -228,6 +242,31 @@ def test_unknown_forms_are_not_used(copy: Path, name: str, key: str, value: str)
     without_sizes(copy)
     with pytest.warns(UserWarning, match="the_index.*is not used"):
         assert search(copy) == EXPECTED
+
+
+def test_an_index_of_the_first_releases_is_built_again(copy: Path) -> None:
+    """It has no partitions, and its tokenizer stands in another file."""
+    (folder,) = (copy / "_indices").iterdir()
+    for path in folder.iterdir():
+        path.unlink()
+    without_sizes(copy)
+    with pytest.raises(FormatError, match=r"the_index.*missing.*nor is tokens\.lance"):
+        search(copy)
+    with pytest.raises(FormatError, match=r"metadata\.lance: index 'the_index'"):
+        lance_io.dataset(copy).optimize.optimize_indices(retrain=True)
+    tokens = pa.table({"_token": ["w3"], "_token_id": pa.array([0], pa.uint32())})
+    with LanceFileWriter(str(folder / "tokens.lance"), tokens.schema, version="2.0") as writer:
+        writer.write_batch(tokens.to_batches()[0])
+        writer.add_schema_metadata("tokenizer", '{"base_tokenizer":"simple","lower_case":false,"stem":false}')
+    common = MatchQuery("Common w3", "t", operator=FullTextOperator.AND)
+    with pytest.warns(UserWarning, match="the_index.*is not used.*no partitions"):
+        assert search(copy) == EXPECTED
+    with pytest.warns(UserWarning, match="the_index.*is not used"):
+        assert search(copy, common) == []
+    lance_io.dataset(copy).optimize.optimize_indices(retrain=True)
+    assert search(copy) == EXPECTED
+    assert search(copy, common) == []
+    assert "index=the_index" in lance_io.dataset(copy).scanner(full_text_query=common).explain_plan()
 
 
 def test_an_unknown_tokenizer_is_named(copy: Path) -> None:

@@ -56,3 +56,17 @@ def test_rounds_of_a_search(folder: pathlib.Path, num_words: int) -> None:
     rounds = [rounds for rounds, _, _ in measured]
     assert rounds == [4, 1, 2]  # again: its posting lists are kept
     assert len(measured[0][1]) <= 32
+
+
+@pytest.mark.parametrize("words", ["word1", "word1 word2 word3 word4 word5", "nothing"])
+def test_explained_reads_are_those_of_the_search(folder: pathlib.Path, words: str) -> None:
+    query: Any = {"query": words, "columns": ["text"]}
+    ((_, _, plan),) = Bench(folder).run(
+        lambda table: table.scanner(["id"], full_text_query=query, limit=10).explain_io(cold=True)
+    )
+    ((_, log, _),) = Bench(folder).run(search(words))
+    planned = sorted(
+        f"get t/{plan.short_key(key)} {start}-{end}" for each in plan.rounds for key, start, end in each.requests
+    )
+    assert planned == sorted(line for line in log if "_indices" in line)
+    assert any("text_idx" in note for note in plan.notes)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import lance
 import lance.query
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -17,7 +19,11 @@ import lance_io.query
 from lance_io.dataset import ColumnOrdering
 from lance_io.errors import UsageError
 from lance_io.index.text.text_parameters import TextParameters
+from lance_io.index.text.tokenizer import analyzer_of
+from lance_io.index.text.word_search import word_search
 from lance_io.query import BooleanQuery, MatchQuery, MultiMatchQuery, Occur, PhraseQuery
+from lance_io.reads.index import text_segments
+from lance_io.reads.scan.text.flat_texts import FlatTexts
 from tests.index.text_peer import differences, scores
 
 if TYPE_CHECKING:
@@ -163,6 +169,46 @@ def test_an_index_of_no_rows_says_how_texts_are_split(tmp_path: Path) -> None:
         assert scores(lance_io.dataset(folder), "cat the") == pytest.approx(theirs, rel=1e-5)
         assert len(theirs) == 2
         lance_io.dataset(folder).prewarm_index("t_idx")
+
+
+def test_lists_are_loaded_in_advance_by_their_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many rows have the first words, few the others."""
+    texts = [" ".join(f"word{number}" for number in range(20) if row % (number + 1) == 0) for row in range(2000)]
+    table = lance_io.write_dataset(pa.table({"t": texts}), tmp_path)
+    table.create_scalar_index("t", "INVERTED", with_position=False, stem=False)
+    load, loaded = text_segments.load_postings, list[list[int]]()
+
+    def noted(*arguments: Any, **more: Any) -> Any:
+        lists = yield from load(*arguments, **more)
+        loaded.append([memoryview(each.documents()[0]).nbytes // 8 for each in lists.values()])
+        return lists
+
+    monkeypatch.setattr(text_segments, "load_postings", noted)
+    monkeypatch.setattr(text_segments, "LOADED_BYTES", 8 * 1000)
+    lance_io.dataset(tmp_path).prewarm_index("t_idx")
+    counts = sorted(2000 // (number + 1) + (2000 % (number + 1) > 0) for number in range(20))
+    assert sorted(count for group in loaded for count in group) == counts
+    assert max(sum(group) for group in loaded if len(group) > 1) <= 1000 < max(map(sum, loaded))
+    assert len(loaded) < 20
+
+
+def test_rows_without_an_index_are_counted_by_their_words() -> None:
+    """The memory is that of words that rows have, not rows times words."""
+    words = [f"w{number}" for number in range(4000)]
+    parameters = TextParameters(stem=False, remove_stop_words=False)
+    search = word_search(MatchQuery(" ".join(words), "t"), parameters)
+    texts = FlatTexts(analyzer_of(parameters), search)
+    rows = np.arange(8000)
+    tracemalloc.start()
+    try:
+        texts.add(pa.array([f"{words[row // 2]} {words[row // 2]} other" for row in rows]), rows.astype("u8"), rows)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+    (part,) = texts.rows()
+    assert [(its.tolist(), counts.tolist()) for its, counts in part.hits] == [
+        ([2 * number, 2 * number + 1], [2, 2]) for number in range(4000)
+    ]
 
 
 def test_options_of_scans(uri: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from typing import TYPE_CHECKING
 
@@ -21,16 +22,20 @@ WORDS = sorted([*(f"w{number}" for number in range(40)), "cart", "card", "cards"
 TAIL_BYTES = 20  # number of words, address of the root, checksum
 
 
-@pytest.fixture(scope="module")
-def whole() -> bytes:
-    plain = {"stem": False, "remove_stop_words": False, "ascii_folding": False}
+def token_map_of(words: list[str]) -> bytes:
+    plain = {"stem": False, "remove_stop_words": False, "ascii_folding": False, "max_token_length": None}
     builder = TextBuilder(parameters_of_arguments(plain), 2, SpilledBatches, 1 << 20, 1)
-    builder.add(pa.array([" ".join(WORDS)]), np.zeros(1, np.uint64))
+    builder.add(pa.array([" ".join(words)]), np.zeros(1, np.uint64))
     files = {file.name: pa.Table.from_batches(file.batches, file.schema) for file in builder.files()}
     builder.close()
     data = files["part_0_tokens.lance"]["_token_fst_bytes"][0].as_py()
     assert isinstance(data, bytes)
     return data
+
+
+@pytest.fixture(scope="module")
+def whole() -> bytes:
+    return token_map_of(WORDS)
 
 
 def variants(whole: bytes) -> Iterator[bytes]:
@@ -64,6 +69,30 @@ def test_each_look_up_ends(whole: bytes) -> None:
                 assert len(answer) <= max(len(words), 50)
     assert refused > 500
     assert answered > 500
+
+
+def distance_of(word: str, other: str) -> int:
+    """Letters to insert, to remove or to replace."""
+    row = [*range(len(word) + 1)]
+    for number, letter in enumerate(other, 1):
+        last, row = row, [number]
+        for at, own in enumerate(word):
+            row.append(min(last[at] + (own != letter), last[at + 1] + 1, row[at] + 1))
+    return row[-1]
+
+
+def test_similar_tokens_are_those_of_the_plain_distance() -> None:
+    dice = random.Random(3)
+    words = sorted({"".join(dice.choices("abé日", k=dice.randint(1, 7))) for _ in range(150)} | {"a" * 300, "ab" * 150})
+    data = token_map_of(words)
+    asked = [*dice.sample(words, 8), "abbé", "b日b日", "x", "a" * 299, "a" * 320, "ba" * 150]
+    for word in asked:
+        distances = {other: distance_of(word, other) for other in words}
+        for distance, prefix in ((0, 0), (1, 0), (2, 0), (2, 2), (3, 1), (5, 9), (400, 0), ((1 << 32) - 1, 1)):
+            start = word[:prefix]
+            near = [other.encode() for other in words if distances[other] <= distance and other[: len(start)] == start]
+            assert [token for token, _ in near_tokens(data, word, distance, prefix, 1000)] == sorted(near)
+    assert near_tokens(data, "a" * 1_000_000, 3, 0, 50) == []
 
 
 def test_a_node_leads_to_no_greater_address() -> None:

@@ -8,7 +8,7 @@ use crate::gil;
 use crate::room::{vec_with_capacity, zeros, Copied, Grow, Roomy};
 use bitpacking::{BitPacker, BitPacker4x, BitPacker8x};
 use pyo3::prelude::*;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 pub const BLOCK_MAX: usize = 256;
 const WIDTH_MAX: u8 = 32;
@@ -158,7 +158,6 @@ fn patched(bytes: &mut Bytes<'_>, width: u8, values: &mut [u32]) -> Checked<()> 
 }
 
 /// The largest weights of the blocks, for one average length.
-#[derive(Clone)]
 pub struct Bounds {
     average: u32,
     /// Of each block.
@@ -179,7 +178,7 @@ pub struct TermPostings {
     pub firsts: Vec<u32>,
     pub lasts: Vec<u32>,
     pub positions: Option<Positions>,
-    bounds: Mutex<Option<Bounds>>,
+    bounds: Mutex<Option<Arc<Bounds>>>,
 }
 
 impl TermPostings {
@@ -221,34 +220,40 @@ impl TermPostings {
     }
 
     /// Upper bounds of the weights, computed the first time, and when the average changes.
-    pub fn bounds(&self, norms: &Norms<'_>) -> Checked<Bounds> {
+    pub fn bounds(&self, norms: &Norms<'_>) -> Checked<Arc<Bounds>> {
         let mut kept = match self.bounds.lock() {
             Ok(kept) => kept,
             Err(poisoned) => poisoned.into_inner(),
         };
         let average = norms.average.to_bits();
         if let Some(bounds) = kept.as_ref().filter(|bounds| bounds.average == average) {
-            return Ok(bounds.try_clone()?);
+            return Ok(Arc::clone(bounds));
         }
-        let mut block = Block::empty();
+        let (mut block, mut weights) = (Block::empty(), [0f32; BLOCK_MAX]);
         let mut bounds = Bounds { average, blocks: Vec::new(), most: 0.0 };
         for number in 0..self.num_blocks() {
             self.block(number, &mut block)?;
-            let pairs = block.docs[..block.count].iter().zip(&block.freqs[..block.count]);
-            let most = pairs.map(|(&doc, &freq)| norms.weight(doc, freq)).fold(0f32, f32::max);
+            norms.weights(&block.docs[..block.count], &block.freqs[..block.count], &mut weights);
+            weights[block.count..].fill(0.0);
+            let most = largest(&weights);
             bounds.blocks.try_push(most)?;
             bounds.most = bounds.most.max(most);
         }
-        let copy = bounds.try_clone()?;
-        *kept = Some(bounds);
-        Ok(copy)
+        let bounds = Arc::new(bounds);
+        *kept = Some(Arc::clone(&bounds));
+        Ok(bounds)
     }
 }
 
-impl Bounds {
-    fn try_clone(&self) -> Roomy<Self> {
-        Ok(Bounds { average: self.average, blocks: self.blocks.try_to_vec()?, most: self.most })
+/// The largest weight, in lanes, because one comparison does not wait for another then.
+fn largest(weights: &[f32; BLOCK_MAX]) -> f32 {
+    let mut lanes = [0f32; 8];
+    for chunk in weights.as_chunks::<8>().0 {
+        for (most, &weight) in lanes.iter_mut().zip(chunk) {
+            *most = if weight > *most { weight } else { *most };
+        }
     }
+    lanes.into_iter().fold(0.0, f32::max)
 }
 
 /// Lengths of a partition's documents, for weights.
@@ -263,13 +268,34 @@ impl Norms<'_> {
     /// Weight of a token in a document, without the token's own factor.
     #[inline]
     pub fn weight(&self, doc: u32, freq: u32) -> f32 {
+        self.weight_by_length(freq as f32, self.length(doc))
+    }
+
+    /// The same of some documents, which takes less time than one by one.
+    #[inline]
+    pub fn weights(&self, docs: &[u32], freqs: &[u32], weights: &mut [f32]) {
+        for (weight, &doc) in weights.iter_mut().zip(docs) {
+            *weight = self.length(doc);
+        }
+        for (weight, &freq) in weights.iter_mut().zip(freqs) {
+            *weight = self.weight_by_length(freq as f32, *weight);
+        }
+    }
+
+    #[inline]
+    fn length(&self, doc: u32) -> f32 {
         let mut length = self.lengths[doc as usize];
         if self.is_floored {
             let bits = 32 - length.leading_zeros();
             length &= !0u32 << bits.saturating_sub(4);
         }
-        let norm = 1.2f32 * (0.25f32 + 0.75f32 * length as f32 / self.average);
-        2.2f32 * freq as f32 / (freq as f32 + norm)
+        length as f32
+    }
+
+    #[inline]
+    fn weight_by_length(&self, freq: f32, length: f32) -> f32 {
+        let norm = 1.2f32 * (0.25f32 + 0.75f32 * length / self.average);
+        2.2f32 * freq / (freq + norm)
     }
 }
 

@@ -1,12 +1,13 @@
 //! A token's documents one after another, decoding a block when one of its documents is wanted.
 
 use super::positions::BlockPositions;
-use super::postings::{Block, Bounds, Norms, TermPostings};
+use super::postings::{Block, Bounds, Norms, TermPostings, BLOCK_MAX};
 use crate::error::Checked;
+use std::sync::Arc;
 
 pub struct TermCursor<'a> {
     pub postings: &'a TermPostings,
-    pub bounds: Bounds,
+    pub bounds: Arc<Bounds>,
     /// The token's factor: its inverse document frequency, times how often the query says it.
     pub factor: f32,
     block: Block,
@@ -17,6 +18,8 @@ pub struct TermCursor<'a> {
     place: usize,
     positions: BlockPositions,
     positions_of: usize,
+    /// Of documents of the block, while they are scored together.
+    weights: [f32; BLOCK_MAX],
 }
 
 impl<'a> TermCursor<'a> {
@@ -32,6 +35,7 @@ impl<'a> TermCursor<'a> {
             place: 0,
             positions: BlockPositions::default(),
             positions_of: usize::MAX,
+            weights: [0.0; BLOCK_MAX],
         })
     }
 
@@ -121,8 +125,9 @@ impl<'a> TermCursor<'a> {
             let docs = &self.block.docs[self.place..self.block.count];
             let here = docs.partition_point(|&other| other < end);
             let freqs = &self.block.freqs[self.place..self.place + here];
-            for (&doc, &freq) in docs[..here].iter().zip(freqs) {
-                use_document(doc, self.factor * norms.weight(doc, freq));
+            norms.weights(&docs[..here], freqs, &mut self.weights);
+            for (&doc, &weight) in docs[..here].iter().zip(&self.weights) {
+                use_document(doc, self.factor * weight);
             }
             self.place += here;
             if self.place < self.block.count {

@@ -6,7 +6,7 @@
 use crate::buffer::Input;
 use crate::damaged;
 use crate::error::Checked;
-use crate::room::{filled, Copied, Grow, Roomy};
+use crate::room::{Copied, Grow, Roomy};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
@@ -216,6 +216,47 @@ type PyBackedBytes = pyo3::pybacked::PyBackedBytes;
 /// A similar token and its number.
 type Near = (Vec<u8>, u64);
 
+/// A distance beyond every bound.
+const FAR: u32 = u32::MAX / 2;
+
+/// Edit distances of a path from the beginnings of a word, of `first` characters and of each more. Beginnings whose
+/// length differs too much from that of the path are left out, so that a long word costs no more than a short one.
+struct Row {
+    first: usize,
+    distances: Vec<u32>,
+}
+
+impl Row {
+    /// Those of the empty path.
+    fn start(num_letters: usize, distance: usize) -> Roomy<Self> {
+        let mut distances = Vec::new();
+        distances.try_extend(0..=num_letters.min(distance) as u32)?;
+        Ok(Row { first: 0, distances })
+    }
+
+    fn get(&self, count: usize) -> u32 {
+        let place = count.checked_sub(self.first);
+        place.and_then(|place| self.distances.get(place)).map_or(FAR, |&distance| distance)
+    }
+
+    /// The row of the path with one more letter.
+    fn after(&self, word: &[char], next: char, depth: usize, distance: usize) -> Roomy<Self> {
+        let first = depth.saturating_sub(distance);
+        let end = word.len().min(depth.saturating_add(distance)) + 1;
+        let mut distances = Vec::new();
+        let mut before = FAR;
+        for count in first..end.max(first) {
+            let changed = match count.checked_sub(1) {
+                Some(at) => self.get(at) + u32::from(word[at] != next),
+                None => depth as u32,
+            };
+            before = changed.min(self.get(count) + 1).min(before + 1);
+            distances.try_push(before)?;
+        }
+        Ok(Row { first, distances })
+    }
+}
+
 struct NearWalk<'a> {
     map: TokenMap<'a>,
     word: Vec<char>,
@@ -226,8 +267,8 @@ struct NearWalk<'a> {
     path: Vec<u8>,
     /// Bytes of the path before the last whole character.
     whole: usize,
-    /// Edit distances of the path's characters from the beginnings of the word, a row for each character.
-    rows: Vec<Vec<u32>>,
+    /// A row for each character of the path, and one in front.
+    rows: Vec<Row>,
     near: Vec<Near>,
     num_visits: usize,
 }
@@ -286,7 +327,7 @@ impl NearWalk<'_> {
     fn is_near(&self) -> bool {
         let row = &self.rows[self.rows.len() - 1];
         self.whole == self.path.len()
-            && row[self.word.len()] as usize <= self.distance
+            && row.get(self.word.len()) as usize <= self.distance
             && self.rows.len() > self.prefix.min(self.word.len())
     }
 
@@ -304,20 +345,10 @@ impl NearWalk<'_> {
         if depth <= self.prefix && depth <= self.word.len() && self.word[depth - 1] != next {
             return Ok(false);
         }
-        let row = self.next_row(next)?;
-        let least = row.iter().copied().min().unwrap_or(0);
+        let row = self.rows[depth - 1].after(&self.word, next, depth, self.distance)?;
+        let least = row.distances.iter().copied().min().unwrap_or(FAR);
         self.rows.try_push(row)?;
         Ok(least as usize <= self.distance)
-    }
-
-    fn next_row(&self, next: char) -> Roomy<Vec<u32>> {
-        let above = &self.rows[self.rows.len() - 1];
-        let mut row = filled(above[0] + 1, above.len())?;
-        for (at, &letter) in self.word.iter().enumerate() {
-            let changed = above[at] + u32::from(letter != next);
-            row[at + 1] = changed.min(above[at + 1] + 1).min(row[at] + 1);
-        }
-        Ok(row)
     }
 }
 
@@ -335,10 +366,8 @@ pub fn near_tokens<'py>(
     let input = Input::new(token_map)?;
     let mut letters = Vec::new();
     letters.try_extend(word.chars())?;
-    let mut first = Vec::new();
-    first.try_extend(0..=letters.len() as u32)?;
     let mut rows = Vec::new();
-    rows.try_push(first)?;
+    rows.try_push(Row::start(letters.len(), distance)?)?;
     let map = TokenMap::open(input.bytes())?;
     let walk = NearWalk {
         map,

@@ -16,12 +16,13 @@ from lance_io.changes.index.index_request import (
 )
 from lance_io.changes.index.text_request import text_request_of
 from lance_io.changes.index.vectors.stored_models import stored_request, vector_kind
-from lance_io.errors import NotFound, UnsupportedError
+from lance_io.errors import FormatError, NotFound, UnsupportedError
 from lance_io.index.build.bloom_files import ITEMS, PROBABILITY
 from lance_io.index.build.btree_files import PAGE_ROWS
 from lance_io.index.build.index_kinds import BY_KIND, INVERTED
 from lance_io.index.build.zone_files import ZONE_ROWS
 from lance_io.index.details import FILES, Kind, Space, names_text_index
+from lance_io.index.text.text_partition import FIRST_TOKENS_FILE, METADATA_FILE
 from lance_io.reads.metadata.index_statistics import open_index_file
 from lance_io.reads.open_version import check_out
 from lance_io.reads.version.index_entries import details_of
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from lance_io.format.schema import Field
     from lance_io.index.details import IndexDetails
     from lance_io.plans.plan import Plan
+    from lance_io.reads.metadata.index_statistics import IndexFileInfo
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.index_section import IndexMetadata
 
@@ -81,7 +83,7 @@ def request_of(state: DatasetState, entries: Sequence[IndexMetadata]) -> Plan[An
     if is_text_index(entry) and is_built_here(state, entry):
         path, field = path_of(state, entry.fields[0])
         check_type(INVERTED, path, field)
-        file = yield from open_index_file(state, entry, "metadata.lance")
+        file = yield from _text_parameters_file(state, entry)
         assert entry.message is not None, "it is a text index"
         where = f"index {entry.name!r}, {entry.uuid}/metadata.lance"
         text = text_request_of(file, where, entry.message.index_details.value)
@@ -101,6 +103,19 @@ def request_of(state: DatasetState, entries: Sequence[IndexMetadata]) -> Plan[An
     if details.kind in _WITH_PARAMETERS:
         parameters = yield from _parameters(state, entry, details)
     return IndexRequest(kind, path, field, entry.name, parameters, details.json_path)
+
+
+def _text_parameters_file(state: DatasetState, entry: IndexMetadata) -> Plan[IndexFileInfo]:
+    """The file that names the tokenizer of a segment; segments of the first releases have another one."""
+    try:
+        return (yield from open_index_file(state, entry, METADATA_FILE))
+    except FormatError as error:
+        if not isinstance(error.__cause__, NotFound):
+            raise
+        try:
+            return (yield from open_index_file(state, entry, FIRST_TOKENS_FILE))
+        except FormatError:
+            raise error from None
 
 
 def _parameters(state: DatasetState, entry: IndexMetadata, details: IndexDetails) -> Plan[dict[str, Any]]:

@@ -18,6 +18,7 @@ from lance_io.index.text.text_parameters import (
     parameters_of_arguments,
     parameters_of_json,
 )
+from lance_io.index.text.text_partition import FIRST_PARAMETERS
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -111,8 +112,13 @@ def _num_workers(asked: Any) -> int:
 
 
 def text_request_of(file: IndexFileInfo, where: str, details: bytes) -> TextRequest:
-    """The request for another segment like one that exists. file: its `metadata.lance`; details: its message"""
-    parameters = parameters_of_json(file.metadata.get("params", "{}"), where)
+    """The request for another segment like one that exists.
+
+    file     its `metadata.lance`, or the tokens of a segment of the first releases
+    details  its message
+    """
+    params = file.metadata.get("params") or file.metadata.get(FIRST_PARAMETERS) or "{}"
+    parameters = parameters_of_json(params, where)
     version = file.metadata.get("format_version", "2")
     if version not in ("1", "2", "3"):
         raise FormatError(f"{where}: format_version {version!r}, expected 1, 2 or 3")

@@ -15,17 +15,16 @@ if TYPE_CHECKING:
 
 
 class ElementRows:
-    """The rows of elements that are numbered while a map grows, and where they stand in their rows."""
+    """The rows of elements that are numbered while a map grows, and where they stand in their rows.
+
+    nbytes  memory, in bytes
+    """
 
     def __init__(self) -> None:
         self._rows: list[npt.NDArray[np.int64]] = []
         self._places: list[npt.NDArray[np.uint32]] = []
         self._num_elements = 0
-
-    @property
-    def nbytes(self) -> int:
-        """Memory, in bytes."""
-        return sum(part.nbytes for part in self._rows) + sum(part.nbytes for part in self._places)
+        self.nbytes = 0
 
     def add(self, lists: pa.Array, rows: Any) -> tuple[pa.Array, npt.NDArray[np.int64]]:
         """The elements of lists, nulls as empty texts, and a number for each. rows: of the lists"""
@@ -36,6 +35,7 @@ class ElementRows:
         above, places = element_places(starts)
         self._rows.append(np.asarray(rows).astype(np.int64, copy=False)[above])
         self._places.append(places)
+        self.nbytes += self._rows[-1].nbytes + places.nbytes
         first, self._num_elements = self._num_elements, self._num_elements + len(above)
         return lists.fill_null(""), np.arange(first, self._num_elements, dtype=np.int64)
 

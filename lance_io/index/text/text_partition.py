@@ -4,8 +4,8 @@
     part_N_docs.lance    row number and number of tokens of each document
     part_N_invert.lance  by a token's number: its documents in blocks, and its positions in them
 
-A partition keeps the first two in memory. Upper bounds of scores are computed from the blocks, so those that the last
-file has are not read.
+A partition keeps the first two in memory, and of the third the numbers of documents. Upper bounds of scores are
+computed from the blocks, so those that the last file has are not read.
 """
 
 from __future__ import annotations
@@ -31,11 +31,14 @@ if TYPE_CHECKING:
 
 METADATA_FILE: Final = "metadata.lance"
 TOKENS, DOCUMENTS, POSTINGS = "tokens", "docs", "invert"
+FIRST_TOKENS_FILE, FIRST_PARAMETERS = "tokens.lance", "tokenizer"
+"""The file of tokens of the first releases, which had no partitions, and the tokenizer in its metadata."""
 MAP: Final = "_token_fst_bytes"
 LISTED_TOKENS: Final = ("_token", "_token_id")
 DOCUMENT_COLUMNS: Final = ("_rowid", "_num_tokens")
 _DEPTH_MAX: Final = 64
-_BLOCKS: Final = ("_posting", "_length")
+NUM_DOCUMENTS: Final = "_length"
+_BLOCKS: Final = ("_posting",)
 _STREAMS: Final = ("_compressed_position", "_position_block_offset")
 _LISTED: Final = ("_position",)
 _PARTITIONS_MAX: Final = 1 << 16
@@ -119,7 +122,7 @@ def posting_form(types: Mapping[str, pa.DataType], metadata: Mapping[str, str]) 
     tail = metadata.get("posting_tail_codec", "fixed32_v1")
     if tail not in _TAILS:
         raise UnsupportedError(f"posting blocks of codec {tail[:40]!r}")
-    for name in _BLOCKS:
+    for name in (*_BLOCKS, NUM_DOCUMENTS):
         if name not in types:
             raise FormatError(f"there is no column {name}")
     positions: tuple[str, ...] = ()
@@ -138,7 +141,7 @@ def _check_types(types: Mapping[str, pa.DataType]) -> None:
     binaries = pa.list_(pa.large_binary())
     expected = {
         "_posting": binaries,
-        "_length": pa.uint32(),
+        NUM_DOCUMENTS: pa.uint32(),
         "_compressed_position": pa.large_binary(),
         "_position_block_offset": pa.list_(pa.uint32()),
         "_position": pa.list_(binaries),
@@ -153,7 +156,7 @@ class TextPartition:
     """A partition without its posting lists.
 
     tokens      the transducer, or numbers by token
-    num_tokens  rows of the file of posting lists
+    counts      u32[tokens], documents of each token, by its number
     rows        u64[n], row numbers of the documents in the space of the index
     lengths     u32[n], their numbers of tokens
     total       sum of the lengths
@@ -163,7 +166,7 @@ class TextPartition:
 
     number: int
     tokens: bytes | Mapping[bytes, int]
-    num_tokens: int
+    counts: npt.NDArray[np.uint32]
     rows: npt.NDArray[np.uint64]
     lengths: npt.NDArray[np.uint32]
     total: int
@@ -175,7 +178,12 @@ class TextPartition:
         """Memory, in bytes."""
         tokens = len(self.tokens) if isinstance(self.tokens, bytes) else 150 * len(self.tokens)
         elements = 0 if self.elements is None else self.elements.nbytes
-        return 1024 + tokens + self.rows.nbytes + self.lengths.nbytes + elements
+        return 1024 + tokens + self.counts.nbytes + self.rows.nbytes + self.lengths.nbytes + elements
+
+    @property
+    def num_tokens(self) -> int:
+        """Rows of the file of posting lists."""
+        return len(self.counts)
 
     def find(self, tokens: Sequence[bytes]) -> list[int | None]:
         """The numbers of tokens. Raises `FormatError`."""
@@ -268,21 +276,31 @@ def read_elements(columns: Sequence[pa.Array]) -> npt.NDArray[np.uint32] | None:
 # -- posting lists ---------------------------------------------------------------------------------------------------
 
 
-def read_postings(partition: TextPartition, columns: Sequence[pa.Array], *, has_positions: bool) -> list[TermPostings]:
+def read_counts(counts: pa.Array) -> npt.NDArray[np.uint32]:
+    """The numbers of documents of all tokens. Raises `FormatError`."""
+    if counts.null_count:
+        raise FormatError(f"{NUM_DOCUMENTS}: expected numbers, found a null")
+    return counts.to_numpy()  # type: ignore[no-any-return]
+
+
+def read_postings(
+    partition: TextPartition, tokens: Sequence[int], columns: Sequence[pa.Array], *, has_positions: bool
+) -> list[TermPostings]:
     """The posting lists of rows of a partition's file.
 
+    tokens   numbers of the rows
     columns  of its form, then those of the positions if they are read
     Raises `FormatError`.
     """
     form = partition.form
-    blocks, lengths, *positions = columns
+    blocks, *positions = columns
     if any(_has_null(column) for column in columns):
         raise FormatError("a posting list is null")
     values = blocks.values
     starts = blocks.offsets.to_numpy()
     data, offsets = values.buffers()[2] or b"", _offsets(values)
     lists = []
-    for number in range(len(blocks)):
+    for number, token in enumerate(tokens):
         first, end = int(starts[number]), int(starts[number + 1])
         stream = (None, None, None) if not has_positions else _positions(form, positions, number)
         try:
@@ -290,7 +308,7 @@ def read_postings(partition: TextPartition, columns: Sequence[pa.Array], *, has_
                 TermPostings(
                     data,
                     offsets[first : end + 1],
-                    int(lengths[number].as_py()),
+                    int(partition.counts[token]),
                     len(partition.lengths),
                     form.size,
                     form.is_fixed,

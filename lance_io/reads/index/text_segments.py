@@ -8,33 +8,39 @@ round 3   posting lists of the query's tokens, of all partitions
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from lance_io.errors import FormatError, UnsupportedError
+from lance_io.errors import FormatError, NotFound, UnsupportedError
 from lance_io.file.file_requests import ReadFiles
 from lance_io.file.take.side_file import SideFile
 from lance_io.index.text.scoring import CorpusStatistics
-from lance_io.index.text.text_parameters import UnknownTokenizer
+from lance_io.index.text.text_parameters import UnknownTokenizer, parameters_of_json
 from lance_io.index.text.text_partition import (
     DOCUMENT_COLUMNS,
     DOCUMENTS,
+    FIRST_PARAMETERS,
+    FIRST_TOKENS_FILE,
     LISTED_TOKENS,
     MAP,
     METADATA_FILE,
+    NUM_DOCUMENTS,
     POSTINGS,
     TOKENS,
     TextPartition,
     element_columns,
     partition_file,
     posting_form,
+    read_counts,
     read_documents,
     read_elements,
     read_postings,
     read_settings,
     read_tokens,
 )
+from lance_io.limits import MIB
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.plan import Together
 from lance_io.reads.index.index_counts import record_opened, record_parts
@@ -59,9 +65,13 @@ if TYPE_CHECKING:
 
 INDEXED_PAGES_MAX: Final = 16  # of posting lists whose indexes are loaded before it is known which are wanted
 WITHOUT: Final = "a search of a column without an index compares all texts"  # in errors
+LOADED_BYTES: Final = 16 * MIB  # of posting lists that are read at once before an index is asked, about
+_DOCUMENT_BYTES: Final = 8  # of a document in a posting list, at most: its number and its frequency
 LOADED_TOKENS: Final = 4096  # whose posting lists are read at once before an index is asked
 _FILLED_SHARE: Final = 0.75  # of the cache, then no more lists are loaded in advance
-_KINDS: Final = (TOKENS, DOCUMENTS, POSTINGS)
+_COUNTS: Final = "counts"  # of the file of posting lists
+_READ: Final = ((TOKENS, TOKENS), (DOCUMENTS, DOCUMENTS), (POSTINGS, POSTINGS), (POSTINGS, _COUNTS))
+"""The files of a partition, and what is read of them when it is opened."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,22 +125,23 @@ def _open(state: DatasetState, index: TextIndex, part: IndexPart[bytes]) -> Plan
     try:
         names = [name for name in part.sizes if name != METADATA_FILE]
         refs = {name: file_ref(state, part, name) for name in (METADATA_FILE, *names)}
-        files: list[SideFile] = yield ReadFiles(
-            state.context,
-            independent([(each, SideFile.open(state.context, each.key, each.size_bytes)) for each in refs.values()]),
-        )
+        files = yield from _open_files(state, [*refs.values()])
+        if files is None:
+            return (yield from _open_first_form(state, part)), 1024
         settings = read_settings(files[0].metadata)
-        wanted = [(number, kind) for number in settings.partitions for kind in _KINDS]
-        for number, kind in wanted:
+        steps = []
+        for number, (kind, what) in product(settings.partitions, _READ):
             name = partition_file(number, kind)
             if names and name not in refs:
                 raise FormatError(f"partition {number} has no file {name} in the index section", path=ref.key)
-            refs.setdefault(name, file_ref(state, part, name))
-        steps = [
-            (refs[partition_file(*each)], _read_part(state, refs[partition_file(*each)], each[1])) for each in wanted
-        ]
+            its_ref = refs.setdefault(name, file_ref(state, part, name))
+            steps.append((its_ref, _read_part(state, its_ref, what)))
         read: list[Any] = (yield ReadFiles(state.context, independent(steps))) if steps else []
-        partitions = [_partition(number, *read[3 * at : 3 * at + 3]) for at, number in enumerate(settings.partitions)]
+        firsts = range(0, len(read), len(_READ))
+        partitions = [
+            _partition(number, *read[first : first + len(_READ)])
+            for number, first in zip(settings.partitions, firsts, strict=True)
+        ]
         if any((partition.elements is None) == index.of_elements for partition in partitions):
             raise FormatError(f"documents are {'elements' if index.of_elements else 'rows'}, their files say otherwise")
     except UnknownTokenizer as error:  # other tokens would find other rows
@@ -143,31 +154,53 @@ def _open(state: DatasetState, index: TextIndex, part: IndexPart[bytes]) -> Plan
     return segment, segment.nbytes
 
 
-def _read_part(state: DatasetState, ref: FileRef, kind: str) -> FileSteps[Any]:
-    """What a partition keeps of one of its files."""
+def _open_files(state: DatasetState, refs: Sequence[FileRef]) -> Plan[list[SideFile] | None]:
+    """Open files; None if the entry does not name them, and the only one is missing."""
+    steps = [(ref, SideFile.open(state.context, ref.key, ref.size_bytes)) for ref in refs]
+    try:
+        return (yield ReadFiles[list[SideFile]](state.context, independent(steps)))  # type: ignore[no-any-return]
+    except NotFound:
+        if len(refs) > 1 or refs[0].size_bytes:
+            raise
+        return None
+
+
+def _open_first_form(state: DatasetState, part: IndexPart[bytes]) -> Plan[UnreadText]:
+    """A segment of the first releases. Raises `NotFound` if it has no such file either, `FormatError`."""
+    ref = file_ref(state, part, FIRST_TOKENS_FILE)
+    files = yield from _open_files(state, [ref])
+    if files is None:
+        raise NotFound(f"{METADATA_FILE} is not there, nor is {FIRST_TOKENS_FILE}", path=ref.key)
+    parameters = parameters_of_json(files[0].metadata.get(FIRST_PARAMETERS, "{}"), FIRST_TOKENS_FILE)
+    return UnreadText("its files have no partitions, as those of the first releases", parameters)
+
+
+def _read_part(state: DatasetState, ref: FileRef, what: str) -> FileSteps[Any]:
+    """A part that a partition keeps of one of its files."""
     file = yield from SideFile.open(state.context, ref.key, ref.size_bytes)
     try:
-        if kind == TOKENS:
+        if what == TOKENS:
             names = [MAP] if MAP in file.types else [*LISTED_TOKENS]
             columns = yield from file.read_whole(names)
             return read_tokens(dict(zip(names, columns, strict=True)))
-        if kind == DOCUMENTS:
+        if what == DOCUMENTS:
             more = element_columns(file.types)
             rows, lengths, *elements = yield from file.read_whole([*DOCUMENT_COLUMNS, *more])
             return *read_documents(rows, lengths), read_elements(elements)
         form = posting_form(file.types, file.metadata)
+        if what == _COUNTS:
+            return read_counts((yield from file.read_whole([NUM_DOCUMENTS]))[0])
         yield from file.load_indexes([*form.columns, *form.positions], INDEXED_PAGES_MAX)
-        return form, file.num_rows
+        return form
     except (FormatError, UnsupportedError) as error:
         error.path = error.path or ref.key
         raise
 
 
-def _partition(number: int, tokens: Any, documents: Any, postings: Any) -> TextPartition:
+def _partition(number: int, tokens: Any, documents: Any, form: Any, counts: Any) -> TextPartition:
     rows, lengths, elements = documents
-    form, num_tokens = postings
     total = int(lengths.sum(dtype=np.uint64))
-    return TextPartition(number, tokens, num_tokens, rows, lengths, total, form, elements)
+    return TextPartition(number, tokens, counts, rows, lengths, total, form, elements)
 
 
 # -- opened indices ---------------------------------------------------------------------------------------------------
@@ -282,11 +315,23 @@ def load_all_postings(
         return
     opened = OpenedText.of(state, index, readable)
     for at, each in enumerate(opened.partitions):
-        for first in range(0, each.partition.num_tokens, LOADED_TOKENS):
+        for first, end in _token_ranges(each.partition):
             if cache.stats.bytes > cache.capacity_bytes * _FILLED_SHARE:
                 return
-            tokens = range(first, min(first + LOADED_TOKENS, each.partition.num_tokens))
-            yield from load_postings(state, opened, [TokenKey(at, token) for token in tokens], has_positions=False)
+            tokens = [TokenKey(at, token) for token in range(first, end)]
+            yield from load_postings(state, opened, tokens, has_positions=False)
+
+
+def _token_ranges(partition: TextPartition) -> list[tuple[int, int]]:
+    """The tokens of a partition in groups to read at once: first token and end of each."""
+    ends = np.cumsum(partition.counts, dtype=np.int64) * _DOCUMENT_BYTES
+    ranges, first, before = [], 0, 0
+    while first < len(ends):
+        end = int(np.searchsorted(ends, before + LOADED_BYTES, side="right"))
+        end = min(max(end, first + 1), first + LOADED_TOKENS)
+        ranges.append((first, end))
+        first, before = end, int(ends[end - 1])
+    return ranges
 
 
 def _read_missing(
@@ -297,7 +342,7 @@ def _read_missing(
     *,
     has_positions: bool,
 ) -> Plan[None]:
-    steps = []
+    steps: list[tuple[FileRef, FileSteps[list[Any]]]] = []
     for at, its in missing.items():
         its.sort(key=lambda each: each.token)
         part, _, partition = opened.partitions[at]
@@ -309,7 +354,8 @@ def _read_missing(
     read: list[Any] = yield ReadFiles(state.context, independent(steps))
     for (at, its), columns in zip(missing.items(), read, strict=True):
         partition = opened.partitions[at].partition
-        decode = partial(read_postings, partition, columns, has_positions=has_positions)
+        tokens = [each.token for each in its]
+        decode = partial(read_postings, partition, tokens, columns, has_positions=has_positions)
         try:
             lists = yield Compute(decode, partial(_num_bytes, columns))
         except FormatError as error:

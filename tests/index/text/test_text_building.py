@@ -251,3 +251,17 @@ def test_arguments_that_pylance_refuses_are_refused(options: dict[str, Any], err
         with pytest.raises(TypeError, match="must be string, large string or list of strings"):
             each.create_scalar_index("n", "INVERTED")
     assert lance.dataset(uri).version == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"block_size": 256, "with_position": True}], ids=str)
+def test_an_index_is_not_larger_than_that_of_pylance(options: dict[str, Any], tmp_path: Path) -> None:
+    rng, shares = np.random.default_rng(2), 1 / np.arange(1, 3001)
+    words = np.array([f"word{number:x}" for number in range(len(shares))])
+    rows = pa.table({"t": [" ".join(row) for row in rng.choice(words, (12_000, 20), p=shares / shares.sum())]})
+    sizes = []
+    for library in (lance_io, lance):
+        folder = tmp_path / library.__name__
+        lance.write_dataset(rows, folder)
+        library.dataset(folder).create_scalar_index("t", "INVERTED", **options)
+        sizes.append(sum(path.stat().st_size for path in (folder / "_indices").rglob("*.lance")))
+    assert sizes[0] <= 1.05 * sizes[1]

@@ -31,19 +31,22 @@ if TYPE_CHECKING:
     from lance_io.index.text.word_search import WordSearch
     from lance_io.spans import IntArray
 
+    _Hits = tuple[IntArray, npt.NDArray[np.uint32]]
+
 _POSITION_BITS = 32
+_NO_HITS = np.empty(0, np.int64), np.empty(0, np.uint32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Counted:
     """Rows with words of the query.
 
-    frequencies  u32[rows, words]
-    lengths      u32[rows]
-    elements     u32[rows, depth], if documents are elements of lists
+    hits      the words that rows have, by their numbers in the query: positions of the rows, and how often
+    lengths   u32[rows]
+    elements  u32[rows, depth], if documents are elements of lists
     """
 
-    frequencies: npt.NDArray[np.uint32]
+    hits: dict[int, _Hits]
     lengths: npt.NDArray[np.uint32]
     ids: npt.NDArray[np.uint64]
     addresses: IntArray
@@ -99,18 +102,18 @@ class FlatTexts:
             inverse = np.searchsorted(kept, keys // len(self._words))
         else:
             kept, inverse = np.unique(keys // len(self._words), return_inverse=True)
-        frequencies = np.zeros((len(kept), len(self._words)), np.uint32)
-        frequencies[inverse, keys % len(self._words)] = counts
-        num_matches = np.count_nonzero(frequencies, axis=0)
+        numbers = keys % len(self._words)
+        num_matches = np.bincount(numbers, minlength=len(self._words))
         chosen: npt.NDArray[np.bool_] = np.ones(len(kept), np.bool_)
         if self._search.needs_all and not self._keeps_all:
-            chosen = np.all(frequencies > 0, axis=1)
+            chosen = np.bincount(inverse, minlength=len(kept)) == len(self._words)
         if self._search.slop is not None:
             positions = _positions(tokens, lists, len(texts))
             chosen &= np.isin(kept, self._rows_of_phrase(rows, words[hits], positions[hits]))
         at = kept[chosen]
         places = None if elements is None else elements[at]
-        part = _Counted(frequencies[chosen], lengths[at].astype(np.uint32), ids[at], addresses[at], places)
+        hits_of = _by_word(numbers, inverse, counts, chosen)
+        part = _Counted(hits_of, lengths[at].astype(np.uint32), ids[at], addresses[at], places)
         with self._lock:
             self._parts.append(part)
             self._matches += num_matches
@@ -143,17 +146,16 @@ class FlatTexts:
         num_matches     number of these that have a token, by token
         """
         statistics, every = self.added_to(others, num_matches)
-        counts = [*self._search.counts.items()]
+        times = [*self._search.counts.items()]
         factors = {
-            number: np.float32(statistics.factor(every[counts[number][0]])) * np.float32(counts[number][1])
+            number: np.float32(statistics.factor(every[times[number][0]])) * np.float32(times[number][1])
             for number in np.flatnonzero(self._matches).tolist()
         }
         results = [TextMatches.none()]
         for part in self._parts:
             scores = np.zeros(len(part.lengths), np.float32)
-            for number in np.flatnonzero(part.frequencies.any(axis=0)).tolist():
-                factor = factors[number]
-                scores += factor * weights(part.frequencies[:, number], part.lengths, statistics.average)
+            for number, (rows, counts) in part.hits.items():
+                scores[rows] += factors[number] * weights(counts, part.lengths[rows], statistics.average)
             results.append(TextMatches(scores, part.ids, part.addresses, part.elements))
         return TextMatches.joined(results)
 
@@ -168,15 +170,28 @@ class FlatTexts:
     def rows(self) -> list[FieldRows]:
         """The rows with their frequencies."""
         return [
-            FieldRows(part.addresses, part.ids, part.lengths, [_present(counts) for counts in part.frequencies.T])
+            FieldRows(
+                part.addresses,
+                part.ids,
+                part.lengths,
+                [part.hits.get(number, _NO_HITS) for number in range(len(self._words))],
+            )
             for part in self._parts
         ]
 
 
-def _present(counts: npt.NDArray[np.uint32]) -> tuple[IntArray, npt.NDArray[np.uint32]]:
-    """Which counts are not 0, and these."""
-    rows = np.flatnonzero(counts)
-    return rows, counts[rows]
+def _by_word(numbers: IntArray, rows: IntArray, counts: IntArray, chosen: npt.NDArray[np.bool_]) -> dict[int, _Hits]:
+    """Words of the chosen rows, ascending.
+
+    numbers, rows, counts  of each pair of a word and a row, ascending by row
+    """
+    kept = chosen[rows]
+    order = np.argsort(numbers[kept], kind="stable")
+    numbers, times = numbers[kept][order], counts[kept][order].astype(np.uint32)
+    rows = (np.cumsum(chosen) - 1)[rows[kept][order]]
+    starts = np.flatnonzero(np.r_[len(numbers) > 0, numbers[1:] != numbers[:-1]]).tolist()
+    ends = [*starts[1:], len(numbers)]
+    return {int(numbers[start]): (rows[start:end], times[start:end]) for start, end in zip(starts, ends, strict=False)}
 
 
 def _positions(tokens: Tokens, lists: list[npt.NDArray[np.int64]], num_texts: int) -> IntArray:

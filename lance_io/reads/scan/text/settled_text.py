@@ -8,21 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from lance_io.index.text.full_text_query import MatchQuery, PhraseQuery
 from lance_io.index.text.text_matches import TextMatches
 from lance_io.index.text.word_search import word_search
-from lance_io.reads.index.row_filter import covered_masks, load_chosen_entries
+from lance_io.reads.index.row_filter import SettledRows
 from lance_io.reads.index.text_match import find_tokens_of, match_by_index
 from lance_io.reads.index.text_segments import OpenedText, segment_keys
 from lance_io.reads.scan.text.text_choice import names_of
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import numpy.typing as npt
+    from collections.abc import Sequence
 
     from lance_io.index.text.full_text_query import FullTextQuery
     from lance_io.index.text.text_parameters import TextParameters
@@ -42,18 +38,14 @@ class SettledText:
     parameters  of its tokenizer
     folders     of its segments, as `folder_key` names them
     keys        of its segments in the cache
-    chosen      mask of the searched fragments
-    touched     those of them with deletions
-    masks       of those that a segment covers, too, by its UUID
+    rows        of the searched fragments
     """
 
     index: TextIndex
     parameters: TextParameters
     folders: tuple[tuple[Any, ...], ...]
     keys: tuple[Key, ...]
-    chosen: npt.NDArray[np.bool_]
-    touched: tuple[int, ...]
-    masks: Mapping[str, npt.NDArray[np.bool_]]
+    rows: SettledRows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,8 +63,7 @@ class SettledSearch:
         if not search.tokens:
             return TextMatches.none()
         matched = yield from find_tokens_of(state, self.opened, search)
-        settled = self.settled
-        entries = yield from load_chosen_entries(state, settled.index, settled.chosen, settled.touched, settled.masks)
+        entries = yield from self.settled.rows.load_entries(state, self.settled.index)
         matches = yield from match_by_index(state, self.opened, search, matched, entries, self.most)
         return matches.scaled(getattr(self.query, "boost", 1)).best(self.most)
 
@@ -87,16 +78,12 @@ def settle_text(state: DatasetState, options: ScanOptions, plan: TextPlan) -> No
     opened = leaf.leaf.column.index
     if opened is None or leaf.flat is not None:
         return
-    chosen = np.zeros(len(state.fragment_ids), np.bool_)
-    chosen[[*leaf.covered]] = True
     settled = SettledText(
         opened.index,
         leaf.leaf.column.parameters,
         opened.folders,
         tuple(segment_keys(opened.folders)),
-        chosen,
-        tuple(number for number in leaf.covered if state.has_deletions[number]),
-        covered_masks(state, opened.index, chosen),
+        SettledRows.of(state, opened.index, leaf.covered),
     )
     state.prepared.put(key, settled)
 

@@ -15,7 +15,7 @@ from lance_io.plans.plan import Import, Together
 from lance_io.reads.rows.rebatch import empty_columns
 from lance_io.reads.rows.row_arithmetic import OFFSET_BITS, OFFSET_MASK, group_rows
 from lance_io.reads.scan.ordering import Ordering
-from lance_io.reads.scan.search_columns import DOC_INDEX, SCORE, SearchColumns, columns_to_take
+from lance_io.reads.scan.search_columns import DOC_INDEX, SCORE, SearchColumns, columns_to_take, search_projection
 from lance_io.reads.scan.text.score_columns import added_columns, bind_with_score, text_projection
 from lance_io.reads.scan.text.settled_text import find_settled_text, settle_text
 from lance_io.reads.scan.text.text_plan import plan_text_search, run_text_search
@@ -43,7 +43,8 @@ def search_text(
 
     projection  output columns, if they differ from those of the options
     """
-    projection, names = projection or text_projection(state, options), added_columns(state, options)
+    names = added_columns(state, options)
+    projection = projection or search_projection(state, options, names)
     ordering = Ordering(state, options, projection) if options.order_by else None
     if ordering is not None:
         projection = ordering.projection
