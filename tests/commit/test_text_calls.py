@@ -7,9 +7,7 @@ those that have it. `LANCE_IO_STALE_CALLS` is how many combinations of each call
 
 from __future__ import annotations
 
-import os
 import random
-import shutil
 from typing import TYPE_CHECKING, Any, Final
 
 import lance
@@ -17,17 +15,14 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from tests.commit.stale_calls import Outcome, outcome
+from tests.commit.beside_index import COMPACTION, ROLES, SIZE, check_rows, run_pair
 from tests.seeds import seed_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-SIZE: Final = int(os.environ.get("LANCE_IO_STALE_CALLS", "1"))
-LIBRARIES: Final[dict[str, Any]] = {"pylance": lance, "ours": lance_io}
 FORM: Final[dict[str, Any]] = {"stem": False, "remove_stop_words": False, "with_position": True}
-COMPACTION: Final[dict[str, Any]] = {"target_rows_per_fragment": 1000}
 
 
 def texts(numbers: range, mark: str) -> pa.Table:
@@ -74,7 +69,6 @@ INDEX_CALLS: Final[dict[str, Callable[[Any], Any]]] = {
     "drop the index": lambda table: table.drop_index("t_idx"),
 }
 CALLS: Final = {**ROW_CALLS, **INDEX_CALLS}
-ROLES: Final = (("pylance", "ours"), ("ours", "ours"), ("ours", "pylance"))
 REPEATED: Final = ("index", "index another", "merge segments", "add a segment")  # by us, on the newest version
 
 
@@ -89,15 +83,6 @@ def base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return folder
 
 
-def run_pair(base: Path, first: str, other: str, second: str, mine: str) -> tuple[Outcome, Path]:
-    """The outcome of `mine` on a handle that missed `other`, and the table."""
-    folder = base.parent / f"copy-{len(list(base.parent.iterdir()))}"
-    shutil.copytree(base, folder, copy_function=os.link)
-    stale = LIBRARIES[second].dataset(str(folder))
-    CALLS[other](LIBRARIES[first].dataset(str(folder)))
-    return outcome(CALLS[mine], stale), folder
-
-
 def rows_with(dataset: Any, word: str) -> list[int]:
     matches = dataset.to_table(["a"], full_text_query={"query": word, "columns": ["t"]})
     numbers: list[int] = sorted(matches["a"].to_pylist())
@@ -106,11 +91,7 @@ def rows_with(dataset: Any, word: str) -> list[int]:
 
 def check_table(folder: Path, where: str) -> None:
     """Both libraries read the same rows and indices, and we find the rows of words."""
-    ours, theirs = lance_io.dataset(str(folder)), lance.dataset(str(folder))
-    table = theirs.to_table()
-    assert sorted(map(repr, ours.to_table().to_pylist())) == sorted(map(repr, table.to_pylist())), where
-    names = [sorted(index.name for index in dataset.describe_indices()) for dataset in (ours, theirs)]
-    assert names[0] == names[1], where
+    ours, theirs, table, _ = check_rows(folder, where)
     if "t" not in table.column_names:
         return
     for word in ("every", "first", "second", "third", "w3", "row9", "row75"):
@@ -133,13 +114,13 @@ def test_calls_beside_an_index_of_texts(base: Path, mine: str) -> None:
         where = f"{mine} by {second} after {other} by {first}"
         if second == "pylance" and other == "drop" and mine in REPEATED:
             continue  # it commits an index of a column that is gone
-        mine_was, folder = run_pair(base, first, other, second, mine)
+        mine_was, folder = run_pair(CALLS, base, first, other, second, mine)
         check_table(folder, where)
         if second == "pylance":
             continue
         if other == "drop" and mine in REPEATED:
             assert mine_was.kind != ".", where
             continue
-        theirs, _ = run_pair(base, first, other, "pylance", mine)
+        theirs, _ = run_pair(CALLS, base, first, other, "pylance", mine)
         is_repeated = mine in REPEATED and theirs.kind == "R"
         assert mine_was.kind == theirs.kind or (is_repeated and mine_was.kind == "."), (where, mine_was, theirs)

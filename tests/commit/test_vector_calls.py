@@ -8,9 +8,7 @@ many combinations of each call are tried.
 
 from __future__ import annotations
 
-import os
 import random
-import shutil
 from typing import TYPE_CHECKING, Any, Final
 
 import lance
@@ -19,18 +17,15 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from tests.commit.stale_calls import outcome
+from tests.commit.beside_index import COMPACTION, ROLES, SIZE, check_rows, run_pair
 from tests.seeds import seed_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-SIZE: Final = int(os.environ.get("LANCE_IO_STALE_CALLS", "1"))
-LIBRARIES: Final = {"pylance": lance, "ours": lance_io}
 DIM: Final = 4
 CENTROIDS: Final = np.array([[0, 0, 0, 0], [4, 0, 4, 0], [0, 4, 0, 4]], np.float32)
-COMPACTION: Final[dict[str, Any]] = {"target_rows_per_fragment": 1000}
 
 
 def rows(first: int, end: int) -> pa.Table:
@@ -86,7 +81,6 @@ INDEX_CALLS: Final[dict[str, Callable[[Any], Any]]] = {
     "drop-index": lambda one: one.drop_index("v_idx"),
 }
 CALLS: Final = {**TABLE_CALLS, **INDEX_CALLS}
-ROLES: Final = [("pylance", "ours"), ("ours", "ours"), ("ours", "pylance")]
 REPEATED: Final = ("build", "build-other", "optimize", "optimize-apart")  # by us, on the newest version
 
 
@@ -100,22 +94,9 @@ def base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return folder
 
 
-def run_pair(base: Path, first: str, other: str, second: str, mine: str) -> tuple[Any, Path]:
-    """What came of `mine` on a handle that missed `other`, and the table."""
-    folder = base.parent / f"copy-{len(list(base.parent.iterdir()))}"
-    shutil.copytree(base, folder, copy_function=os.link)
-    stale = LIBRARIES[second].dataset(str(folder))
-    CALLS[other](LIBRARIES[first].dataset(str(folder)))
-    return outcome(CALLS[mine], stale), folder
-
-
-def check_table(folder: Path) -> None:
+def check_table(folder: Path, where: str) -> None:
     """Both libraries read the same rows, and find them by their vectors."""
-    ours, theirs = lance_io.dataset(folder), lance.dataset(folder)
-    table = theirs.to_table()
-    assert sorted(map(repr, ours.to_table().to_pylist())) == sorted(map(repr, table.to_pylist()))
-    names = sorted(index.name for index in theirs.describe_indices())
-    assert sorted(index.name for index in ours.describe_indices()) == names
+    ours, theirs, table, names = check_rows(folder, where)
     if "v" not in table.column_names or not table.num_rows:
         return
     vectors = table["v"].combine_chunks().flatten().to_numpy().reshape(-1, DIM)
@@ -143,11 +124,11 @@ def test_calls_beside_an_index_of_vectors(base: Path, mine: str) -> None:
         where = f"{mine} by {second} after {other} by {first}"
         if second == "pylance" and other == "drop" and mine in INDEX_CALLS:
             continue  # see below
-        made, folder = run_pair(base, first, other, second, mine)
-        check_table(folder)
+        made, folder = run_pair(CALLS, base, first, other, second, mine)
+        check_table(folder, where)
         if second == "pylance":
             continue
-        theirs, _ = run_pair(base, first, other, "pylance", mine)
+        theirs, _ = run_pair(CALLS, base, first, other, "pylance", mine)
         if other == "drop" and mine in REPEATED:
             assert made.kind != ".", where  # pylance commits an index of a column that is gone
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ import pyarrow as pa
 import pytest
 
 import lance_io
+from lance_io.changes.index.vectors import sample_vectors
+from lance_io.index.vector.distances import Metric
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -272,3 +275,24 @@ def test_builds_repeat_and_spill(tmp_path: Path) -> None:
             folder = tmp_path / "t" / "_indices" / segment.uuid
             files.append([(folder / name).read_bytes() for name in ("auxiliary.idx", "index.idx")])
         assert files[0] == files[1]
+
+
+def test_a_sample_needs_its_memory_once_more() -> None:
+    """Rows that are chosen among those held are copied once: the sample of a build is the most that it holds."""
+    rng, dim, wanted = np.random.default_rng(4), 64, 60_000
+    reservoir = sample_vectors._Reservoir(dim, np.dtype("f4"), wanted, rng)
+    x = rng.normal(size=(wanted // 4, dim)).astype("f4")
+    array = pa.FixedSizeListArray.from_arrays(pa.array(x.ravel()), dim)
+    tracemalloc.start()
+    try:
+        for _ in range(5):
+            reservoir.add(array, Metric.L2)
+        held = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        sample = reservoir.sample()
+        grown = tracemalloc.get_traced_memory()[1] - held
+    finally:
+        tracemalloc.stop()
+    assert held >= 1.2 * sample.nbytes
+    assert len(sample) == wanted
+    assert grown <= 1.5 * sample.nbytes

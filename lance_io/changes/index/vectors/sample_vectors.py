@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 TAKEN_SHARE: Final = 8  # a sample of more than this part of the rows is scanned
 _TAKE_BYTES: Final = 16 * MIB
+_MOVED_BYTES: Final = 4 * MIB  # of rows that are copied at once
 _USABLE_SHARE: Final = 2  # if less than this part of the taken rows has a vector, all rows are scanned
 
 
@@ -93,8 +94,23 @@ def _taken(state: DatasetState, request: VectorRequest, positions: IntArray) -> 
         for chunk in table.column(0).chunks:
             vectors: npt.NDArray[Any] = yield _usable(chunk, request.vector_kind.metric)
             parts.append(vectors)
-    joined = np.concatenate(parts)
-    return joined[np.random.default_rng(_seed(state)).permutation(len(joined))]
+    order = np.random.default_rng(_seed(state)).permutation(sum(map(len, parts)))
+    return _moved(parts, order, len(order))
+
+
+def _moved(parts: list[npt.NDArray[Any]], order: IntArray, num_rows: int) -> npt.NDArray[Any]:
+    """The rows `order` of all parts together, of which there are `num_rows`. Frees the parts on the way."""
+    slots = np.full(num_rows, -1, np.int64)
+    slots[order] = np.arange(len(order))
+    moved = np.empty((len(order), parts[0].shape[1]), parts[0].dtype)
+    step = max(1, _MOVED_BYTES // max(1, moved.itemsize * moved.shape[1]))
+    while parts:
+        part = parts.pop()
+        slots, its = slots[: len(slots) - len(part)], slots[len(slots) - len(part) :]
+        for first in range(0, len(part), step):
+            kept = np.flatnonzero(its[first : first + step] >= 0) + first
+            moved[its[kept]] = part[kept]
+    return moved
 
 
 def _usable(array: pa.Array, metric: Metric) -> Compute[npt.NDArray[Any]]:
@@ -130,7 +146,8 @@ class _Reservoir:
         """The sample so far, in random order."""
         numbers = np.concatenate(self._numbers)
         order = np.argsort(numbers)[: self._wanted]
-        vectors = np.concatenate(self._vectors)[order]
+        parts, self._vectors = self._vectors, []
+        vectors = _moved(parts, order, len(numbers))
         if len(order) == self._wanted:
             self._limit = float(numbers[order[-1]])
         self._vectors, self._numbers, self._num_held = [vectors], [numbers[order]], len(order)

@@ -76,7 +76,8 @@ def residuals(model: VectorModel, values: npt.NDArray[Any], partitions: IntArray
     """The vectors that product codes stand for: residuals, for dot the vectors themselves."""
     if model.kind.metric is Metric.DOT:
         return values
-    difference: npt.NDArray[Any] = values - model.centroids[partitions]
+    nearest: npt.NDArray[Any] = model.centroids[partitions]
+    difference: npt.NDArray[Any] = np.subtract(values, nearest, out=nearest if nearest.dtype == values.dtype else None)
     return difference
 
 

@@ -8,18 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from lance_io.reads.index.partitions import segment_keys
-from lance_io.reads.index.row_filter import covered_masks, load_chosen_entries
+from lance_io.reads.index.row_filter import SettledRows
 from lance_io.reads.scan.search_columns import query_of
 from lance_io.reads.scan.vectors.index_search import IndexSearch, Known, search_by_index
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import numpy.typing as npt
+    from collections.abc import Sequence
 
     from lance_io.index.vector.distances import Metric
     from lance_io.index.vector.flat_search import SearchTerms
@@ -43,9 +39,7 @@ class Settled:
     vectors    the column, as it is read
     keys       of its segments in the cache
     fragments  indexes of the fragments that are searched
-    chosen     mask of these, by fragment index
-    touched    those of them with deletions
-    masks      of those that a segment covers, too, by its UUID
+    rows       of these
     options, scan  the scan of the fragments that the index does not cover: there are none
     """
 
@@ -54,9 +48,7 @@ class Settled:
     vectors: OutputColumn
     keys: tuple[Key, ...]
     fragments: tuple[int, ...]
-    chosen: npt.NDArray[np.bool_]
-    touched: tuple[int, ...]
-    masks: Mapping[str, npt.NDArray[np.bool_]]
+    rows: SettledRows
     options: ScanOptions
     scan: ScanPlan
 
@@ -66,8 +58,7 @@ class Settled:
 
     def load_known(self, state: DatasetState) -> Plan[Known]:
         """Its live rows."""
-        entries = yield from load_chosen_entries(state, self.index, self.chosen, self.touched, self.masks)
-        return Known(entries, self.fragments)
+        return Known((yield from self.rows.load_entries(state, self.index)), self.fragments)
 
 
 def settle(
@@ -86,17 +77,13 @@ def settle(
     if key is None or search.is_mixed or search.allowed is not None:
         return
     index = search.probing.index
-    chosen = np.zeros(len(state.fragment_ids), np.bool_)
-    chosen[[*search.fragments]] = True
     settled = Settled(
         index,
         search.probing.terms.metric,
         search.vectors,
         tuple(segment_keys(state, index, column.dim, column.item)),
         search.fragments,
-        chosen,
-        tuple(number for number in search.fragments if state.has_deletions[number]),
-        covered_masks(state, index, chosen),
+        SettledRows.of(state, index, search.fragments),
         scanned,
         scan,
     )
