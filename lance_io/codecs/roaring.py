@@ -127,12 +127,31 @@ def _runs_of_arrays(cursor: _Cursor, headers: _Headers) -> tuple[I64Array, I64Ar
 
 def runs_max(data: Buffer) -> int:
     """The most runs that the values of a bitmap can be, by its headers; 0 for damaged ones."""
+    return measure_bitmap(data)[0]
+
+
+def measure_bitmap(data: Buffer) -> tuple[int, int]:
+    """The most runs that the values of a bitmap can be, and the bytes that it takes of `data`; zeros if damaged.
+
+    By its headers: values are not decoded.
+    """
     cursor = _Cursor(data)
     try:
-        counts = _headers(cursor, 1 << 32).counts
+        headers = _headers(cursor, 1 << 32)
+        counts = headers.counts
+        if any(headers.has_runs):
+            for _, count, runs in headers.containers():
+                cursor.take(4 * int(cursor.u16(1)[0]) if runs else _container_bytes(count))
+        else:
+            cursor.take(int(np.where(counts > _ARRAY_VALUES_MAX, _BITMAP_BYTES, 2 * counts).sum()))
     except FormatError:
-        return 0
-    return int(np.minimum(counts, (1 << 16) + 1 - counts).sum())
+        return 0, 0
+    return int(np.minimum(counts, (1 << 16) + 1 - counts).sum()), cursor.position
+
+
+def _container_bytes(count: int) -> int:
+    """Bytes of a container of values or bits."""
+    return _BITMAP_BYTES if count > _ARRAY_VALUES_MAX else 2 * count
 
 
 class _Headers(NamedTuple):

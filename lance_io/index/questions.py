@@ -94,13 +94,14 @@ Question: TypeAlias = Within | OneOf | IsNull | Prefix | Contains | Labels
 class Blocks:
     """Row ranges of an index file, as a request of a search; answered by one list of columns for each range.
 
-    file     name of the file
-    columns  names, in the order of the answer
-    ranges   first row of each, and the row after its last; ascending
-    prepare  checks the columns of a range, given its first row, and gives what the answer and the memory have in their
-             place; None for the columns as they are
-    weigh    the runs of rows that a range of the answer decodes to, at most; None if it decodes to no more rows than
-             it has
+    file       name of the file
+    columns    names, in the order of the answer
+    ranges     first row of each, and the row after its last; ascending
+    prepare    checks the columns of a range, given its first row, and gives what the answer and the memory have in
+               their place; None for the columns as they are
+    weigh      the runs of rows that a range of the answer decodes to, at most; None if it decodes to no more rows than
+               it has
+    needs_all  whether all ranges of the answer are decoded; otherwise the lightest one may be enough
     """
 
     file: str
@@ -108,6 +109,7 @@ class Blocks:
     ranges: Sequence[tuple[int, int]]
     prepare: Callable[[int, list[pa.Array]], Prepared] | None = None
     weigh: Callable[[list[pa.Array]], int] | None = None
+    needs_all: bool = True
 
 
 class Prepared(Protocol):

@@ -153,6 +153,12 @@ CHANGES: list[tuple[str, str, Change, str | None]] = [
     (
         "NGRAM",
         "ngram_postings",
+        lambda table, metadata: (table.set_column(1, "posting_list", pa.nulls(len(table), pa.binary())), metadata),
+        "has no list",
+    ),
+    (
+        "NGRAM",
+        "ngram_postings",
         with_column("posting_list", lambda lists: [b"\xff" * 9] * len(lists)),
         "row set|roaring",
     ),

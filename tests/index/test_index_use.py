@@ -16,7 +16,7 @@ from lance.dataset import Index
 
 import lance_io
 from lance_io.errors import BindError, UsageError
-from lance_io.index.scalar import bitmap, btree
+from lance_io.index.scalar import bitmap, btree, ngram
 from lance_io.indices import IndexConfig
 from lance_io.reads.index import segments
 from lance_io.reads.keys import key_lookup
@@ -190,6 +190,33 @@ def test_keys_of_very_many_rows_are_found_by_a_scan(tmp_path: Path, monkeypatch:
         assert decoded
         decoded.clear()
     assert lance_io.dataset(tmp_path).get("k", [1], ["n"])["n"].to_pylist() == [*range(1, 19_000, 2)]
+    assert decoded
+
+
+def test_lists_of_frequent_trigrams_are_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list of a rare one is enough, as rows are checked; if all are frequent, a scan finds the rows."""
+    texts = [f"common {number:04x}" for number in range(8000)]
+    table = lance_io.write_dataset(pa.table({"s": texts}), tmp_path, max_rows_per_file=3000)
+    table.create_scalar_index("s", "NGRAM")
+    decoded: list[int] = []
+    decode = vars(ngram)["decode_treemap64"]
+
+    def noted(data: Any, space: Any) -> Any:
+        decoded.append(len(data))
+        return decode(data, space)
+
+    monkeypatch.setattr(ngram, "decode_treemap64", noted)
+    for runs_max, num_lists in ((1 << 22, 6), (600, 2)):
+        monkeypatch.setattr(ngram, "_RUNS_MAX", runs_max)
+        decoded.clear()
+        rows = lance_io.dataset(tmp_path).to_table(filter="contains(s, 'common 01f0')")
+        assert rows["s"].to_pylist() == texts[496:497]
+        assert len(decoded) == num_lists
+    monkeypatch.setattr(index_scan, "INDEX_ROWS_MIN", 1000)
+    decoded.clear()
+    assert lance_io.dataset(tmp_path).count_rows("contains(s, 'common')") == 8000
+    assert decoded == []
+    assert lance_io.dataset(tmp_path).count_rows("contains(s, 'common 01f0')") == 1
     assert decoded
 
 

@@ -24,7 +24,7 @@ from lance_io.index.build.sort_keys import Comparable
 from lance_io.index.build.zone_cuts import ZoneCutter
 from lance_io.index.build.zone_files import ZoneMapBuilder
 from lance_io.index.details import Space
-from lance_io.index.rows.tree_maps import decode_tree_map, tree_map_runs_max
+from lance_io.index.rows.tree_maps import decode_tree_map, decode_treemap64, tree_map_runs_max, treemap64_runs_max
 from lance_io.levels.arrays import distinct
 from tests.seeds import seeded
 
@@ -130,6 +130,7 @@ def test_maps_are_those_of_another_library(groups: list[set[int]], dense: bool) 
     containers = containers_of(np.concatenate(rows_of), keys)
     for rows, data in zip(rows_of, encode_maps(containers, sized=False).to_pylist(), strict=True):
         assert list(BitMap64.deserialize(data)) == rows.tolist()
+        assert len(decode_treemap64(data, Space.IDS).starts) <= treemap64_runs_max(data) <= len(rows)
     for rows, data in zip(rows_of, encode_maps(containers).to_pylist(), strict=True):
         assert decoded(data) == rows.tolist()
         row_set = decode_tree_map(data, Space.ADDRESSES)

@@ -24,6 +24,7 @@ from lance_io.file.write.file_writing import FileWriting
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import version_of_name
 from lance_io.io.cache import SearchCache
+from lance_io.levels.arrays import numbers
 from lance_io.limits import MIB
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.store_requests import List, Remove, RemoveEmptyFolders
@@ -159,7 +160,7 @@ class _Sample:
         if not num_rows or len(self.rows) >= _SAMPLES_MAX or self._num_bytes >= _SAMPLE_BYTES_MAX:
             return
         chosen = np.unique(self._random.integers(0, num_rows, min(num_rows, _SAMPLED_ROWS)))
-        part = batch.take(pa.array(chosen))
+        part = batch.take(numbers(chosen))
         self.rows += (chosen + first).tolist()
         self._parts.append(part)
         self._num_bytes += part.nbytes

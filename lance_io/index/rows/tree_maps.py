@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lance_io.codecs.roaring import decode_runs, runs_max
+from lance_io.codecs.roaring import decode_runs, measure_bitmap, runs_max
 from lance_io.errors import FormatError
 from lance_io.index.rows.row_set import RowSet
 
@@ -73,6 +73,17 @@ def decode_treemap64(data: Buffer, space: Space) -> RowSet:
     if len(parts) != count or position != len(view):
         raise FormatError(f"row set: {count} entries end at byte {position} of {len(view)}")
     return _joined(parts, space)
+
+
+def treemap64_runs_max(data: Buffer) -> int:
+    """The runs that a treemap decodes to, at most, by its headers; those before a damaged part."""
+    view = memoryview(data).cast("B")
+    num_runs, position, num_bytes = 0, 8, 1
+    while num_bytes and position + 4 <= len(view):
+        here, num_bytes = measure_bitmap(view[position + 4 :])
+        num_runs += here
+        position += 4 + num_bytes
+    return num_runs
 
 
 def _number(view: memoryview, position: int, width: int) -> int:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from lance_io.errors import FormatError
 from lance_io.index.questions import Blocks, Contains, FileUse
 from lance_io.index.rows.row_set import Answer, RowSet
-from lance_io.index.rows.tree_maps import decode_treemap64
+from lance_io.index.rows.tree_maps import decode_treemap64, treemap64_runs_max
 from lance_io.index.scalar.files import check_type
 from lance_io.levels.arrays import values_of
 from lance_io.records import dataclass
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 POSTINGS: Final = "ngram_postings.lance"
 USES: Final = (FileUse(POSTINGS, ("tokens",), ("posting_list",)),)
 _ALPHABET: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+_RUNS_MAX: Final = 1 << 22  # of a list that narrows the rows of rarer trigrams: 64 MiB in memory
 
 
 def trigrams(needle: str) -> set[int]:
@@ -90,12 +91,32 @@ class NGram:
         rows = np.searchsorted(self.tokens, wanted)
         if not len(self.tokens) or (self.tokens[np.minimum(rows, len(self.tokens) - 1)] != wanted).any():
             return Answer.at_most(none)
-        blocks = yield Blocks(POSTINGS, ("posting_list",), [(row, row + 1) for row in rows.tolist()])
-        sets = [decode_treemap64(postings[0].as_buffer(), self.space) for (postings,) in blocks]
-        matches = sets[0]
-        for each in sets[1:]:
-            matches = matches.intersect(each)
+        ranges = [(row, row + 1) for row in rows.tolist()]
+        blocks = yield Blocks(POSTINGS, ("posting_list",), ranges, weigh=_runs_of, needs_all=False)
+        weights = [_runs_of(block) for block in blocks]
+        rarest, *others = sorted(range(len(blocks)), key=weights.__getitem__)
+        matches = self._rows_of(blocks[rarest])
+        for at in others:
+            if weights[at] <= max(weights[rarest], _RUNS_MAX):  # rows are checked, so that no list but one is needed
+                matches = matches.intersect(self._rows_of(blocks[at]))
         return Answer.at_most(matches)
+
+    def _rows_of(self, block: list[pa.Array]) -> RowSet:
+        return decode_treemap64(_list_of(block), self.space)
+
+
+def _list_of(block: list[pa.Array]) -> pa.Buffer:
+    """The list of a row of the file. Raises `FormatError` if there is none."""
+    (postings,) = block
+    if postings.null_count:
+        raise FormatError(f"{POSTINGS}: a trigram has no list")
+    buffer: pa.Buffer = postings[0].as_buffer()
+    return buffer
+
+
+def _runs_of(block: list[pa.Array]) -> int:
+    """The runs that a list decodes to, at most."""
+    return treemap64_runs_max(_list_of(block))
 
 
 def open_ngram(files: Mapping[str, TableFile], dtype: pa.DataType | None, details: IndexDetails, space: Space) -> NGram:

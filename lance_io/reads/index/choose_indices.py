@@ -180,7 +180,7 @@ class _Chooser:
         match expr:
             case And(args):
                 nodes, rest = self.conjuncts(args)
-                return None if not nodes else (AllOf(tuple(nodes)), not rest)
+                return None if not nodes else (nodes[0] if len(nodes) == 1 else AllOf(tuple(nodes)), not rest)
             case Or(args):
                 parts = [self._node(arg) for arg in args]
                 answered = [part for part in parts if part is not None]
@@ -190,7 +190,7 @@ class _Chooser:
             case Not(Comparison(op, left, right)) if op in _NEGATED:
                 return self._node(Comparison(_NEGATED[op], left, right))
             case Not(arg):
-                return self._opposite(self._node(arg)) or self._pushed(arg)
+                return self._pushed(arg) or self._opposite(self._node(arg))
             case Comparison("!=", left, right):
                 return self._opposite(self._node(Comparison("=", left, right)))
             case Function("is_distinct", args):
@@ -203,8 +203,10 @@ class _Chooser:
                 return self._condition(self._asked(expr) if asked is None else asked)
 
     def _pushed(self, arg: Expr) -> tuple[Node, bool] | None:
-        """The conditions of `not` a conjunction or disjunction that is not answered exactly, by its operands."""
+        """The conditions of `not` a conjunction or disjunction, by its operands: the ends beside a range are short."""
         match arg:
+            case Function("between", (value, low, high)):
+                return self._node(Or((Comparison("<", value, low), Comparison(">", value, high))))
             case And(args):
                 return self._node(Or(tuple(Not(each) for each in args)))
             case Or(args):

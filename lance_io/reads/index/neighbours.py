@@ -120,10 +120,8 @@ class _Collected:
         while num_live < terms.k:
             limit = self._limit
             cut = min(limit, _distance_of(distances, num_wanted))
-            is_near = distances <= cut  # false for NaN
-            if above > -np.inf:
-                is_near &= distances > above
-            nearest = np.flatnonzero(is_near)
+            nearest = np.flatnonzero(distances <= cut)  # false for NaN
+            nearest = nearest[distances[nearest] > above]
             counts, addresses = entries.find(part, rows[nearest])
             chosen = np.flatnonzero(counts)
             num_live += len(chosen)
@@ -139,12 +137,12 @@ class _Collected:
 
     @property
     def _limit(self) -> float:
-        """Above which no distance counts; infinite ones never do."""
+        """Above which no distance counts; infinite ones, of either sign, never do: products of vectors overflow."""
         return min(self._nearest.limit, _FINITE_MAX)
 
     def _is_wanted(self, distances: Distances) -> BoolArray:
         terms = self._terms
-        wanted: BoolArray = distances <= self._limit  # false for NaN
+        wanted: BoolArray = (distances <= self._limit) & (distances > -np.inf)  # false for NaN
         if terms.lower is not None:
             wanted &= distances >= np.float32(terms.lower)
         if terms.upper is not None:

@@ -54,7 +54,7 @@ class LiveEntries:
     row_ids  by which ids become addresses; None for an index of addresses
     chosen   mask of the searched fragments, by fragment index
     allowed  addresses that a filter allows; None for all
-    masks    from `covered_masks`, if it is known
+    masks    of the fragments that each segment covers, by its UUID, if they are known
     """
 
     state: DatasetState
@@ -100,11 +100,6 @@ class LiveEntries:
         return _covered(self.state, part, self.chosen) if self.masks is None else self.masks[part.uuid]
 
 
-def covered_masks(state: DatasetState, index: PartedIndex, chosen: BoolArray) -> dict[str, BoolArray]:
-    """Masks of the chosen fragments that each segment covers, by its UUID."""
-    return {part.uuid: _covered(state, part, chosen) for part in index.parts}
-
-
 def _covered(state: DatasetState, part: IndexPart[Any], chosen: BoolArray) -> BoolArray:
     covered = np.zeros(len(chosen), np.bool_)
     covered[state.find_fragment_indexes(np.array(sorted(part.covered), np.int64))] = True
@@ -130,21 +125,31 @@ def load_live_entries(state: DatasetState, index: PartedIndex, fragment_indexes:
     return LiveEntries(state, index, live, None, chosen)
 
 
-def load_chosen_entries(
-    state: DatasetState,
-    index: PartedIndex,
-    chosen: BoolArray,
-    touched: Sequence[int],
-    masks: Mapping[str, BoolArray],
-) -> Plan[LiveEntries]:
-    """`load_live_entries`, where masks are known.
+@dataclass(frozen=True, slots=True, eq=False)
+class SettledRows:
+    """The fragments of searches of one column by an index, of which a search computes nothing again.
 
-    chosen   mask of the searched fragments
+    chosen   mask of the searched fragments, by fragment index
     touched  those of them with deletions
-    masks    from `covered_masks`
+    masks    of those that a segment covers, too, by its UUID
     """
-    if any([part.space is Space.IDS for part in index.parts]):
-        row_ids = yield from load_row_id_index(state)
-        return LiveEntries(state, index, {}, row_ids, chosen, masks=masks)
-    live = (yield from load_live(state, touched)) if touched else {}
-    return LiveEntries(state, index, live, None, chosen, masks=masks)
+
+    chosen: BoolArray
+    touched: tuple[int, ...]
+    masks: Mapping[str, BoolArray]
+
+    @classmethod
+    def of(cls, state: DatasetState, index: PartedIndex, fragment_indexes: Sequence[int]) -> SettledRows:
+        """Searches of some fragments."""
+        chosen = np.zeros(len(state.fragment_ids), np.bool_)
+        chosen[[*fragment_indexes]] = True
+        touched = tuple(number for number in fragment_indexes if state.has_deletions[number])
+        return cls(chosen, touched, {part.uuid: _covered(state, part, chosen) for part in index.parts})
+
+    def load_entries(self, state: DatasetState, index: PartedIndex) -> Plan[LiveEntries]:
+        """As `load_live_entries`."""
+        if any([part.space is Space.IDS for part in index.parts]):
+            row_ids = yield from load_row_id_index(state)
+            return LiveEntries(state, index, {}, row_ids, self.chosen, masks=self.masks)
+        live = (yield from load_live(state, self.touched)) if self.touched else {}
+        return LiveEntries(state, index, live, None, self.chosen, masks=self.masks)

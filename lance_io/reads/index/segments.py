@@ -79,7 +79,7 @@ def _open(state: DatasetState, index: TableIndex, part: IndexPart[IndexDetails])
 
 
 def _open_file(state: DatasetState, ref: FileRef, use: FileUse) -> FileSteps[TableFile]:
-    file = yield from SideFile.open(state.context, ref.key, ref.size_bytes)
+    file = yield from SideFile.open(state.context, ref.key, ref.size_bytes, is_searched=bool(use.searched))
     columns = yield from file.read_whole(use.columns, [name for name in use.searched if name in file.types])
     buffers = {}
     for key in use.buffers:
@@ -176,7 +176,8 @@ def _check_runs(index: TableIndex, blocks: Blocks, read: list[Any], rows_max: in
     """Raise `TooManyRows` if what was read decodes to more runs."""
     if rows_max is None or blocks.weigh is None or _RUNS_OF_BYTE * sum(map(_block_bytes, read)) <= rows_max:
         return
-    if sum(map(blocks.weigh, read)) > rows_max:
+    weights = [*map(blocks.weigh, read)]
+    if (sum(weights) if blocks.needs_all else min(weights)) > rows_max:
         raise TooManyRows(index)
 
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     ColumnsFor = Callable[[Predicate | None, ScanOptions], ScanPlan]
     PlanSpans = Callable[[ScanPlan, tuple[Span, ...], dict[int, LiveRows]], Plan[ScanPlan]]
 
-RUN_ROWS_MIN: Final = 64  # average rows of a run from which reading runs beats taking rows
+RUN_ROWS_MIN: Final = 2048  # average rows of a run from which runs are read: each reads the chunks at its ends again
 TAKEN_ROWS_MAX: Final = 16_384  # of a fragment in a bucket: taking keeps page indexes, which saves later rounds
 RUNS_MAX: Final = 1024  # of a fragment that are read as runs
 AHEAD_BYTES_MAX: Final = 4 * MIB  # of rows that no index covers, about; more take longer than the rounds they save
