@@ -1,7 +1,7 @@
 """Build the JAR that Spark loads, `lance_io/spark/lance_io.jar`, from the Java sources in `jvm/`.
 
     python scripts/spark_jar.py                      against the pyspark of this Python, into its place in the package
-    .venv-spark-min/bin/python scripts/spark_jar.py --check      whether another pyspark gives the same bytes
+    .venv-spark-4.1/bin/python scripts/spark_jar.py --check      whether another pyspark gives the same bytes
 
 The classes are compiled with `javac --release 17` against the JARs of pyspark and nothing else. `jvm_later/` has those
 that name classes which only later releases of Spark have; the others load them by their names. The same sources give

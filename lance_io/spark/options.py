@@ -150,6 +150,7 @@ class WriteOptions(TargetOptions):
     properties            other properties of the transaction
     vector_sizes          items per vector of columns to write as vectors, by lower-case name
     narrow_floats         whether FLOAT and DOUBLE may be stored in narrower floats
+    case_sensitive        whether a name that differs from the table's in case only is that of another column
     """
 
     data_storage_version: str | None = None
@@ -166,6 +167,7 @@ class WriteOptions(TargetOptions):
     properties: Mapping[str, str] = field(default_factory=dict)
     vector_sizes: Mapping[str, int] = field(default_factory=dict)
     narrow_floats: bool = False
+    case_sensitive: bool = False
 
 
 @dataclass(frozen=True)
@@ -238,6 +240,7 @@ OPTIONS: Final[Mapping[str, _Option]] = {
     "max_bytes_per_file": _Option("max_bytes_per_file", bytes_value, _WRITES),
     "mergeSchema": _Option("merge_schema", switch_value, _WRITES),
     "overwriteSchema": _Option("overwrite_schema", switch_value, _WRITES),
+    "caseSensitive": _Option("case_sensitive", switch_value, _WRITES),
     "create": _Option("create", switch_value, _WRITES),
     "commit_retries": _Option("commit_retries", whole_number(0), _WRITES),
     "commit_message": _Option("commit_message", text_value, _WRITES),
@@ -341,6 +344,12 @@ def parse_schema_options(given: Mapping[str, str]) -> ReadOptions:
         option.purposes == ("stream_read",) for key in given for _, option in [_BY_NAME.get(_squeeze(key), _UNKNOWN)]
     )
     return parse_options(given, "stream_read") if streams else parse_options(given, "read")
+
+
+def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
+    """The options of a write of unknown kind: one with an id is of a stream. Raises like `parse_options`."""
+    streams = any(_BY_NAME.get(_squeeze(key), _UNKNOWN)[1].field == "stream_id" for key in given)
+    return parse_options(given, "stream_write") if streams else parse_options(given, "write")
 
 
 def _take_family(key: str, text: str, families: dict[str, dict[str, Any]]) -> bool:

@@ -61,8 +61,9 @@ def configure(
 def enable(spark: SparkSession, catalog: str | None = None, path: str | None = None, **options: Any) -> None:
     """Bring the JAR of this package into a running session, and set a catalog of the tables in a folder.
 
-    Calling it again does nothing but set the catalog. In a session of Spark Connect the server gets the JAR, which it
-    may refuse.
+    Calling it again does nothing but set the catalog, which all threads of the program find. `format("lance_io")` goes
+    by the JAR in the threads that have called this; in others it is the source in Python, unless Java started with the
+    JAR. In a session of Spark Connect the server gets the JAR, which it may refuse.
 
     Args:
         spark: The session.
@@ -71,8 +72,8 @@ def enable(spark: SparkSession, catalog: str | None = None, path: str | None = N
         **options: Options of all reads of the catalog, see docs/spark.md; `storage` as a dict.
 
     Raises:
-        UsageError: One of `catalog` and `path` is missing, the package was built without its JAR, or the server lets no
-            client add JARs, or is given credentials.
+        UsageError: One of `catalog` and `path` is missing, the session has a catalog of this name in another folder,
+            the package was built without its JAR, or the server lets no client add JARs, or is given credentials.
         UnsupportedError: Spark is older than 4.1.
     """
     settings = _settings(catalog, path, options)
@@ -81,11 +82,14 @@ def enable(spark: SparkSession, catalog: str | None = None, path: str | None = N
     _check_release(spark.version)
     if _is_connect(spark):
         _add_artifact(spark)
-    elif not any(row[0].endswith(f"/{JAR.name}") for row in spark.sql("LIST JARS").collect()):
-        spark.sql(f"ADD JAR '{JAR}'")
+    else:
+        _add_jar(spark)
+    _check_path(spark, catalog, settings)
     _hide_credentials(spark, catalog, settings)
     for name, text in settings.items():
         spark.conf.set(name, text)
+    if catalog is not None and not _is_connect(spark):
+        _load_catalog(spark, catalog)
 
 
 _NO_JAR: Final = (
@@ -137,6 +141,36 @@ def _hide_credentials(spark: SparkSession, catalog: str | None, settings: dict[s
     for name in names:
         hidden.put(name.removeprefix(prefix), settings.pop(name))
     java.lang.System.getProperties().put(f"lance_io.catalog.{catalog}", hidden)
+
+
+def _add_jar(spark: SparkSession) -> None:
+    """Add the JAR to a session, unless it has it and this thread finds its classes.
+
+    Spark looks for them by the class loader of the thread that asks. `ADD JAR` gives that to its own thread only.
+    """
+    machine: Any = spark.sparkContext._jvm
+    loader = machine.java.lang.Thread.currentThread().getContextClassLoader()
+    finds = loader is not None and loader.getResource(f"{CATALOG_CLASS.replace('.', '/')}.class") is not None
+    if not (finds and any(row[0].endswith(f"/{JAR.name}") for row in spark.sql("LIST JARS").collect())):
+        spark.sql(f"ADD JAR '{JAR}'")
+
+
+def _check_path(spark: SparkSession, catalog: str | None, settings: Mapping[str, str]) -> None:
+    """Raise `UsageError` for a catalog that the session has in another folder, and keeps."""
+    name = f"spark.sql.catalog.{catalog}.path"
+    path = settings.get(name)
+    known = path if path is None else spark.conf.get(name, None)
+    if known not in (None, path):
+        raise UsageError(
+            f"the session has the catalog {catalog} in the folder {known}, and keeps it: give the one in {path} another"
+            " name"
+        )
+
+
+def _load_catalog(spark: SparkSession, catalog: str) -> None:
+    """Let Spark load the catalog in this thread, which finds its class. Then it is there for all threads."""
+    session: Any = spark
+    session._jsparkSession.sessionState().catalogManager().catalog(catalog)
 
 
 def _is_connect(spark: SparkSession) -> bool:

@@ -36,7 +36,7 @@ from lance_io.format.schema import BLOB_V2_EXTENSION
 from lance_io.spark.options import SYSTEM_COLUMNS, VECTOR_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 ZONE: Final = "arrow.timestamp.timezone"  # metadata key of a Spark column
 COMMENT: Final = "comment"  # Spark's own keys, also of stored fields
@@ -249,6 +249,7 @@ def spark_to_arrow(
     *,
     vector_sizes: Mapping[str, int] | None = None,
     merge_schema: bool = False,
+    case_sensitive: bool = False,
     narrow_floats: bool = False,
 ) -> pa.Schema:
     """The schema in which the rows of a Spark schema are stored.
@@ -257,6 +258,7 @@ def spark_to_arrow(
     table          schema of the existing table, None for a new table
     vector_sizes   items per vector of columns to store as vectors, by name in any case
     merge_schema   whether to add columns that the table lacks, at the end, and members that its structs lack
+    case_sensitive  whether that adds those whose names differ from the table's in case only
     narrow_floats  whether floats may be stored in narrower floats
 
     Columns of the table keep their order, type and nullability. Columns that Spark does not have become null. New
@@ -272,12 +274,16 @@ def spark_to_arrow(
         raise SchemaError(f"column {twice} occurs twice")
     sizes = _sizes_by_name(list(given), vector_sizes or {})
     fields = (
-        [] if table is None else [_keep_field(stored, given, sizes, narrow_floats, merge_schema) for stored in table]
+        []
+        if table is None
+        else [_keep_field(stored, given, sizes, narrow_floats, merge_schema, case_sensitive) for stored in table]
     )
     known = {field.name for field in fields}
     new = [field for name, field in given.items() if name not in known]
     if new and table is not None and not merge_schema:
         raise SchemaError(_unknown_columns([field.name for field in new], table.names))
+    if table is not None and not case_sensitive:
+        _check_case([field.name for field in new], table.names)
     fields += [_new_field(field, sizes.get(field.name)) for field in new]
     return pa.schema(fields, None if table is None else table.metadata)
 
@@ -287,6 +293,18 @@ def _unknown_columns(names: list[str], known: list[str]) -> str:
     close = [f"{name} (the table has {folded[name.lower()]})" for name in names if name.lower() in folded]
     shown = ", ".join(close or names)
     return f"the table has no column {shown}; names are case-sensitive, and mergeSchema=true adds new columns"
+
+
+def _check_case(new: Iterable[str], known: Iterable[str], parent: str = "") -> None:
+    """Raise `SchemaError` for a new name that differs from another one in case only."""
+    folded = {name.lower(): name for name in known}
+    for name in new:
+        other = folded.setdefault(name.lower(), name)
+        if other != name:
+            raise SchemaError(
+                f"column {parent}{name} differs from {parent}{other} in case only: give it that name, or the write the "
+                "option caseSensitive=true, by which it is another column"
+            )
 
 
 def _sizes_by_name(names: list[str], sizes: Mapping[str, int]) -> dict[str, int]:
@@ -307,6 +325,7 @@ def _keep_field(
     sizes: Mapping[str, int],
     narrow_floats: bool,
     merge_schema: bool,
+    case_sensitive: bool,
 ) -> pa.Field[Any]:
     field = given.get(stored.name)
     if field is None:
@@ -317,21 +336,29 @@ def _keep_field(
     if size is not None and not (pa.types.is_fixed_size_list(stored.type) and stored.type.list_size == size):
         raise SchemaError(f"column {stored.name} is stored as {stored.type}, not as vectors of {size} items")
     if merge_schema:
-        stored = _with_new_members(stored, field)
+        stored = _with_new_members(stored, field, field.name, case_sensitive)
     check_storable(_carry_field(field), stored, field.name, narrow_floats=narrow_floats)
     return stored
 
 
-def _with_new_members(stored: pa.Field[Any], field: spark.StructField) -> pa.Field[Any]:
+def _with_new_members(
+    stored: pa.Field[Any], field: spark.StructField, where: str, case_sensitive: bool
+) -> pa.Field[Any]:
     """A struct with the members that it lacks, at the end; other columns as they are."""
     if not (pa.types.is_struct(stored.type) and isinstance(field.dataType, spark.StructType)):
         return stored
     given = {member.name: member for member in field.dataType.fields}
     known = {member.name for member in stored.type}
+    new = [member for name, member in given.items() if name not in known]
+    if not case_sensitive:
+        _check_case([member.name for member in new], known, f"{where}.")
     members = [
-        _with_new_members(member, given[member.name]) if member.name in given else member for member in stored.type
+        _with_new_members(member, given[member.name], f"{where}.{member.name}", case_sensitive)
+        if member.name in given
+        else member
+        for member in stored.type
     ]
-    members += [_new_field(member, None) for name, member in given.items() if name not in known]
+    members += [_new_field(member, None) for member in new]
     return stored.with_type(pa.struct(members))
 
 

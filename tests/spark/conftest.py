@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import lance
 import numpy as np
@@ -18,6 +19,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.servers import S3Server
+
+
+HERE: Final = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Modules on the cluster come first, one after the other: each change of the session takes ten seconds and more."""
+    mine = [item for item in items if item.path.parent == HERE]
+    on_cluster = {item.path for item in mine if "cluster" in getattr(item, "fixturenames", ())}
+    ordered = iter(sorted(mine, key=lambda item: item.path not in on_cluster))
+    items[:] = [next(ordered) if item.path.parent == HERE else item for item in items]
 
 
 @pytest.fixture(scope="session")

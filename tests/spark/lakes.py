@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -11,7 +13,6 @@ import pyarrow as pa
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -88,3 +89,22 @@ def wait_for_tasks(spark: SparkSession, running: Future[Any]) -> None:
             running.result()  # raises why it has no tasks
             raise AssertionError("the statement ended before the other writer began")
         time.sleep(0.01)
+
+
+def cookbook() -> list[str]:
+    """The statements of `docs/spark.md`, on tables of the catalog `lance`."""
+    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    block, *_ = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    return [text for text in block.split(";\n") if text.strip()]
+
+
+def in_catalog(statement: str, catalog: str) -> str:
+    """A statement of the page on tables of another catalog."""
+    return re.sub(r"\blance\.(events|copy|other)\b", rf"{catalog}.\1", statement)
+
+
+def check_cookbook(events: lance.LanceDataset) -> None:
+    """The rows of `events` after all statements."""
+    rows = {row["id"]: row for row in events.to_table().to_pylist()}
+    assert rows.keys() == {1, 3, 4, 5, 6, 7, 8, 9}
+    assert [rows[number]["text"] for number in (1, 3, 8)] == ["replaced", "again", "again"]

@@ -169,6 +169,11 @@ class Sessions:
         self._left.append(executors_folder(spark))
 
 
+def release() -> tuple[int, ...]:
+    """The release of pyspark: major and minor."""
+    return tuple(map(int, pyspark.__version__.split(".")[:2]))
+
+
 def executors_folder(spark: SparkSession) -> Path:
     """Where the executors of a local cluster leave their logs: inside of the package, whatever one asks for."""
     return Path(pyspark.__file__).parent / "work" / spark.sparkContext.applicationId

@@ -6,8 +6,10 @@ The worker answers a client in Python as it answers the JAR, so that no pair wai
 from __future__ import annotations
 
 import json
+import shutil
 from base64 import b64decode, b64encode
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
 import lance
@@ -34,6 +36,14 @@ PRIMARY_KEY: Final = {b"lance-schema:unenforced-primary-key": b"true"}
 def worker() -> Iterator[Worker]:
     with Worker.start() as started:
         yield started
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A table with stable row ids, to be copied."""
+    uri = str(tmp_path_factory.mktemp("template") / "t.lance")
+    make_table(uri)
+    return uri
 
 
 def make_table(uri: str, *, stable: bool = True, key: bool = False) -> None:
@@ -88,9 +98,19 @@ class Planner:
         }
 
     def change(
-        self, statement: str, *, leave: list[int] = (), move: list[int] = (), insert: list[int] = (), on: Any = None
+        self,
+        statement: str,
+        *,
+        leave: list[int] = (),
+        move: list[int] = (),
+        insert: list[int] = (),
+        on: Any = None,
+        has_clause: bool = False,
     ) -> Statement:
-        """DELETE, UPDATE or MERGE: ids of rows that leave, that get the name `mine`, and that are new."""
+        """DELETE, UPDATE or MERGE: ids of rows that leave, that get the name `mine`, and that are new.
+
+        has_clause  whether a MERGE has WHEN NOT MATCHED, which may find no row
+        """
         plan = self.worker.ask(
             "plan_change",
             options=self.options,
@@ -111,7 +131,7 @@ class Planner:
             result["moved"] = self.send(plan["task"], move, moves=plan["moves"])
         if insert:
             result["inserted"] = self.send(plan["task"], insert)
-        merge = {"on": on} if statement == "MERGE" else None
+        merge = {"on": on, "inserts": has_clause or bool(insert)} if statement == "MERGE" else None
         return Statement(self.worker, self.options, plan["write"], result, merge)
 
     def add(self, kind: str, insert: list[int], *, merge: dict[str, Any] | None = None, **fields: Any) -> Statement:
@@ -144,13 +164,14 @@ MINE: Final[dict[str, Callable[[Planner], Statement]]] = {
     "UPDATE": lambda plan: plan.change("UPDATE", move=[0]),
     "MERGE that updates": lambda plan: plan.change("MERGE", move=[0], leave=[2]),
     "MERGE that inserts": lambda plan: plan.add("append", [500], merge={"on": None}),
+    "MERGE that finds all": lambda plan: plan.change("MERGE", move=[0], has_clause=True),
     "MERGE of both": lambda plan: plan.change("MERGE", move=[0], insert=[500]),
     "INSERT": lambda plan: plan.add("append", [500]),
     "REPLACE WHERE": lambda plan: plan.add("where", [0, 500], predicates=[FIRST]),
     "dynamic overwrite": lambda plan: plan.add("dynamic", [0, 500]),
 }
 LEFT: Final = {"DELETE": {0}, "MERGE that updates": {2}}  # ids that leave
-MOVED: Final = {"UPDATE": {0}, "MERGE that updates": {0}, "MERGE of both": {0}}
+MOVED: Final = {"UPDATE": {0}, "MERGE that updates": {0}, "MERGE that finds all": {0}, "MERGE of both": {0}}
 NEW: Final = {"MERGE that inserts": {500}, "MERGE of both": {500}, "INSERT": {500}}
 NEW.update({"REPLACE WHERE": {0, 500}, "dynamic overwrite": {0, 500}})
 
@@ -171,8 +192,14 @@ def append(data: Any, ids: list[int]) -> None:
     data.insert(their_rows(data, ids))
 
 
+def overwrite(data: Any, ids: list[int]) -> None:
+    library = lance if isinstance(data, lance.LanceDataset) else lance_io
+    library.write_dataset(their_rows(data, ids), data.uri, mode="overwrite")
+
+
 OTHERS: Final[dict[str, Callable[[Any], object]]] = {
     "append": lambda data: append(data, [600]),
+    "overwrite": lambda data: overwrite(data, [600]),
     "update in the fragment": lambda data: data.update({"name": "'theirs'"}, where="id = 1"),
     "update elsewhere": lambda data: data.update({"name": "'theirs'"}, where="id = 61"),
     "delete in the fragment": lambda data: data.delete("id = 1"),
@@ -184,8 +211,11 @@ OTHERS: Final[dict[str, Callable[[Any], object]]] = {
     "null column": lambda data: data.add_columns(pa.field("more", pa.int32())),
     "index": lambda data: data.create_scalar_index("id", "BTREE"),
 }
-FRAGMENT: Final = {"update in the fragment", "delete in the fragment", "compaction", "restore", "null column"}
+FRAGMENT: Final = {
+    *("update in the fragment", "delete in the fragment", "compaction", "restore", "null column", "overwrite"),
+}
 NEW_ROWS: Final = {
+    "overwrite",
     *("append", "update in the fragment", "update elsewhere", "merge that inserts", "merge of both"),
     *("restore", "null column"),
 }
@@ -194,20 +224,20 @@ CONFLICTS: Final = {
     "UPDATE": FRAGMENT,
     "MERGE that updates": FRAGMENT,
     "MERGE that inserts": NEW_ROWS,
+    "MERGE that finds all": FRAGMENT | NEW_ROWS,
     "MERGE of both": FRAGMENT | NEW_ROWS,
-    "INSERT": {"restore"},
+    "INSERT": {"restore", "overwrite"},
     "REPLACE WHERE": FRAGMENT | NEW_ROWS,
     "dynamic overwrite": FRAGMENT | NEW_ROWS,
 }
 
 
-@pytest.mark.parametrize("library", [lance, lance_io], ids=["lance", "lance_io"])
 @pytest.mark.parametrize("mine", MINE)
-def test_pairs(worker: Worker, tmp_path: Path, mine: str, library: Any) -> None:
+def test_pairs(worker: Worker, template: str, tmp_path: Path, mine: str) -> None:
     """The statement takes effect on top of the other commit, or is a conflict and leaves that commit alone."""
-    for other, change in OTHERS.items():
-        uri = str(tmp_path / f"{other.replace(' ', '_')}.lance")
-        make_table(uri)
+    for number, (other, library) in enumerate(product(OTHERS, (lance, lance_io))):
+        change = OTHERS[other]
+        uri = shutil.copytree(template, tmp_path / f"{number}.lance").as_posix()
         planner = Planner(worker, uri)
         statement = MINE[mine](planner)
         change(library.dataset(uri))
@@ -216,22 +246,22 @@ def test_pairs(worker: Worker, tmp_path: Path, mine: str, library: Any) -> None:
             with pytest.raises(WorkerError, match="CommitConflictError"):
                 statement.commit()
             statement.abort()
-            assert rows_of(uri) == between, (mine, other)
-            assert lance.dataset(uri).version == version, (mine, other)
+            assert rows_of(uri) == between, (mine, other, library)
+            assert lance.dataset(uri).version == version, (mine, other, library)
             continue
-        assert statement.commit() == version + 1, (mine, other)
+        assert statement.commit() == version + 1, (mine, other, library)
         expected = {id: names for id, names in between.items() if id not in LEFT.get(mine, ())}
         expected.update({id: ["mine"] for id in MOVED.get(mine, set()) | NEW.get(mine, set())})
-        assert rows_of(uri) == expected, (mine, other)
+        assert rows_of(uri) == expected, (mine, other, library)
         data = lance.dataset(uri)
         data.validate()
         kept = {row["id"]: row["_rowid"] for row in data.to_table(columns=["id"], with_row_id=True).to_pylist()}
         moved = [id for id in kept if id in planner.ids and id not in NEW.get(mine, ())]
-        assert all(kept[id] == planner.ids[id][1] for id in moved), (mine, other)
+        assert all(kept[id] == planner.ids[id][1] for id in moved), (mine, other, library)
 
 
 @pytest.mark.parametrize("mine", MINE)
-def test_pylance_follows(worker: Worker, tmp_path: Path, mine: str) -> None:
+def test_pylance_follows(worker: Worker, template: str, tmp_path: Path, mine: str) -> None:
     """A handle of pylance that is older than the statement does its change on top of it."""
     changes: dict[str, tuple[Callable[[Any], object], dict[int, list[str]], set[int]]] = {
         "append": (OTHERS["append"], {600: ["theirs"]}, set()),
@@ -240,13 +270,31 @@ def test_pylance_follows(worker: Worker, tmp_path: Path, mine: str) -> None:
         "merge": (OTHERS["merge of both"], {61: ["theirs"], 600: ["theirs"]}, set()),
     }
     for name, (change, new, gone) in changes.items():
-        uri = str(tmp_path / f"{name}.lance")
-        make_table(uri)
+        uri = shutil.copytree(template, tmp_path / f"{name}.lance").as_posix()
         theirs = lance.dataset(uri)
         MINE[mine](Planner(worker, uri)).commit()
         between = rows_of(uri)
         change(theirs)
         assert rows_of(uri) == {**{id: own for id, own in between.items() if id not in gone}, **new}, (mine, name)
+
+
+@pytest.mark.parametrize("library", [lance, lance_io], ids=["lance", "lance_io"])
+def test_an_insert_overwrite_wins(worker: Worker, tmp_path: Path, library: Any) -> None:
+    """Over all commits but another overwrite."""
+    for other, change in OTHERS.items():
+        uri = str(tmp_path / f"{other.replace(' ', '_')}.lance")
+        make_table(uri)
+        statement = Planner(worker, uri).add("replace", [500])
+        change(library.dataset(uri))
+        between, version = rows_of(uri), lance.dataset(uri).version
+        if other == "overwrite":
+            with pytest.raises(WorkerError, match="CommitConflictError"):
+                statement.commit()
+            statement.abort()
+            assert (rows_of(uri), lance.dataset(uri).version) == (between, version)
+        else:
+            assert statement.commit() == version + 1, other
+            assert rows_of(uri) == {500: ["mine"]}, other
 
 
 def test_the_weaker_rule_is_a_property(worker: Worker, tmp_path: Path) -> None:

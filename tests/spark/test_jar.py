@@ -33,6 +33,7 @@ PUBLIC: Final = (
     r"com\.fasterxml\.jackson\..*",
     r"scala\..*",
     r"org\.roaringbitmap\..*",  # comes with Spark
+    r"org\.slf4j\..*",  # the log of the driver
 )
 INTERNAL: Final = {
     "org.apache.spark.sql.catalyst.expressions.GenericInternalRow": "the one row of aggregates that are known: "
@@ -49,9 +50,9 @@ INTERNAL: Final = {
     **dict.fromkeys(
         (
             f"org.apache.spark.sql.catalyst.plans.logical.{name}"
-            for name in ("Join", "LogicalPlan", "V2WriteCommand", "WriteDelta")
+            for name in ("Join", "LogicalPlan", "MergeRows", "V2WriteCommand", "WriteDelta")
         ),
-        "whether it is a MERGE",
+        "whether it is a MERGE, and inserts",
     ),
     **dict.fromkeys(
         (

@@ -10,9 +10,12 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import lance
+import pyarrow as pa
 import pytest
 
+from tests.spark.lakes import check_cookbook, cookbook
 from tests.spark.sessions import CHECKOUT, spark_environment, spark_settings
+from tests.spark.test_jar_writing import TYPED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,6 +32,8 @@ STATEMENTS: Final = (
     "delete from lance.t where id between 20 and 25",  # by the driver
     "delete from lance.t where length(name) = 2 and id % 10 = 3",  # by tasks
     "call lance.system.compact(table => 't')",
+    f"create table lance.typed as select {', '.join(f'{sql} as {name}' for name, (sql, _, _) in TYPED.items())}",
+    *cookbook(),
 )
 WRONG: Final = {
     "merge into lance.t t using (select 1 as id from range(2)) s on t.id = s.id when matched then update set x = 0": (
@@ -104,5 +109,9 @@ def test_a_client_writes_by_sql(tmp_path: Path) -> None:
     }
     framed = lance.dataset(str(warehouse / "framed.lance")).to_table()
     assert sorted(framed["id"].to_pylist()) == [300, 301, 301]
+    typed = lance.dataset(str(warehouse / "typed.lance")).to_table()
+    assert typed.schema == pa.schema([(name, dtype) for name, (_, dtype, _) in TYPED.items()])
+    assert typed.to_pylist() == [{name: value for name, (_, _, value) in TYPED.items()}]
+    check_cookbook(lance.dataset(str(warehouse / "events.lance")))
     assert not (warehouse / "half.lance" / "_versions").exists()
     assert not (warehouse / "no.lance").exists()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +18,7 @@ from tests.spark.lakes import Lake, make_people, operations, run_beside
 from tests.spark.sessions import TASK_ERRORS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -87,8 +89,9 @@ def test_a_merge_that_only_inserts(lake: Lake, statement: str, isolation: str | 
         assert lake.peer(name).version == before + 2
 
 
-@pytest.mark.parametrize("statement", [INSERTS, BOTH])
-@pytest.mark.parametrize(("key", "conflicts"), [(700, False), (101, True)])
+@pytest.mark.parametrize(
+    ("statement", "key", "conflicts"), [(INSERTS, 700, False), (INSERTS, 101, True), (BOTH, 700, False)]
+)
 def test_a_declared_key_tells_which_merges_meet(lake: Lake, statement: str, key: int, conflicts: bool) -> None:
     """The ON columns are the primary key: only a merge of pylance that inserts the same key is in the way."""
     name = f"keyed{abs(hash((statement, key)))}"
@@ -216,7 +219,7 @@ def test_merge_schema_never_leaves_a_column_out(lake: Lake) -> None:
     )
     before, uri = lake.peer(name).schema, str(lake.folder / f"{name}.lance")
     member = lake.spark.sql("select bigint(2) as id, 2 as n, named_struct('a', 2, 'b', 'y') as s")
-    column = lake.spark.sql("select bigint(3) as id, 3 as n, named_struct('a', 3) as s, 'x' as more")
+    column = lake.spark.sql("select bigint(3) as id, 3 as n, named_struct('a', 3) as s, 'x' as more, 0.5D as score")
     writes: dict[str, Callable[[DataFrame], object]] = {
         "append": lambda rows: rows.writeTo(f"merged.{name}").option("mergeSchema", "true").append(),
         "overwrite": lambda rows: rows.writeTo(f"merged.{name}").option("mergeSchema", "true").overwrite(F.lit(True)),
@@ -234,11 +237,21 @@ def test_merge_schema_never_leaves_a_column_out(lake: Lake) -> None:
     for rows in (column, member):
         rows.write.format("lance_io").option("mergeSchema", "true").mode("append").save(uri)
     assert lake.rows(name) == [
-        {"id": 1, "n": 1, "s": {"a": 1, "b": None}, "more": None},
-        {"id": 2, "n": 2, "s": {"a": 2, "b": "y"}, "more": None},
-        {"id": 3, "n": 3, "s": {"a": 3, "b": None}, "more": "x"},
+        {"id": 1, "n": 1, "s": {"a": 1, "b": None}, "more": None, "score": None},
+        {"id": 2, "n": 2, "s": {"a": 2, "b": "y"}, "more": None, "score": None},
+        {"id": 3, "n": 3, "s": {"a": 3, "b": None}, "more": "x", "score": 0.5},
     ]
-    assert operations(lake.peer(name)) == ["Overwrite", "Append", "Merge", "Merge"]
+    # names as Spark has them; int to bigint, float to double, and what the rows lack is null
+    narrow = lake.spark.sql("select 4 as ID, named_struct('B', 'z') as S, 0.25F as Score")
+    narrow.write.format("lance_io").option("mergeSchema", "true").mode("append").save(uri)
+    assert lake.rows(name)[3] == {"id": 4, "n": None, "s": {"a": None, "b": "z"}, "more": None, "score": 0.25}
+    assert operations(lake.peer(name)) == ["Overwrite", "Append", "Merge", "Merge", "Append"]
+    lake.spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        narrow.write.format("lance_io").option("mergeSchema", "true").mode("append").save(uri)
+    finally:
+        lake.spark.conf.unset("spark.sql.caseSensitive")
+    assert lake.peer(name).schema.names == ["id", "n", "s", "more", "score", "ID", "S", "Score"]
 
 
 # -- values that a statement does not change ---------------------------------------------------------------------------
@@ -400,3 +413,63 @@ def test_each_statement_says_what_it_did(lake: Lake) -> None:
     assert shown[2]["lance_io.result.rows_found_updated"] == "2"
     assert shown[4]["lance_io.result.rows_found_deleted"] == "1"
     assert shown[1]["lance_io.result.rows_given"] == "1"
+    lake.sql("insert into merged.counted values (1, 'a'), (2, 'b')")
+    with logged(lake.spark) as said:
+        lake.sql(
+            "update merged.counted set text = 'c' where id + 0 = 2",
+            "delete from merged.counted where id = 7",
+            "delete from merged.counted where id = 1",
+            "call merged.system.create_tag('counted', 'first', 1)",
+        )
+        lines = re.sub(r"\d+\.\d{3} s", "S", said()).splitlines()
+    uri = str(lake.folder / "counted.lance")
+    assert lines[0].startswith(f"UPDATE, {uri}: version 11 in S: rows_written 1, rows_updated 1, bytes_written ")
+    assert lines[1:] == [
+        f"DELETE, {uri}: nothing to commit",
+        f"DELETE, {uri}: version 12 in S: rows_deleted 1",
+        f"create_tag, {uri}: tag first, version 1",
+    ]
+    numbers = {"version of the table": "11", "rows inserted": "0", "rows updated": "1", "rows deleted": "0"}
+    assert numbers.items() <= committed_numbers(lake.spark).items()
+
+
+@contextmanager
+def logged(spark: SparkSession) -> Iterator[Callable[[], str]]:
+    """Gives what the JAR has logged since, line by line."""
+    session: Any = spark
+    machine = session.sparkContext._jvm
+    log4j = machine.org.apache.logging.log4j
+    logger = log4j.LogManager.getLogger("lance_io.spark.Changes")
+    layout = log4j.core.layout.PatternLayout.newBuilder().withPattern("%m%n").build()
+    said = machine.java.io.StringWriter()
+    appender = log4j.core.appender.WriterAppender.createAppender(layout, None, said, "said", False, False)
+    appender.start()
+    logger.addAppender(appender)
+    logger.setAdditive(False)
+    logger.setLevel(log4j.Level.INFO)
+    try:
+        yield said.toString
+    finally:
+        logger.removeAppender(appender)
+        logger.setAdditive(True)
+        logger.setLevel(log4j.Level.OFF)
+
+
+def committed_numbers(spark: SparkSession) -> dict[str, str]:
+    """The numbers of the last statement, as Spark's user interface shows them."""
+    session: Any = spark
+    session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    store = session._jsparkSession.sharedState().statusStore()
+    executions = store.executionsList()
+    for position in reversed(range(executions.size())):
+        execution = executions.apply(position)
+        values = store.executionMetrics(execution.executionId())
+        metrics = [execution.metrics().apply(index) for index in range(execution.metrics().size())]
+        shown = {
+            metric.name(): str(values.apply(metric.accumulatorId()))
+            for metric in metrics
+            if values.contains(metric.accumulatorId())
+        }
+        if "version of the table" in shown:
+            return shown
+    raise AssertionError("Spark shows no numbers of a commit")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,10 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.errors import IllegalArgumentException
+from pyspark.errors import AnalysisException, IllegalArgumentException
 
 import lance_io.spark
+from tests.spark.sessions import release
 from tests.spark.test_jar_reading import plan_of, rows
 
 if TYPE_CHECKING:
@@ -290,6 +292,33 @@ def test_costs_are_metrics(spark: SparkSession, uri: str, sessions: Sessions) ->
     assert int(spent["lanceBytes"]) >= NUM_ROWS * 16 * 0.5
     assert int(spent["lanceRequests"]) > 0
     assert int(spent["lanceWaitedMs"]) >= 0
+    assert spent["lanceCached"] == "0"
     spark._jsc.sc().listenerBus().waitUntilEmpty()  # the log of events is written by a thread
     logs = [path.read_text() for path in (sessions.folder / "events").rglob("*") if path.is_file()]
     assert any('"Event"' in line and "bytes read from the store" in line for log in logs for line in log.splitlines())
+
+
+# -- samples -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(release() < (4, 2), reason="TABLESAMPLE SYSTEM came with 4.2")
+def test_samples_of_whole_fragments(spark: SparkSession, uri: str, folder: Path) -> None:
+    """Of four fragments of 500 rows; which ones is random."""
+    for percent in (0, 50, 100):
+        sample = f"indexed.t tablesample system ({percent} percent)"
+        df = spark.sql(f"select plain from {sample}")
+        assert f"fragments sampled from 0.0 to {percent / 100}" in plan_of(df)
+        fragments = Counter(round(row.plain * 3) // 500 for row in df.collect())
+        assert set(fragments.values()) <= {500}
+        assert len(fragments) in {0: [0], 100: [4]}.get(percent, range(5))
+        ((num_rows,),) = rows(spark, f"select count(*) from {sample}")
+        assert num_rows // 500 in {0: [0], 100: [4]}.get(percent, range(5))
+        assert num_rows % 500 == 0
+        assert len(rows(spark, f"select id from {sample} limit 7")) in {0: [0], 100: [7]}.get(percent, [0, 7])
+    filtered = "select id from indexed.t tablesample system (100 percent) where id < 20 and plain >= 0"
+    assert sorted(rows(spark, filtered)) == [(id,) for id in range(20)]
+    few = rows(spark, "select id from indexed.t tablesample system (50 percent) where id < 20")
+    assert set(few) <= {(id,) for id in range(20)}
+    limited = "indexed.t with (`limit` = 600) tablesample system (50 percent)"
+    with pytest.raises(AnalysisException, match="TABLESAMPLE"):
+        spark.sql(f"select id from {limited}").collect()

@@ -312,6 +312,9 @@ def test_a_catalog_has_a_folder(spark: SparkSession) -> None:
         lance_io.spark.enable(spark, catalog="lance")
     with pytest.raises(UsageError, match="give both, catalog and path"):
         lance_io.spark.configure(type(spark).builder, path="/tmp")
+    lance_io.spark.enable(spark, catalog="kept", path="/tmp/one")
+    with pytest.raises(UsageError, match="the catalog kept in the folder /tmp/one, and keeps it"):
+        lance_io.spark.enable(spark, catalog="kept", path="/tmp/another")
     spark.conf.set("spark.sql.catalog.empty", "lance_io.spark.Catalog")
     with pytest.raises(IllegalArgumentException, match=r"set spark\.sql\.catalog\.empty\.path"):
         spark.sql("show tables in empty")
@@ -472,14 +475,20 @@ def test_which_python_is_chosen(spark: SparkSession, uri: str) -> None:
 
 
 ENABLED = """
+from concurrent.futures import ThreadPoolExecutor
 import lance_io.spark
+def in_thread(call):
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result()
 before = spark.read.format("lance_io").load(sys.argv[2]).count()
 for _ in range(2):
     lance_io.spark.enable(spark, catalog="lance", path=sys.argv[3], python="./environment/bin/python")
-df = spark.sql("select count(*) from lance.t")
+df = in_thread(lambda: spark.sql("select count(*) from lance.t"))  # the first use of the catalog
 print(before, df.collect()[0][0], "LocalTableScan" in df._jdf.queryExecution().toString())
-load = spark.read.format("lance_io").option("python", "./environment/bin/python").load(sys.argv[2])
-df = load.where("id = 3")
+def load():
+    lance_io.spark.enable(spark)
+    return spark.read.format("lance_io").option("python", "./environment/bin/python").load(sys.argv[2])
+df = in_thread(load).where("id = 3")
 plan = df._jdf.queryExecution()
 print("lance_io" in plan.toString(), "pushed" in plan.toString(), spark.sql("LIST JARS").count(), df.count())
 scan = plan.optimizedPlan().collectLeaves().apply(0).scan()

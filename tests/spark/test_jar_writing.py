@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import lance
@@ -18,11 +16,12 @@ from pyspark.sql import functions as F
 
 import lance_io.spark
 from lance_io.spark import ops
-from tests.spark.lakes import Lake, make_people, operations, run_beside
+from tests.spark.lakes import Lake, check_cookbook, cookbook, in_catalog, make_people, operations, run_beside
 from tests.spark.sessions import TASK_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -154,6 +153,8 @@ def test_inserts(lake: Lake) -> None:
     lake.sql("create table lake.days (id bigint, day int, text string)")
     lake.sql("insert into lake.days values (1, 1, 'a'), (2, 2, 'b')", "insert into lake.days (id) values (3)")
     assert lake.rows("days")[2] == {"id": 3, "day": None, "text": None}
+    lake.sql("insert into lake.days by name select 'n' as text, bigint(9) as id")  # in any order, and without a column
+    assert lake.rows("days")[3] == {"id": 9, "day": None, "text": "n"}
     lake.sql("insert into lake.days replace where day = 1 or day is null values (4, 1, 'new')")
     assert [row["id"] for row in lake.rows("days")] == [2, 4]
     with pytest.raises(AnalysisException, match=r"lance\.overwrite\.columns"):
@@ -420,20 +421,16 @@ def test_alter_table(lake: Lake) -> None:
 
 
 def test_the_cookbook_of_the_page(spark: SparkSession, tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
-    block, *_ = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
-    statements = [text for text in block.split(";\n") if text.strip()]
+    statements = cookbook()
     assert len(statements) >= 20
     lance_io.spark.enable(spark, catalog="cookbook", path=str(tmp_path))
     versions = 0
     for statement in statements:
-        spark.sql(re.sub(r"\blance\.(events|copy|other)\b", r"cookbook.\1", statement))
+        spark.sql(in_catalog(statement, "cookbook"))
         if "lance.events" in statement.split("\n")[0].partition(" AS SELECT")[0] and "lance.copy" not in statement[:30]:
             versions += 1
             assert lance.dataset(str(tmp_path / "events.lance")).version == versions, statement
-    rows = {row["id"]: row for row in lance.dataset(str(tmp_path / "events.lance")).to_table().to_pylist()}
-    assert rows.keys() == {1, 3, 4, 5, 6, 7, 8, 9}
-    assert [rows[number]["text"] for number in (1, 3, 8)] == ["replaced", "again", "again"]
+    check_cookbook(lance.dataset(str(tmp_path / "events.lance")))
     assert os.listdir(tmp_path) == ["events.lance"]
 
 
@@ -457,6 +454,7 @@ MERGE = (
     "merge into lake.{name} t using (select id + 95 as id from range(10) where when_committed(id)) s on t.id = s.id "
     "when matched then update set name = 'm' when not matched then insert (id) values (s.id)"
 )
+FINDS_ALL = MERGE.replace("id + 95", "id + 90")  # each key of the source is in the table
 UPDATE = "update lake.{name} set name = 'u' where id > 95 and when_committed(id)"
 
 
@@ -465,19 +463,16 @@ UPDATE = "update lake.{name} set name = 'u' where id > 95 and when_committed(id)
     ("statement", "isolation", "other", "conflicts"),
     [
         (MERGE, None, "append", True),
+        (FINDS_ALL, None, "append", True),
         (MERGE, "snapshot", "append", False),
-        (MERGE, None, "update in the first fragment", True),
-        (MERGE, "snapshot", "update in the first fragment", False),
-        (MERGE, None, "delete in the first fragment", False),
         (UPDATE, None, "append", False),
-        (UPDATE, None, "update in the first fragment", False),
         (UPDATE, None, "delete in the last fragment", True),
     ],
 )
 def test_statements_at_the_same_time(
     lake: Lake, statement: str, isolation: str | None, other: str, conflicts: bool
 ) -> None:
-    """The other writer is pylance."""
+    """The other writer is pylance. All pairs are those of `test_concurrent_statements`."""
     name = f"both{abs(hash((statement, isolation, other)))}"
     make_people(lake, name, stable=True)
     if isolation is not None:
@@ -485,8 +480,6 @@ def test_statements_at_the_same_time(
     before = lake.peer(name).version
     others: dict[str, Callable[[lance.LanceDataset], object]] = {
         "append": lambda peer: lance.write_dataset(pa.table({"id": [500]}), peer, mode="append"),
-        "update in the first fragment": lambda peer: peer.update({"x": "2.5"}, where="id = 1"),
-        "delete in the first fragment": lambda peer: peer.delete("id = 1"),
         "delete in the last fragment": lambda peer: peer.delete("id = 99"),
     }
     attempt = partial(run_beside, lake, name, statement.format(name=name), lambda: others[other](lake.peer(name)))

@@ -32,6 +32,8 @@ from tests.spark.worker_client import HELLO, Worker, WorkerError, read_answer, r
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.servers import S3Server
+
 pytestmark = pytest.mark.timeout(180)
 
 
@@ -232,6 +234,55 @@ def test_limits_of_a_scan_and_of_each_task(worker: Worker, uri: str) -> None:
     assert len(planned["parts"]) == 4
     ids = [id for batch in worker.read(planned) for id in batch["id"].to_pylist()]
     assert ids == [5, 6, 15, 16, 25, 26, 35, 36]
+
+
+def test_samples_are_of_whole_fragments(worker: Worker, uri: str) -> None:
+    """By a number of each fragment that only the seed decides: samples beside each other have all rows together."""
+    loaded = worker.load(uri)
+
+    def sampled(seed: int, lower: float, upper: float, **fields: Any) -> list[int]:
+        sample = {"lower": lower, "upper": upper, "seed": str(seed)}
+        planned = worker.plan(loaded, schema=schema_of(loaded, "id"), sample=sample, **fields)
+        ids = [id for batch in worker.read(planned) for id in batch["id"].to_pylist()]
+        assert planned["rows"] is None or planned["rows"] >= len(ids)
+        return ids
+
+    halves = [(sampled(seed, 0, 0.5), sampled(seed, 0.5, 1)) for seed in range(8)]
+    for both in halves:
+        assert sorted(both[0] + both[1]) == [*range(40)]
+        assert all(len(ids) == 10 * len({id // 10 for id in ids}) for ids in both)
+    assert len(set(map(str, halves))) > 1
+    assert (sampled(1, 0, 0), sampled(1, 0, 1, limit=12)) == ([], [*range(12)])
+    seed = next(number for number, (ids, _) in enumerate(halves) if len(ids) > 10)
+    assert sampled(seed, 0, 0.5, limit=15, offset=3) == halves[seed][0][3:15]
+    assert sampled(seed, 0, 0.5, filter="id % 2 = 0") == halves[seed][0][::2]
+    assert sampled(seed, 0, 0, limit=5) == []
+
+
+@pytest.mark.server
+def test_costs_say_which_reads_a_disk_cache_answered(s3: S3Server, tmp_path: Path) -> None:
+    """Of a worker whose memory knows nothing, after others: a worker may end before it has written what it read."""
+    uri = f"s3://{s3.bucket}/test-spark-cached/t.lance"
+    rows = pa.table({"id": range(5000), "text": ["x" * 100] * 5000})
+    lance.write_dataset(rows, uri, storage_options=s3.options(), mode="overwrite").create_scalar_index("id", "BTREE")
+    options = {f"storage.{name}": text for name, text in s3.options().items()}
+
+    def costs() -> dict[str, int]:
+        spent: dict[str, int] = {}
+        with Worker.start(LANCE_IO_DISK_CACHE=str(tmp_path), LANCE_IO_HEDGE_PERCENT="0") as started:
+            loaded = started.load(uri, **options)
+            planned = started.plan(loaded, schema=schema_of(loaded, "text"), filter="id = 77")
+            with started.request("read", job=planned["job"], part=planned["parts"][0]) as connected:
+                with connected.makefile("rb") as answers:
+                    read_answer(answers)
+                    assert sum(batch.num_rows for batch in read_batches(answers, spent)) == 1
+        return spent
+
+    first = costs()
+    assert first["cached"] == 0 < first["requests"]
+    while (later := costs())["cached"] == 0:
+        assert later["requests"] == first["requests"]
+    assert later["requests"] < first["requests"]
 
 
 def test_counts_of_tasks(worker: Worker, uri: str) -> None:

@@ -11,7 +11,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StringType, StructType
+from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
 
 from lance_io.codecs.roaring import encode_roaring
 from lance_io.spark.types import carried_schema
@@ -127,3 +127,39 @@ def test_changes_of_rows_are_checked(worker: Worker, options: dict[str, str]) ->
 def plan_delete(worker: Worker, options: dict[str, str], loaded: dict[str, Any]) -> str:
     fields = {"statement": "DELETE", "schema": json.dumps({"type": "struct", "fields": []})}
     return str(worker.ask("plan_change", options=options, pinned=loaded["pinned"], **fields)["write"])
+
+
+def longs(*names: str) -> StructType:
+    return StructType([StructField(name, LongType()) for name in names])
+
+
+def test_names_are_those_of_the_table(worker: Worker, tmp_path: Path) -> None:
+    """Where a write merges schemas and names are not case-sensitive, at any depth."""
+    uri = str(tmp_path / "named.lance")
+    point = pa.struct([("x", pa.int64())])
+    types = {"id": pa.int64(), "s": point, "l": pa.list_(point), "m": pa.map_(pa.string(), point), "a": pa.int8()}
+    lance.write_dataset(pa.schema([*types.items(), ("A", pa.int8())]).empty_table(), uri)
+
+    def named(struct: StructType, **options: str) -> str:
+        answer = worker.ask("stored_names", options={"path": uri, **options}, schema=struct.json())
+        return StructType.fromJson(json.loads(answer["schema"])).simpleString()
+
+    given = longs("ID", "A", "New").add("S", longs("X", "Y")).add("l", ArrayType(longs("X")))
+    given = given.add("M", MapType(StringType(), longs("X", "z")))
+    expected = longs("id", "A", "New").add("s", longs("x", "Y")).add("l", ArrayType(longs("x")))
+    expected = expected.add("m", MapType(StringType(), longs("x", "z")))
+    for options in ({"mergeSchema": "true"}, {"mergeschema": "true", "stream_id": "s", "case_sensitive": "false"}):
+        assert named(given, **options) == expected.simpleString()
+    for options in ({}, {"mergeSchema": "false"}, {"merge_schema": "true", "casesensitive": "true"}):
+        assert named(given, **options) == given.simpleString()
+    assert named(given, mergeSchema="true", path=str(tmp_path / "missing.lance")) == given.simpleString()
+    for twice, message in (
+        (longs("id", "ID"), "column id: the rows have it twice"),
+        (StructType().add("s", longs("x", "X")), r"column s\.x: the rows have it twice"),
+    ):
+        with pytest.raises(WorkerError, match=message):
+            named(twice, mergeSchema="true")
+    schema = pa.schema([("bb", pa.int8()), ("Bb", pa.int8())])
+    lance.write_dataset(schema.empty_table(), str(tmp_path / "both.lance"))
+    with pytest.raises(WorkerError, match="column BB: the table has bb and Bb, which differ in case only"):
+        named(longs("BB"), mergeSchema="true", path=str(tmp_path / "both.lance"))

@@ -193,6 +193,25 @@ def test_new_members_come_with_their_rows(path: str) -> None:
     assert names == ["Overwrite", "Merge", "Merge", "Append"]
 
 
+def test_names_that_differ_in_case_only(path: str) -> None:
+    """Without the JAR no setting of Spark says whether they are of one column: such rows are refused."""
+    inner = spark.StructType([spark.StructField("x", LONG)])
+    Job(path, struct(id=LONG, s=inner)).run([(1, {"x": 1})])
+    upper = spark.StructType([spark.StructField("X", LONG)])
+    for given, message in (
+        (struct(id=LONG, s=inner, ID=LONG), "column ID differs from id in case only"),
+        (struct(id=LONG, s=upper), r"column s\.X differs from s\.x in case only"),
+        (struct(id=LONG, new=LONG, New=LONG), "column New differs from new in case only"),
+    ):
+        with pytest.raises(SchemaError, match=message):
+            Job(path, given, mergeSchema="true")
+    Job(path, struct(id=LONG, ID=LONG, s=upper), mergeSchema="true", caseSensitive="true").run([(2, 3, {"X": 4})])
+    assert lance.dataset(path).to_table().to_pylist() == [
+        {"id": 1, "s": {"x": 1, "X": None}, "ID": None},
+        {"id": 2, "s": {"x": None, "X": 4}, "ID": 3},
+    ]
+
+
 def test_new_columns_of_a_table_with_row_ids_and_an_index(path: str) -> None:
     """New rows have ids of their own, and old ones stay where the index says."""
     rows = pa.table({"id": pa.array(range(6), pa.int64())})

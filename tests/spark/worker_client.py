@@ -118,8 +118,11 @@ def read_answer(answers: Any) -> dict[str, Any]:
     return answer
 
 
-def read_batches(answers: Any) -> Iterator[pa.RecordBatch]:
-    """Batches behind their signs. The first one has the schema before it."""
+def read_batches(answers: Any, costs: dict[str, int] | None = None) -> Iterator[pa.RecordBatch]:
+    """Batches behind their signs. The first one has the schema before it.
+
+    costs  gets the costs that come with them
+    """
     stream = None
     while True:
         sign = answers.read(1)
@@ -127,7 +130,9 @@ def read_batches(answers: Any) -> Iterator[pa.RecordBatch]:
             stream = stream or pa.ipc.open_stream(_NoReadAhead(answers))
             yield stream.read_next_batch()
         elif sign in (b"X", b"M"):
-            read_answer(answers)
+            answer = read_answer(answers)
+            if costs is not None:
+                costs.update(answer)
         else:
             assert sign == b"E", sign
             return

@@ -7,9 +7,13 @@ import java.io.IOException;
 import java.util.Map;
 import org.apache.spark.sql.connector.write.WriteSummary;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /** Requests of the driver that plan and commit changes of a table. */
 final class Changes {
+  private static final Logger LOG = LoggerFactory.getLogger(Changes.class);
+
   private Changes() {}
 
   /** Plans: what cannot be done is an `AnalysisException`. */
@@ -23,10 +27,14 @@ final class Changes {
     }
   }
 
-  /** Changes a table, once: after a lost answer the caller must not ask again. */
+  /** Changes a table, once: after a lost answer the caller must not ask again. The log has what was done. */
   static JsonNode make(String python, ObjectNode request) {
     try {
-      return Worker.askOnce(python, request);
+      JsonNode answer = Worker.askOnce(python, request);
+      if (answer.hasNonNull("log")) {
+        LOG.info(answer.get("log").asText());
+      }
+      return answer;
     } catch (MissingTableException | TableExistsException e) {
       throw e;
     } catch (IllegalArgumentException | UnsupportedOperationException e) {

@@ -103,6 +103,7 @@ class LanceScan implements Scan, Batch, SupportsReportStatistics {
       ObjectNode request = table.request("plan").put("schema", columns().json()).put("counts", pushed.counts());
       request.put("filter", pushed.filter()).put("limit", pushed.limit()).put("offset", pushed.offset());
       request.set("order", Worker.parsed(pushed.order()));
+      request.set("sample", pushed.sample() == null ? null : pushed.sample().json());
       request.set("runtime", Predicates.json(runtime.toArray(new Predicate[0])));
       plan = Worker.ask(table.options().python(), request);
     }

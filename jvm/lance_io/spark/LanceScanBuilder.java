@@ -24,8 +24,12 @@ import org.apache.spark.sql.connector.read.SupportsPushDownTopN;
 import org.apache.spark.sql.connector.read.SupportsPushDownV2Filters;
 import org.apache.spark.sql.types.StructType;
 
-/** Collects what a query needs of a table. Each use of a table in a query has a builder of its own. */
-final class LanceScanBuilder
+/**
+ * Collects what a query needs of a table. Each use of a table in a query has a builder of its own.
+ *
+ * <p>Public for the class that adds what later releases of Spark ask for.
+ */
+public class LanceScanBuilder
     implements ScanBuilder,
         SupportsPushDownV2Filters,
         SupportsPushDownRequiredColumns,
@@ -33,7 +37,9 @@ final class LanceScanBuilder
         SupportsPushDownOffset,
         SupportsPushDownTopN,
         SupportsPushDownAggregates {
-  private final LanceTable table;
+  private static final String LATER = "lance_io.spark.later.SamplingScanBuilder"; // compiled against 4.2
+
+  private LanceTable table;
   private StructType required;
   private Predicate[] pushed = new Predicate[0];
   private String filter; // SQL in the language of Python; may leave more rows than the predicates
@@ -45,9 +51,22 @@ final class LanceScanBuilder
   private boolean counts;
   private AggregateScan answered; // aggregates whose values are known
   private boolean changes;
+  private Sample sample;
 
-  LanceScanBuilder(LanceTable table) {
-    this.table = table;
+  protected LanceScanBuilder() {}
+
+  static LanceScanBuilder of(LanceTable table) {
+    LanceScanBuilder builder = Release.isAtLeast(4, 2) ? later() : new LanceScanBuilder();
+    builder.table = table;
+    return builder;
+  }
+
+  private static LanceScanBuilder later() {
+    try {
+      return (LanceScanBuilder) Class.forName(LATER).getDeclaredConstructor().newInstance();
+    } catch (ReflectiveOperationException e) {
+      throw new IllegalStateException("the JAR of lance_io is damaged: it has no " + LATER, e);
+    }
   }
 
   /** For the rows of a statement that changes them. */
@@ -103,6 +122,18 @@ final class LanceScanBuilder
     return order != null || !rowsAreCounted();
   }
 
+  /**
+   * Reads some of the fragments, each whole. Spark says so before anything else of a query. The option `limit` of a load
+   * counts rows before, so beside it nothing is sampled.
+   */
+  protected final boolean sampleFragments(double lower, double upper, long seed) {
+    if (table.options().has("limit")) {
+      return false;
+    }
+    sample = new Sample(lower, upper, seed);
+    return true;
+  }
+
   private boolean rowsAreCounted() {
     return filter == null && table.knowsItsCount();
   }
@@ -150,7 +181,7 @@ final class LanceScanBuilder
   /** Where manifest or indices have all values. Else each task counts its rows, and Spark adds. */
   @Override
   public boolean supportCompletePushDown(Aggregation aggregation) {
-    if (answered == null) {
+    if (answered == null && sample == null) {
       answered = AggregateScan.of(table, filter, aggregation);
     }
     return answered != null;
@@ -172,8 +203,9 @@ final class LanceScanBuilder
             + (pruned.isEmpty() ? "" : ", used for pruning [" + pruned + "]")
             + (limit < 0 || order != null ? "" : ", limit " + limit + (rowsAreCounted() ? "" : " for each task"))
             + (offset == 0 ? "" : ", offset " + offset)
-            + shownOrder;
-    Pushed all = new Pushed(counts, filter, limit, offset, order);
+            + shownOrder
+            + (sample == null ? "" : ", fragments sampled from " + sample.lower() + " to " + sample.upper());
+    Pushed all = new Pushed(counts, filter, limit, offset, order, sample);
     return changes ? new LanceScan(table, required, all, shown) : new LanceScan.OfQuery(table, required, all, shown);
   }
 }

@@ -206,7 +206,7 @@ class LanceTable implements SupportsRead, SupportsWrite, SupportsMetadataColumns
 
   @Override
   public LanceScanBuilder newScanBuilder(CaseInsensitiveStringMap own) {
-    return new LanceScanBuilder(with(own.asCaseSensitiveMap()));
+    return LanceScanBuilder.of(with(own.asCaseSensitiveMap()));
   }
 
   @Override

@@ -8,5 +8,6 @@ package lance_io.spark;
  * @param limit rows of each task, or of all where there is neither filter nor order; -1 for none
  * @param offset rows to leave out
  * @param order sort keys as JSON: each task gives its first rows in this order; null for none
+ * @param sample the fragments to read; null for all
  */
-record Pushed(boolean counts, String filter, int limit, int offset, String order) {}
+record Pushed(boolean counts, String filter, int limit, int offset, String order, Sample sample) {}

@@ -1,7 +1,9 @@
 package lance_io.spark;
 
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.HashMap;
 import java.util.Map;
+import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.Table;
@@ -10,6 +12,7 @@ import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
@@ -21,10 +24,15 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 final class PythonSource {
   static final String NAME = "lance_io";
 
+  private static final String MERGES = "mergeSchema";
+  private static final String IS_EXACT = "caseSensitive";
+  private static final String IS_EXACT_IN_SPARK = "spark.sql.caseSensitive";
+
   private PythonSource() {}
 
   static WriteBuilder writeBuilder(LogicalWriteInfo info, TableOptions options) {
-    return ((SupportsWrite) table(info.schema(), options)).newWriteBuilder(new Info(info, options));
+    Info own = Info.of(info, options);
+    return ((SupportsWrite) table(own.schema(), options)).newWriteBuilder(own);
   }
 
   static MicroBatchStream stream(StructType schema, TableOptions options, String checkpoint) {
@@ -32,23 +40,28 @@ final class PythonSource {
     return table.newScanBuilder(options.forSpark()).build().toMicroBatchStream(checkpoint);
   }
 
-  /** Spark gives a table of a catalog no path: it comes from the table's own options. */
-  private record Info(LogicalWriteInfo of, TableOptions table) implements LogicalWriteInfo {
-    @Override
-    public CaseInsensitiveStringMap options() {
+  /**
+   * A write as the source in Python gets it.
+   *
+   * @param options also the path, which Spark gives no table of a catalog
+   * @param schema of the rows, where schemas are merged with names as the table has them: Spark does not resolve them
+   *     for a write to a path
+   */
+  private record Info(String queryId, CaseInsensitiveStringMap options, StructType schema)
+      implements LogicalWriteInfo {
+    static Info of(LogicalWriteInfo given, TableOptions table) {
       Map<String, String> all = new HashMap<>(table.forSpark().asCaseSensitiveMap());
-      all.putAll(of.options().asCaseSensitiveMap());
-      return new CaseInsensitiveStringMap(all);
-    }
-
-    @Override
-    public String queryId() {
-      return of.queryId();
-    }
-
-    @Override
-    public StructType schema() {
-      return of.schema();
+      all.putAll(given.options().asCaseSensitiveMap());
+      StructType schema = given.schema();
+      if (TableOptions.has(all, MERGES)) {
+        if (!TableOptions.has(all, IS_EXACT)) {
+          all.put(IS_EXACT, SparkSession.active().conf().get(IS_EXACT_IN_SPARK, "false"));
+        }
+        ObjectNode request = Worker.request("stored_names").put("schema", schema.json());
+        Changes.put(request, "options", new TableOptions(all).texts());
+        schema = (StructType) DataType.fromJson(Changes.plan(table.python(), request).get("schema").asText());
+      }
+      return new Info(given.queryId(), new CaseInsensitiveStringMap(all), schema);
     }
   }
 

@@ -22,6 +22,7 @@ final class Release {
     "org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand",
     "org.apache.spark.sql.catalyst.plans.logical.Join",
     "org.apache.spark.sql.catalyst.plans.logical.LogicalPlan",
+    "org.apache.spark.sql.catalyst.plans.logical.MergeRows",
     "org.apache.spark.sql.catalyst.plans.logical.WriteDelta",
     "org.apache.spark.sql.execution.QueryExecution",
     "org.apache.spark.sql.execution.SQLExecution"
@@ -101,6 +102,8 @@ final class Release {
       Class<?> change = Class.forName("org.apache.spark.sql.catalyst.plans.logical.WriteDelta");
       change.getMethod("condition");
       change.getMethod("originalTable");
+      change.getMethod("query");
+      Class.forName("org.apache.spark.sql.catalyst.plans.logical.MergeRows").getMethod("notMatchedInstructions");
       return null;
     } catch (ReflectiveOperationException e) {
       return e.getMessage();

@@ -15,6 +15,7 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.MergeRows;
 import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.SQLExecution;
@@ -32,7 +33,10 @@ final class RunningMerge {
 
   private RunningMerge() {}
 
-  /** `on`: the table's columns that ON compares, null where it does more than that. Null where no MERGE runs. */
+  /**
+   * `on`: the table's columns that ON compares, null where it does more than that. `inserts`: whether it has a WHEN NOT
+   * MATCHED clause. Null where no MERGE runs.
+   */
   static ObjectNode json() {
     String id = SparkSession.active().sparkContext().getLocalProperty(SQLExecution.EXECUTION_ID_KEY());
     QueryExecution execution = id == null ? null : SQLExecution.getQueryExecution(Long.parseLong(id));
@@ -41,13 +45,13 @@ final class RunningMerge {
 
   private ObjectNode in(LogicalPlan plan) {
     if (plan instanceof WriteDelta change) {
-      return json(columns(change.originalTable()), change.condition());
+      return json(columns(change.originalTable()), change.condition()).put("inserts", inserts(change.query()));
     }
     if (plan instanceof V2WriteCommand append) {
       Seq<Attribute> columns = columns(append.table());
       addTarget(columns);
       Expression condition = joinCondition(append.query());
-      return condition == null ? null : json(columns, condition);
+      return condition == null ? null : json(columns, condition).put("inserts", true);
     }
     for (LogicalPlan child : all(plan.children())) { // such as the statement below its common table expressions
       ObjectNode merge = in(child);
@@ -70,6 +74,11 @@ final class RunningMerge {
       }
     }
     return null;
+  }
+
+  private static boolean inserts(LogicalPlan plan) {
+    return plan instanceof MergeRows rows && !rows.notMatchedInstructions().isEmpty()
+        || all(plan.children()).stream().anyMatch(RunningMerge::inserts);
   }
 
   private boolean isTarget(LogicalPlan plan) {

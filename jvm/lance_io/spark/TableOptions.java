@@ -52,12 +52,26 @@ final class TableOptions {
     return left;
   }
 
+  /** Whether there is an option of this name, however it is written. */
+  static boolean has(Map<String, String> given, String name) {
+    return given.keySet().stream().anyMatch(known -> squeezed(known).equals(squeezed(name)));
+  }
+
   private static String squeezed(String name) {
     return name.replace("_", "").toLowerCase(Locale.ROOT);
   }
 
+  /** Whether an option is given, by its name without `_`. */
+  boolean has(String name) {
+    return texts.keySet().stream().anyMatch(known -> squeezed(known).equals(name));
+  }
+
   String python() {
     return python;
+  }
+
+  Map<String, String> texts() {
+    return new TreeMap<>(texts);
   }
 
   /** The options for Spark's own classes. */

@@ -8,13 +8,14 @@ import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 final class TaskMetrics {
   private static final String REQUESTS = "lanceRequests";
   private static final String BYTES = "lanceBytes";
+  private static final String CACHED = "lanceCached";
   private static final String WAITED = "lanceWaitedMs";
 
   private TaskMetrics() {}
 
   static CustomMetric[] supported() {
     return ShownNumber.areFound()
-        ? new CustomMetric[] {new Requests(), new Bytes(), new Waited()}
+        ? new CustomMetric[] {new Requests(), new Bytes(), new Cached(), new Waited()}
         : new CustomMetric[0];
   }
 
@@ -22,6 +23,7 @@ final class TaskMetrics {
     return new CustomTaskMetric[] {
       new ShownNumber.Value(REQUESTS, costs.path("requests").asLong()),
       new ShownNumber.Value(BYTES, costs.path("bytes").asLong()),
+      new ShownNumber.Value(CACHED, costs.path("cached").asLong()),
       new ShownNumber.Value(WAITED, waitedNanos / 1_000_000)
     };
   }
@@ -37,6 +39,13 @@ final class TaskMetrics {
   public static final class Bytes extends ShownNumber {
     public Bytes() {
       super(BYTES, "bytes read from the store");
+    }
+  }
+
+  /** Reads that took no request. */
+  public static final class Cached extends ShownNumber {
+    public Cached() {
+      super(CACHED, "reads answered by the disk cache");
     }
   }
 

@@ -82,8 +82,7 @@ def _costs(watch: Any) -> bytes:
     """The costs of the task so far, behind their sign; nothing where they are not counted."""
     if watch is None:
         return b""
-    num_requests, num_bytes = watch.spent
-    return b"M" + framed(b'{"requests": %d, "bytes": %d}' % (num_requests, num_bytes))
+    return b"M" + framed(b'{"requests": %d, "bytes": %d, "cached": %d}' % watch.spent)
 
 
 def _batches(connection: Connection, job: ReadJob, part: ScanPart, counts: bool, watch: Any) -> Batches:

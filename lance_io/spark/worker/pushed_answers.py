@@ -1,11 +1,14 @@
-"""Aggregates and orders of Spark that need not read all: answered from the manifest and indices, or by the first rows.
+"""Aggregates, orders and samples of Spark that need not read all.
+
+They are answered from the manifest and indices, by the first rows, or by some fragments.
 
 An aggregate is `{"fn": "COUNT_STAR"}`, or `COUNT`, `MIN` or `MAX` with `"col": path`. A key of an order is
-`{"col": path, "ascending": ..., "nulls_first": ...}`.
+`{"col": path, "ascending": ..., "nulls_first": ...}`. A sample is `{"lower": ..., "upper": ..., "seed": text}`.
 """
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -111,6 +114,20 @@ def sort_keys(schema: pa.Schema, options: ReadOptions, keys: Sequence[Any], limi
     if any(field is None or not _is_ordered_alike(field.type) for field in fields):
         return None
     return tuple((tuple(key["col"]), bool(key["ascending"]), bool(key["nulls_first"])) for key in keys)
+
+
+def sampled_fragments(fragment_ids: Sequence[int], sample: Any) -> list[int]:
+    """Indexes of the fragments of a sample: those whose number from 0 to 1 lies between its bounds.
+
+    The number follows from the seed and the id alone, so that samples beside each other share no fragment.
+    """
+    lower, upper, seed = sample["lower"], sample["upper"], sample["seed"]
+
+    def number(fragment_id: int) -> float:
+        digest = blake2b(f"{seed} {fragment_id}".encode(), digest_size=6).digest()
+        return int.from_bytes(digest, "big") / (1 << 48)
+
+    return [index for index, fragment_id in enumerate(fragment_ids) if lower <= number(fragment_id) < upper]
 
 
 def _is_ordered_alike(dtype: pa.DataType) -> bool:

@@ -37,7 +37,7 @@ from lance_io.spark.task_context import warn_of_shown
 from lance_io.spark.types import arrow_to_spark, carried_schema
 from lance_io.spark.worker.named_versions import open_named
 from lance_io.spark.worker.narrowed_structs import narrowable_columns, narrowed_members
-from lance_io.spark.worker.pushed_answers import exact_values, sort_keys
+from lance_io.spark.worker.pushed_answers import exact_values, sampled_fragments, sort_keys
 from lance_io.spark.worker.pushed_filters import PushedFilters
 from lance_io.spark.worker.writing.table_properties import shown_properties
 
@@ -215,10 +215,13 @@ def plan(request: Request) -> Request:
     is_cut_by_tasks = bool(filter or order)
     scan = _scan(version, options, names, members, filter, None if is_cut_by_tasks else limit, request["offset"])
     check_declared(StructType() if counts else declared, shown_schema(version, scan, options))
-    planned = plan_read(version, options, scan)
+    sampled = request.get("sample") and sampled_fragments(version.fragment_ids, request["sample"])
+    planned = plan_read(version, options, scan, sampled)
     if is_cut_by_tasks and limit is not None:  # of each task: Spark cuts the rows of all
         scan = _scan(version, options, names, members, filter, limit, order=order or ())
-    num_rows = planned.num_rows if scan.request.filter else version.count(scan)
+    num_rows = planned.num_rows
+    if not scan.request.filter:
+        num_rows = version.count(scan) if sampled is None else sum(part.physical_rows for part in planned.parts)
     return {
         "job": _pack((ReadJob(options, declared, scan).packed(), counts)),
         "parts": [_pack(part) for part in planned.parts],

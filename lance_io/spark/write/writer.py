@@ -101,6 +101,7 @@ def plan_job(options: WriteOptions, given: StructType, is_overwrite: bool) -> Wr
             table,
             vector_sizes=options.vector_sizes,
             merge_schema=options.merge_schema,
+            case_sensitive=options.case_sensitive,
             narrow_floats=options.narrow_floats,
         )
 

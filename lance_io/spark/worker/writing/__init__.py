@@ -6,6 +6,7 @@ created_schemas   columns of SQL as they are stored, with comments, lengths of C
 namespaces        folders of tables, with properties
 planned_writes    the driver: a write decided once, and its commit
 task_rows         a task: rows of the JVM to data files
+stored_names      columns whose names differ from the table's in case only
 dynamic_keys      which rows a dynamic overwrite replaces
 altered_tables    ALTER TABLE
 procedures        CALL: planned on the driver, run as tasks, committed once

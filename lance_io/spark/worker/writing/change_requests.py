@@ -4,6 +4,7 @@
     namespaces, *namespace                folders of tables
     plan_create                          a write that creates or replaces a table
     plan_write                           a write to a table
+    stored_names                         names of its rows' columns that differ from the table's in case only
     plan_change                          DELETE, UPDATE, MERGE of a version
     delete, truncate                     rows that a predicate selects, all rows
     commit, abort                        of a planned write
@@ -40,6 +41,7 @@ from lance_io.spark.worker.writing.planned_writes import (
     plan_change,
     plan_rows,
 )
+from lance_io.spark.worker.writing.stored_names import stored_names
 from lance_io.spark.worker.writing.table_properties import (
     STABLE_ROW_IDS,
     columns_of_schema,
@@ -203,14 +205,12 @@ def delete(request: Request) -> Request:
     """Delete the rows that predicates select; all of them are computed exactly."""
     options = parse_options(request["options"], "read")
     text = _exact_filter(named_version(options, b64decode(request["pinned"])), request["predicates"])
-    changed = delete_where(table_place(options), text)
-    return {"version": changed.version, "rows": changed.num_deleted}
+    return delete_where(table_place(options), text)
 
 
 def truncate(request: Request) -> Request:
     """Delete all rows."""
-    changed = delete_where(table_place(parse_options(request["options"], "read")), "true", "TRUNCATE")
-    return {"version": changed.version, "rows": changed.num_deleted}
+    return delete_where(table_place(parse_options(request["options"], "read")), "true", "TRUNCATE")
 
 
 def commit(request: Request) -> Request:
@@ -236,6 +236,7 @@ ANSWERS: Final[dict[str, Callable[[Request], Request]]] = {
     "alter_namespace": namespaces.alter_namespace,
     "drop_namespace": namespaces.drop_namespace,
     "plan_write": plan_write,
+    "stored_names": stored_names,
     "plan_change": plan_row_change,
     "delete": delete,
     "truncate": truncate,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.dataset import distributed
 from lance_io.errors import CommitConflictError, LanceError, UsageError
-from lance_io.redaction import get_logger
+from lance_io.redaction import get_logger, hide_secrets
 from lance_io.spark.engine import table_place
 from lance_io.spark.types import spark_to_arrow
 from lance_io.spark.worker.jvm_connections import MissingTable
@@ -140,8 +140,8 @@ def commit_write(
     """Commit the results of all tasks; the answer says what that did.
 
     results  a message of each task, as the JVM got it; of two of one task the first counts
-    merge    of a MERGE: `on`, the columns of the table that ON compares, None where it does more. One that only inserts
-             was planned as an append
+    merge    of a MERGE: `on`, the columns of the table that ON compares, None where it does more; `inserts`, whether it
+             has a WHEN NOT MATCHED clause. One that only inserts was planned as an append
     summary  Spark's own counts
     """
     tasks = _each_once(write, results)
@@ -161,22 +161,22 @@ def commit_write(
     if write.kind == "replace" or (write.kind == "append" and not write.adds_columns):
         version = _commit_files(write, files, properties)
     else:
-        changed = _commit_rows(write, tasks, change, properties, (merge or {}).get("on"))
+        changed = _commit_rows(write, tasks, change, properties, merge or {})
         version, num_deleted = changed.version, changed.num_deleted
     result = {**counts, "rows_deleted": num_deleted}
-    log_result(write.statement, version, write.started, result)
-    return {**result, "version": version, "rows": counts["rows_written"], "bytes": counts["bytes_written"]}
+    answer = {**result, "version": version, "rows": counts["rows_written"], "bytes": counts["bytes_written"]}
+    return {**answer, "log": _result_text(write.table, write.statement, version, write.started, result)}
 
 
-def log_result(statement: str, version: int | None, started: float, counts: Mapping[str, int]) -> None:
-    """Log what a statement did."""
+def _result_text(
+    table: TablePlace, statement: str, version: int | None, started: float, counts: Mapping[str, int]
+) -> str:
+    """What a statement did, for the log of the driver."""
+    where = f"{statement}, {hide_secrets(table.uri)}"
     if version is None:
-        _logger.info("%s: nothing to commit", statement)
-        return
+        return f"{where}: nothing to commit"
     shown = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
-    _logger.info(
-        "%s: version %s in %.3f s: %s", statement, version, max(0.0, time.time() - started), shown or "no rows"
-    )
+    return f"{where}: version {version} in {max(0.0, time.time() - started):.3f} s: {shown or 'no rows'}"
 
 
 def _commit_files(write: PlannedWrite, files: Sequence[WrittenFiles], properties: Mapping[str, str]) -> int | None:
@@ -201,19 +201,19 @@ def _commit_rows(
     tasks: Sequence[Mapping[str, Any]],
     changes: Sequence[distributed.RowChange],
     properties: Mapping[str, str],
-    key_columns: Sequence[str] | None,
+    merge: Mapping[str, Any],
 ) -> distributed.ChangedRows:
     version, options = write.version(), write.options
-    inserts = any(change.inserted for change in changes)
+    inserts = bool(merge.get("inserts")) or any(change.inserted for change in changes)
     return distributed.commit_rows(
         version,
         write.job,
         changes,
         deletes_where=write.where if write.kind == "where" else None,
         deleted=replaced_rows(version, write.keys, _keys(tasks)) if write.kind == "dynamic" else None,
-        # UPDATE writes no row that is new; a MERGE that does looked for its key, and the others for all rows
+        # A MERGE with a WHEN NOT MATCHED clause looked for keys, and the others for all rows
         meets_new_rows=write.kind in ("where", "dynamic") or (inserts and meets_new_rows(version.config)),
-        key_columns=key_columns,
+        key_columns=merge.get("on"),
         adds_columns=write.adds_columns,
         retries=options.commit_retries,
         message=options.commit_message,
@@ -222,8 +222,8 @@ def _commit_rows(
     )
 
 
-def delete_where(table: TablePlace, where: str, statement: str = "DELETE") -> distributed.ChangedRows:
-    """Delete the rows that a predicate selects; after a conflict those of the newest version."""
+def delete_where(table: TablePlace, where: str, statement: str = "DELETE") -> dict[str, Any]:
+    """Delete the rows that a predicate selects, after a conflict those of the newest version; says what that did."""
     started = time.time()
     for attempt in range(DELETE_ATTEMPTS):
         version = distributed.TableVersion.newest(table)
@@ -242,8 +242,8 @@ def delete_where(table: TablePlace, where: str, statement: str = "DELETE") -> di
             if not error.retryable or attempt == DELETE_ATTEMPTS - 1:
                 raise
         else:
-            log_result(statement, changed.version, started, {"rows_deleted": changed.num_deleted})
-            return changed
+            text = _result_text(table, statement, changed.version, started, {"rows_deleted": changed.num_deleted})
+            return {"version": changed.version, "rows": changed.num_deleted, "log": text}
     raise AssertionError("the last attempt returns or raises")
 
 

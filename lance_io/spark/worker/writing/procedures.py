@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lance_io.dataset import distributed
 from lance_io.errors import CommitConflictError, UsageError
 from lance_io.plans.plan import Stopped
-from lance_io.redaction import get_logger
+from lance_io.redaction import get_logger, hide_secrets
 from lance_io.spark.engine import table_place
 from lance_io.spark.options import parse_options
 from lance_io.spark.worker.writing.carried_functions import CarriedFunction
@@ -79,7 +79,9 @@ def finish(request: dict[str, Any]) -> dict[str, Any]:
         if procedure is None:
             raise UsageError(f"there is no procedure {request['procedure']!r}")
         row = procedure(distributed.open_dataset(table), given)
-    return {"names": list(row), "values": list(row.values())}
+    counts = ", ".join(f"{name} {value}" for name, value in row.items())
+    text = f"{request['procedure']}, {hide_secrets(table.uri)}: {counts}"
+    return {"names": list(row), "values": list(row.values()), "log": text}
 
 
 def abort(request: dict[str, Any]) -> dict[str, Any]:
