@@ -47,6 +47,7 @@ COLORS = pa.array(["red", "green", "blue", "yellow", "black"])
 VECTOR_WIDTH = 128
 NUM_CENTERS = 2000
 TEXT_WORDS = np.array([f"word{number:x}" for number in range(50_000)])  # the most frequent first
+FREQUENT = 2000  # words are looked for among as many of the first ones
 KEY_STEP, KEYS_END = 2_654_435_761, 1 << 32  # row n has the key n * KEY_STEP modulo KEYS_END: none twice, in no order
 
 MakeRows = Callable[[int, int, np.random.Generator], pa.Table]
@@ -131,6 +132,17 @@ def texts(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
     shares = 1 / np.arange(1, len(TEXT_WORDS) + 1)
     words = TEXT_WORDS[rng.choice(len(TEXT_WORDS), (num_rows, 20), p=shares / shares.sum())]
     return pa.table({"text": [" ".join(row) for row in words]})
+
+
+def documents(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
+    """Texts as in `texts`, beside ascending numbers."""
+    return texts(first_id, num_rows, rng).add_column(0, "id", [np.arange(first_id, first_id + num_rows)])
+
+
+def frequent_words(number: int, num_words: int) -> str:
+    """Some of the most frequent words of `texts`, others for each number."""
+    ranks = np.random.default_rng(number).choice(FREQUENT, num_words, replace=False)
+    return " ".join(TEXT_WORDS[ranks])
 
 
 def spark_narrow(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:

@@ -226,6 +226,33 @@ def test_searches_are_judged_by_time_and_by_pylance_unlimited() -> None:
         "at most 66 requests": "reached",
     }
     assert len(judged(Result("search/cold/own", 30.0, "plain", found))) == 2
+    assert judged(Result("texts/cold", 30.0, "plain", found)) == {
+        "wall_s at most 220 ms": "reached",
+        "at least 2.8 times pylance unlimited's speed": "missed",
+        "at most 32 requests": "reached",
+    }
+
+
+def test_queries_by_key_are_judged_by_pylance_unlimited() -> None:
+    """A look-up whose pages are in memory, beside a filter whose pages are not."""
+
+    def walls(ours: float, theirs: float, **more: Any) -> dict[str, list[Turn]]:
+        return {"lance_io": turns(*[ours] * 3, **more), "pylance unlimited": turns(*[theirs] * 3, **more)}
+
+    assert judged(Result("index/key/cold", 30.0, "plain", walls(0.205, 0.25))) == {
+        "wall_s at most 200 ms": "within 5 %",
+        "at least 1.25 times pylance unlimited's speed": "within 5 %",
+        "at most 12 requests": "reached",
+    }
+    get = Result("index/get/warm", 30.0, "plain", walls(0.035, 0.035))
+    assert judged(get) == {"wall_s at most 40 ms": "reached"}
+    lines = goals.goals(results_of(Result("index/key/warm", 30.0, "plain", walls(0.065, 0.07)), get))
+    assert [(line.name, line.value, line.state) for line in lines][-1] == ("index/get/warm", 2.0, "reached")
+    many = {**walls(1.0, 1.0, takes=100, takes_per_s=300.0), "pylance unlimited": turns(1, takes=100, takes_per_s=99.0)}
+    assert judged(Result("index/callers/256", 30.0, "plain", many)) == {
+        "cpu_s of a look-up at most 0.6 ms": "missed",
+        "at least 3 times pylance unlimited's speed": "reached",
+    }
 
 
 def test_throttled_runs_are_judged_by_their_seconds() -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Rows = list[int]
+Keys = list[int]
 Options = dict[str, str]
 
 OURS, OUR_LOOP, PYLANCE, PYLANCE_AS_IS = "lance_io", "lance_io loop", "pylance", "pylance as it comes"
@@ -33,6 +34,11 @@ UNLIMITED = {
     "LANCE_AIMD_BURST_CAPACITY": "5000",
 }
 MORE_THREADS = {"LANCE_CPU_THREADS": "64", "LANCE_IO_THREADS": "256"}
+
+
+def filter_of(column: str, keys: Keys) -> str:
+    """The filter of rows that have one of some keys."""
+    return f"{column} = {keys[0]}" if len(keys) == 1 else f"{column} IN ({', '.join(map(str, keys))})"
 
 
 class Contender:
@@ -63,7 +69,19 @@ class Contender:
         raise NotImplementedError
 
     def search(self, column: str, query: Any, asked: dict[str, Any]) -> pa.Table:
-        """The nearest rows of the open table. `asked` has the other parameters of `nearest`."""
+        """The nearest rows of the open table; `asked` has the other parameters of `nearest`. For words the best `k`."""
+        raise NotImplementedError
+
+    def look_up(self, column: str, keys: Keys, columns: list[str], by_key: bool) -> pa.Table:
+        """Rows of keys by the index of a column: by a filter, or by a look-up if `by_key` and the library has it."""
+        raise NotImplementedError
+
+    def load_index(self, column: str) -> None:
+        """Read the index of a column into memory."""
+        raise NotImplementedError
+
+    def key_waits(self, column: str, keys: Iterator[int], columns: list[str], callers: int) -> list[float]:
+        """Look-ups of a key each by many callers at once; returns how long each waited."""
         raise NotImplementedError
 
     def scan(self, columns: list[str] | None, where: str | None = None) -> int:
@@ -132,9 +150,20 @@ class Lance(Contender):
         return table
 
     def search(self, column: str, query: Any, asked: dict[str, Any]) -> pa.Table:
+        if isinstance(query, str):
+            words = {"query": query, "columns": [column]}
+            best: pa.Table = self.dataset.to_table(columns=["id", "_score"], full_text_query=words, limit=asked["k"])
+            return best
         nearest = {"column": column, "q": query, **asked}
         table: pa.Table = self.dataset.to_table(columns=["id", "_distance"], nearest=nearest)
         return table
+
+    def look_up(self, column: str, keys: Keys, columns: list[str], by_key: bool) -> pa.Table:
+        table: pa.Table = self.dataset.to_table(columns=columns, filter=filter_of(column, keys))
+        return table
+
+    def load_index(self, column: str) -> None:
+        self.dataset.prewarm_index(f"{column}_idx")
 
     def scan(self, columns: list[str] | None, where: str | None = None) -> int:
         return sum(batch.num_rows for batch in self.dataset.to_batches(columns=columns, filter=where))
@@ -160,6 +189,16 @@ class Ours(Lance):
 
     def waits(self, picks: Iterator[Rows], callers: int, for_s: float | None) -> list[float]:
         return asyncio.run(waits_of(self._opened().take, picks, callers, for_s))
+
+    def look_up(self, column: str, keys: Keys, columns: list[str], by_key: bool) -> pa.Table:
+        if not by_key:
+            return super().look_up(column, keys, columns, by_key)
+        table: pa.Table = self.dataset.get(column, keys, columns)
+        return table
+
+    def key_waits(self, column: str, keys: Iterator[int], columns: list[str], callers: int) -> list[float]:
+        opened = self._opened()
+        return asyncio.run(waits_of(lambda key: opened.get(column, [key], columns), keys, callers))
 
     def append_waits(self, batches: Iterator[pa.RecordBatch], uri: str, callers: int, for_s: float) -> list[float]:
         self.open(uri)
@@ -213,6 +252,12 @@ class PylanceAsIs(Lance):
 
     def waits(self, picks: Iterator[Rows], callers: int, for_s: float | None) -> list[float]:
         return asyncio.run(self._waits(picks, callers, for_s))
+
+    def key_waits(self, column: str, keys: Iterator[int], columns: list[str], callers: int) -> list[float]:
+        def look_up(key: int) -> pa.Table:
+            return self.look_up(column, [key], columns, by_key=True)
+
+        return asyncio.run(self._in_threads(look_up, keys, callers, None))
 
     def append_waits(self, batches: Iterator[pa.RecordBatch], uri: str, callers: int, for_s: float) -> list[float]:
         def append(batch: pa.RecordBatch) -> None:

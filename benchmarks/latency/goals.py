@@ -31,8 +31,22 @@ SEARCHES = {  # seconds at 30 ms, and times the speed of pylance unlimited
     "search/cold/refine": (0.26, 3.0),
     "search/warm": (0.085, 1.7),
     "search/warm/refine": (0.13, 2.3),
+    "texts/cold": (0.22, 2.8),
+    "texts/cold/own": (0.19, 2.8),
+    "texts/warm": (0.08, 1.6),
 }
-SEARCH_REQUESTS = 66
+SEARCH_REQUESTS = {"search/cold": 66, "texts/cold": 32}
+QUERIES: dict[str, tuple[float | None, float | None, int | None]] = {  # as above, and requests
+    "index/key/cold": (0.2, 1.25, 12),
+    "index/key/cold/own": (0.13, 1.25, 12),
+    "index/key/warm": (0.07, 1.05, None),
+    "index/get/warm": (0.04, None, None),
+    "index/keys/cold": (None, None, 240),
+    "index/keys/warm": (0.2, 1.3, 160),
+    "index/keys/again": (0.12, 1.2, 101),
+}
+GET_TIMES = 1.8  # of a filter whose index is as warm as pylance has it: its pages are not in memory
+LOOK_UP_CPU_S, LOOK_UP_TIMES = 0.0006, 3.0
 REACHED, NEARLY, MISSED = "reached", "within 5 %", "missed"
 
 
@@ -109,6 +123,7 @@ def _lines(result: Result, results: Results) -> Iterator[GoalLine]:
         _take(judge, name)
         _scan(judge, result)
         _search(judge, result)
+        _query(judge, result, results)
         _process(judge, result)
         _cached(judge, result)
         _disturbed(judge, result)
@@ -214,17 +229,37 @@ def _scan(judge: _Judge, result: Result) -> None:
 
 
 def _search(judge: _Judge, result: Result) -> None:
-    """Vectors by an index: where both read the same files, no more bytes than pylance but a fifth."""
+    """Vectors and words by an index; of the same files no more bytes of vectors than pylance but a fifth."""
     if result.name not in SEARCHES:
         return
     limit_s, times = SEARCHES[result.name]
     judge.add(f"wall_s at most {limit_s * 1e3:g} ms", result.median(OURS, "wall_s"), limit_s)
     judge.faster(times, PYLANCE_WIDE)
-    if result.name.endswith("/own"):
+    if result.name.startswith("search/") and not result.name.endswith("/own"):
+        judge.ratio("sent_bytes", OURS, PYLANCE_WIDE, 1.2)
+    if requests := SEARCH_REQUESTS.get(result.name):
+        judge.add(f"at most {requests} requests", result.median(OURS, "requests"), requests)
+
+
+def _query(judge: _Judge, result: Result, results: Results) -> None:
+    """Rows of keys by a BTREE."""
+    if result.name == "index/callers/256":
+        judge.add("cpu_s of a look-up at most 0.6 ms", result.median(OURS, "cpu_s"), LOOK_UP_CPU_S)
+        judge.faster(LOOK_UP_TIMES, PYLANCE_WIDE)
+    if result.name not in QUERIES:
         return
-    judge.ratio("sent_bytes", OURS, PYLANCE_WIDE, 1.2)
-    if result.name == "search/cold":
-        judge.add(f"at most {SEARCH_REQUESTS} requests", result.median(OURS, "requests"), SEARCH_REQUESTS)
+    limit_s, times, requests = QUERIES[result.name]
+    if limit_s is not None:
+        judge.add(f"wall_s at most {limit_s * 1e3:g} ms", result.median(OURS, "wall_s"), limit_s)
+    if times is not None:
+        judge.faster(times, PYLANCE_WIDE)
+    if requests is not None:
+        judge.add(f"at most {requests} requests", result.median(OURS, "requests"), requests)
+    filtered = results.find("index/key/warm", result.latency_ms) if result.name == "index/get/warm" else None
+    if filtered is not None:
+        theirs, ours = filtered.median(PYLANCE_WIDE, "wall_s"), result.median(OURS, "wall_s")
+        text = f"at least {GET_TIMES:g} times {PYLANCE_WIDE}'s speed in index/key/warm"
+        judge.add(text, theirs / ours if theirs and ours else None, GET_TIMES, at_most=False)
 
 
 def _process(judge: _Judge, result: Result) -> None:

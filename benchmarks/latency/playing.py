@@ -28,6 +28,7 @@ TAKES_IN_FLIGHT, SCANS_IN_FLIGHT = 512, 32
 GROUPS = 64  # takes whose ranges are looked at one by one, for those who replay them
 FIRST_ROWS = 10_000  # of a table that is written to
 SETTLED_TRIES, SETTLED_S = 50, 0.02
+OTHER_KEYS = 1_000  # the seed of keys that are looked up before
 SETTLED_AFTER_S, WATCHED_S = 10, 40  # of a throttled run, what its goals are about
 
 
@@ -63,7 +64,10 @@ class Play:
             "cold": self._fresh,
             "cached": self._fresh,
             "cold search": self._fresh,
+            "cold query": self._fresh,
             "search": self._search,
+            "query": self._query,
+            "key callers": self._key_callers,
             "take": self._take,
             "scan": self._scan,
             "callers": self._callers,
@@ -130,6 +134,11 @@ class Play:
                 worker.ask("open_search", uri=self._uri(who), **self._asked(0))
                 self._modules[who] = worker.ask("modules").told["modules"]
             return
+        if kind == "cold query":
+            with self._worker(who) as worker:
+                worker.ask("open_query", uri=self._uri(who), **self._wanted(OTHER_KEYS))
+                self._modules[who] = worker.ask("modules").told["modules"]
+            return
         if kind in ("open", "reopen", "cold", "cached"):
             rows = self._rows(0) if kind == "cached" else self._rows(0, count=1, pattern="scattered")
             with self._worker(who) as worker:
@@ -141,6 +150,9 @@ class Play:
             worker.ask("connect", in_flight=SCANS_IN_FLIGHT if kind == "scan" else TAKES_IN_FLIGHT)
         elif kind == "search":
             worker.ask("warm_search", uri=self._uri(who), **self._asked(1_000))
+        elif kind in ("query", "key callers"):
+            loads = self._scenario.arguments.get("loads", False)
+            worker.ask("warm_query", uri=self._uri(who), loads=loads, **self._wanted(OTHER_KEYS))
         elif kind in ("take", "scan", "callers"):
             worker.ask("warm", uri=self._uri(who), num_rows=self._stage.world(self._scenario.world).num_rows)
         else:
@@ -156,6 +168,12 @@ class Play:
         """A search."""
         world, asked = self._stage.world(self._scenario.world), self._scenario.arguments["nearest"]
         return {"seed": seed, "column": world.column, "asked": asked}
+
+    def _wanted(self, seed: int, **changed: Any) -> dict[str, Any]:
+        """A look-up of keys."""
+        world, arguments = self._stage.world(self._scenario.world), self._scenario.arguments
+        asked = {"by_key": arguments["by_key"], "count": arguments["count"], "num_rows": world.num_rows, **changed}
+        return {"seed": seed, "column": world.key, "columns": [world.column], **asked}
 
     def _rows(self, seed: int, **changed: Any) -> dict[str, Any]:
         world = self._stage.world(self._scenario.world)
@@ -207,6 +225,9 @@ class Play:
             worker.ask("load", modules=self._modules[who])
             if kind == "cold search":
                 return self._measured(number, lambda: worker.ask("open_search", uri=uri, **self._asked(number)))
+            if kind == "cold query":
+                wanted = self._wanted(number, check=number == 0)
+                return self._measured(number, lambda: worker.ask("open_query", uri=uri, **wanted))
             if kind in ("cold", "cached"):
                 version = self._versions[who] if self._scenario.arguments.get("pinned") else None
                 asked = {"uri": uri, "rows": self._rows(number), "check": number == 0, "version": version}
@@ -221,6 +242,22 @@ class Play:
 
     def _search(self, who: str, number: int) -> Turn:
         return self._measured(number, lambda: self._workers[who].ask("search", **self._asked(number)))
+
+    def _query(self, who: str, number: int) -> Turn:
+        seed = OTHER_KEYS if self._scenario.arguments.get("again") else number
+        wanted = self._wanted(seed, check=number == 0)
+        return self._measured(number, lambda: self._workers[who].ask("query", **wanted))
+
+    def _key_callers(self, who: str, number: int) -> Turn:
+        arguments, worker = self._scenario.arguments, self._workers[who]
+        wanted = self._wanted(number, count=arguments["takes"])
+        more = {name: wanted[name] for name in wanted if name != "by_key"}
+        before = {**more, "seed": OTHER_KEYS + number, "count": arguments["callers"]}
+        return self._measured(
+            number,
+            lambda: worker.ask("key_waits", callers=arguments["callers"], **more),
+            lambda: worker.ask("key_waits", callers=arguments["callers"], **before),
+        )
 
     def _scan(self, who: str, number: int) -> Turn:
         world = self._stage.world(self._scenario.world)

@@ -8,8 +8,11 @@ reopen   the second one
 cold     opening and taking rows, in a process that has imported everything
 cached   the same, when another process has taken these rows before; `pinned`: by the number of the version
 take     rows of a table whose metadata is warm
-search   the rows nearest to a vector, by an index of product codes whose centroids are in memory
+search   the rows nearest to a vector, or the best ones for words, by an index that was asked before
 cold search   the same in a process that has imported everything, with the opening
+query    the rows of keys, by a BTREE that is in memory; the pages, too, if `loads`
+cold query    the same in a process that has imported everything, with the opening
+key callers   look-ups of a key each by many callers
 scan     all rows, or those that pass a filter, batch by batch; one column, or all
 callers  takes of few rows by many callers
 writers  appends of few rows to one table by many callers
@@ -61,7 +64,9 @@ class Scenario:
     who         contenders, in the order of the first round; replayers follow ours
     also        contenders at 30 ms only
     arguments   by kind: `pattern`, `count`; `columns` (one or all, or a list), `where` (a text, or what gives it for a
-                number of rows); `callers`, `takes`, `for_s`, `during_scan`, `rows`; `nearest`
+                number of rows); `callers`, `takes`, `for_s`, `during_scan`, `rows`; `nearest`,
+                also for words: `k`, and `num_words`; `by_key` (by a look-up, not a filter),
+                `loads` (all of the index before), `again` (the same keys)
     condition   what the proxy does besides its latency
     each_own    everybody reads the files that it has written, instead of pylance's
     rounds      0: as many as the run has
@@ -251,6 +256,36 @@ def _searches() -> list[Scenario]:
     ]
 
 
+def _word_searches() -> list[Scenario]:
+    """Two words; warm other ones than before."""
+    who, also, asked = (OURS, PYLANCE_WIDE), (PYLANCE, PYLANCE_AS_IS), {"k": 10, "num_words": 2}
+    return [
+        Scenario(
+            f"texts/{temper}{own}", kind, "words", who, also, {"nearest": asked}, each_own=bool(own), reduced=not own
+        )
+        for temper, kind in (("cold", "cold search"), ("warm", "search"))
+        for own in ("", "/own")
+    ]
+
+
+def _queries() -> list[Scenario]:
+    """By a key, by a hundred; a look-up by key whose pages are in memory has no peer but a filter."""
+    who, also = (OURS, PYLANCE_WIDE), (PYLANCE, PYLANCE_AS_IS)
+    key, keys = {"count": 1, "by_key": False}, {"count": 100, "by_key": False}
+    get = {"count": 1, "by_key": True, "loads": True}
+    many = {**get, "callers": 256, "takes": 2_560}
+    return [
+        Scenario("index/key/cold", "cold query", "keyed", who, also, key, reduced=True),
+        Scenario("index/key/cold/own", "cold query", "keyed", who, also, key, each_own=True, reduced=True),
+        Scenario("index/key/warm", "query", "keyed", who, also, key, reduced=True),
+        Scenario("index/get/warm", "query", "keyed", who, also, get, reduced=True),
+        Scenario("index/keys/cold", "cold query", "keyed", who, also, keys),
+        Scenario("index/keys/warm", "query", "keyed", who, also, keys, reduced=True),
+        Scenario("index/keys/again", "query", "keyed", who, also, {**keys, "again": True}, reduced=True),
+        Scenario("index/callers/256", "key callers", "keyed", who, also, many, reduced=True),
+    ]
+
+
 def _callers() -> list[Scenario]:
     who = (OURS, OUR_LOOP, PYLANCE, BARE)
     one = {"pattern": "scattered", "count": 1}
@@ -349,7 +384,8 @@ def _disturbed() -> list[Scenario]:
 
 def all_scenarios() -> list[Scenario]:
     """In the order in which they are played."""
-    reads = _processes() + _takes() + _scans() + _filters() + _passing() + _searches() + _callers()
+    searches = _searches() + _word_searches()
+    reads = _processes() + _takes() + _scans() + _filters() + _passing() + searches + _queries() + _callers()
     return reads + _writes() + _disturbed()
 
 

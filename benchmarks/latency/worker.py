@@ -25,7 +25,7 @@ from benchmarks.latency.callers import told
 from benchmarks.latency.contenders import CONTENDERS, Contender
 from benchmarks.latency.questions import Answer, Question, picked, priming
 from benchmarks.latency.replayers import REPLAYERS, Replayer
-from benchmarks.tables import near_vectors, seven_columns
+from benchmarks.tables import KEY_STEP, KEYS_END, frequent_words, near_vectors, seven_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -117,6 +117,47 @@ class Worker:
         answer.told.update(rows=table.num_rows, reads=self._contender.reads())
         return answer
 
+    def warm_query(self, uri: str, column: str, columns: list[str], loads: bool, **asked: Any) -> Answer:
+        """Open a table, look up keys once, and read what takes need to know; `loads`: all of the index, too."""
+        self._contender.open(uri)
+        self._contender.take(priming(asked["num_rows"]), columns)
+        if loads:
+            self._contender.load_index(column)
+        return self.query(column, columns, **asked)
+
+    def query(self, column: str, columns: list[str], by_key: bool, check: bool = False, **asked: Any) -> Answer:
+        """Look up keys in the open table."""
+        keys = keys_of(**asked)
+        answer, table = timed(lambda: self._contender.look_up(column, keys, columns, by_key))
+        return self._queried(answer, table, check)
+
+    def open_query(
+        self, uri: str, column: str, columns: list[str], by_key: bool, check: bool = False, **asked: Any
+    ) -> Answer:
+        """Open, and look up keys."""
+        keys = keys_of(**asked)
+
+        def operation() -> pa.Table:
+            self._contender.open(uri)
+            return self._contender.look_up(column, keys, columns, by_key)
+
+        answer, table = timed(operation)
+        return self._queried(answer, table, check)
+
+    def _queried(self, answer: Answer, table: pa.Table, check: bool) -> Answer:
+        answer.told.update(rows=table.num_rows, reads=self._contender.reads())
+        if check:
+            answer.told["digest"] = digest(table)[1:]  # in whatever order of rows
+        return answer
+
+    def key_waits(self, column: str, columns: list[str], callers: int, **asked: Any) -> Answer:
+        """Look-ups of a key each by many callers at once."""
+        keys = keys_of(**asked)
+        self._contender.reads()
+        answer, waits = timed(lambda: self._contender.key_waits(column, iter(keys), columns, callers))
+        answer.told.update(told(waits, answer.wall_s), reads=self._contender.reads())
+        return answer
+
     def open_take(self, uri: str, rows: dict[str, Any], check: bool = False, version: int | None = None) -> Answer:
         """Open, the newest version or that of a number, and take."""
         picks = picked(**rows)
@@ -184,8 +225,15 @@ class Worker:
 
 
 def search_of(seed: int, column: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a search, with a query for each seed."""
-    return {"column": column, "query": near_vectors(seed, 1)[0], "asked": asked}
+    """The arguments of a search, with a query for each seed: words if `asked` has their number, else a vector."""
+    query = frequent_words(seed, asked["num_words"]) if "num_words" in asked else near_vectors(seed, 1)[0]
+    return {"column": column, "query": query, "asked": asked}
+
+
+def keys_of(seed: int, count: int, num_rows: int) -> list[int]:
+    """Keys of rows anywhere in the table `keyed`, others for each seed."""
+    rows = np.random.default_rng([seed, count, num_rows]).integers(0, num_rows, count)
+    return [int(key) for key in rows * KEY_STEP % KEYS_END]
 
 
 class ReplayWorker:

@@ -7,6 +7,8 @@
     vec       500,000        1  128 floats
     big    20,000,000       20  the seven: about 1 GiB
     near      500,000        4  ascending int64, 128 floats in clusters; an index of product codes of these
+    words     500,000        4  ascending int64, texts of twenty words; an index of these
+    keyed   5,000,000        4  keys in no order, categories, labels, floats; a BTREE of the keys
     late_WIDTH_FILES            three keys and a value of so many bytes: `benchmarks.passing`
 
 Each is there three times: as pylance writes it, as `lance_io` writes it (anew in each run), and, where a scenario asks
@@ -31,7 +33,7 @@ import lance_io
 from benchmarks.latency.backends import BACKENDS
 from benchmarks.latency.proxyport import Proxy, running_proxy
 from benchmarks.passing import CELLS
-from benchmarks.tables import RECIPES, embeddings, read_through, seven_columns, vectors
+from benchmarks.tables import RECIPES, documents, embeddings, keyed, read_through, seven_columns, vectors
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -46,8 +48,10 @@ THEIRS, OWN, AS_PARQUET = "pylance", "lance_io", "parquet"
 class World:
     """A table: how it is made.
 
-    columns         of a scan of one column
-    partition_rows  rows of a partition of its index of vectors; 0 for no index
+    column          of a scan of one column, and of the index of words
+    partition_rows  rows of a partition of its index of vectors; 0 for none
+    has_words       whether it has a full-text index
+    key             a column with a BTREE; empty for none
     """
 
     name: str
@@ -56,6 +60,8 @@ class World:
     make_rows: MakeRows
     column: str
     partition_rows: int = 0
+    has_words: bool = False
+    key: str = ""
 
     def scaled(self, scale: float) -> World:
         """With so many times the rows, at least a hundred in a file."""
@@ -77,6 +83,8 @@ WORLDS = {
         World("vec", 500_000, 1, vectors, "vector"),
         World("big", 20_000_000, 20, seven_columns, "text"),
         World("near", 500_000, 4, embeddings, "vector", 714),
+        World("words", 500_000, 4, documents, "text", has_words=True),
+        World("keyed", 5_000_000, 4, keyed, "value", key="key"),
     )
 }
 
@@ -100,11 +108,17 @@ def write_files(world: World, writer: str, folder: Path) -> None:
             lance_io.write_dataset(rows, folder / "table.lance", mode=mode, max_rows_per_file=world.file_rows)
         else:
             lance.write_dataset(rows, folder / "table.lance", mode=mode, max_rows_per_file=world.file_rows)
-    if world.partition_rows and writer != AS_PARQUET:
-        library: Any = lance_io if writer == OWN else lance
+    if writer == AS_PARQUET or not (world.partition_rows or world.has_words or world.key):
+        return
+    library: Any = lance_io if writer == OWN else lance
+    dataset = library.dataset(str(folder / "table.lance"))
+    if world.partition_rows:
         partitions = max(1, world.num_rows // world.partition_rows)
-        dataset = library.dataset(str(folder / "table.lance"))
         dataset.create_index(world.column, "IVF_PQ", num_partitions=partitions, num_sub_vectors=16)
+    if world.has_words:
+        dataset.create_scalar_index(world.column, "INVERTED", with_position=True)
+    if world.key:
+        dataset.create_scalar_index(world.key, "BTREE")
 
 
 class Stage:
