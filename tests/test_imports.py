@@ -85,6 +85,28 @@ def test_a_first_row_needs_no_functions_of_arrow(tmp_path: Path) -> None:
     assert loaded.isdisjoint({*HEAVY, "pyarrow.compute"}), sorted(loaded.intersection({*HEAVY, "pyarrow.compute"}))
 
 
+FIRST_TAKE_MODULES = 160  # of this package, in a new process; each is a part of a millisecond before the first row
+
+
+def test_a_first_take_loads_few_modules(tmp_path: Path) -> None:
+    """A module that plain rows do not need is loaded on first use, by `lazy_module`. The bound may only fall."""
+    uri = str(tmp_path / "t.lance")
+    rows = pa.table(
+        {"a": range(9), "x": [number / 7 for number in range(9)], "s": [f"word {number}" for number in range(9)]}
+    )
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(range(36), pa.float32()), 4)
+    lance.write_dataset(rows.append_column("v", vectors), uri, max_rows_per_file=5)
+    loaded = modules_after(f"import lance_io\nassert lance_io.dataset({uri!r}).take([3, 7]).num_rows == 2")
+    ours = sorted(name for name in loaded if name.partition(".")[0] == "lance_io")
+    others = {
+        *("lance_io.codecs.roaring", "lance_io.commit.pins", "lance_io.encodings.v2_2.constant"),
+        *("lance_io.format.v0_1", "lance_io.plans.streams", "lance_io.reads.index", "lance_io.reads.keys"),
+        *("lance_io.reads.rows.rebatch", "lance_io.table.manifest.row_ids", "lance_io.proto.encodings_pb2"),
+    }
+    assert loaded.isdisjoint(others), sorted(loaded & others)
+    assert len(ours) <= FIRST_TAKE_MODULES, ours
+
+
 def test_a_first_write_loads_nothing_of_cleanups_and_old_files(tmp_path: Path) -> None:
     write = f"lance_io.write_dataset(pa.table({{'a': [1, 2], 's': ['x', 'y']}}), {str(tmp_path / 't.lance')!r})"
     loaded = modules_after(f"import lance_io, pyarrow as pa\n{write}")

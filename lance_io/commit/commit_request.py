@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lance_io.commit.commit_counts import COMMITS
@@ -62,7 +61,7 @@ class CommitRequest:
     marks: Sequence[ConfigMark] = ()
     followed_by: Transaction | None = None
 
-    @cached_property
+    @property
     def is_strict(self) -> bool:
         """Whether the version that was read must still be the newest."""
         return self.max_retries == 0 and isinstance(self.transaction.operation, Overwrite)

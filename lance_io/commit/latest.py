@@ -27,7 +27,6 @@ from collections import OrderedDict
 from dataclasses import field
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from lance_io.commit.pins import RENAMING
 from lance_io.errors import NotFound
 from lance_io.plans.plan import Together
 from lance_io.plans.store_requests import Head, List, Read
@@ -36,6 +35,7 @@ from lance_io.store.api import DIRECTLY_BELOW, NAMES_DIRECTLY_BELOW, Selection
 from lance_io.store.offers import offers_sync_reads
 from lance_io.table.manifest.paths import (
     HINT_NAME,
+    RENAMING,
     VERSIONS,
     ManifestName,
     NamingScheme,
@@ -46,7 +46,7 @@ from lance_io.table.manifest.paths import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from lance_io.plans.plan import Plan
     from lance_io.store.api import Buffer, ObjectMeta, ObjectStore
@@ -220,10 +220,10 @@ def _newest_first(store: ObjectStore, root: str, after: int | None, *, describe:
         behind = prefix + _LAST_NEW_NAME if able.reads_whole_folders else None
         selection = Selection(None, limit, delimiter, keys_only=not describe, plain_names=True, also_behind=behind)
         listed: list[ObjectMeta] = yield List(store, prefix, selection)
-        first = [meta for meta in listed[:limit] if "/" not in meta.key[len(prefix) :]]
+        begin = len(prefix)
+        first = [meta for meta in listed[:limit] if "/" not in meta.key[begin:]]
         if len(listed) < limit:
-            newest = newest_of_ordered(first, after) if _are_new_names(first) else None
-            versions = sorted_versions(first) if newest is None else newest
+            versions = newest_of_ordered(first, after) or sorted_versions(first)
             _note_names(store, root, versions)
             return _Newest(versions)
         newest = newest_of_ordered(first, after)
@@ -362,27 +362,33 @@ def decode_hint(data: Buffer) -> int | None:
     return version if isinstance(version, int) and 0 < version < 1 << 63 else None
 
 
-def newest_of_ordered(first: Iterable[ObjectMeta], after: int | None = None) -> list[VersionFile] | None:
+def newest_of_ordered(first: Sequence[ObjectMeta], after: int | None = None) -> list[VersionFile] | None:
     """The newest version, or with `after` all versions above that, by the first entries of an ordered listing.
 
     Oldest first. None if the entries do not suffice, for example if V1 names are among them.
     """
-    first = list(first)
-    if not _are_new_names(first) and any(name.scheme != "V2" for _, name in _attached(first)):
+    if _has_old_name_behind(first):
         return None
     versions: list[VersionFile] = []
     for meta, name in _attached(first):
+        if name.scheme != "V2":
+            return None
         versions.append(version_file(meta, name))
         if after is None or name.version <= after + 1:
             return versions[::-1]
     return None
 
 
-def _are_new_names(first: list[ObjectMeta]) -> bool:
-    """Whether none of the names in a folder can be a V1 name, which has fewer digits. Faster than parsing all."""
+def _has_old_name_behind(first: Sequence[ObjectMeta]) -> bool:
+    """Whether a name behind all V2 names, in the order of a listing, may be a V1 name."""
     begin = len(first[0].key) - len(first[0].name) if first else 0
-    length = begin + len(_LAST_NEW_NAME)
-    return all([len(meta.key) == length or meta.key[begin : begin + 1] > "9" for meta in first])
+    for meta in reversed(first):
+        name = meta.key[begin:]
+        if name <= _LAST_NEW_NAME:
+            return False
+        if name[:1] <= "9":
+            return True
+    return False
 
 
 def sorted_versions(entries: Iterable[ObjectMeta]) -> list[VersionFile]:

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Final
 
 from lance_io.commit.handler import Created, NewVersion, Taken, named
 from lance_io.commit.latest import versions_prefix
-from lance_io.commit.pins import RENAMING
 from lance_io.commit.put_absent import unknown_outcome
 from lance_io.errors import CommitConflictError, CommitUnknownError, LanceError, NotFound
 from lance_io.plans.plan import Together, ask
@@ -33,7 +32,7 @@ from lance_io.plans.store_requests import Head, List, Read, Remove
 from lance_io.redaction import get_logger
 from lance_io.store.api import NAMES_DIRECTLY_BELOW, Selection
 from lance_io.table.manifest.manifest import decode_origin, decode_summary
-from lance_io.table.manifest.paths import ManifestName, manifest_name, parse_manifest_name
+from lance_io.table.manifest.paths import RENAMING, ManifestName, manifest_name, parse_manifest_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -32,7 +32,7 @@ from lance_io.plans.store_requests import List, Put, Read, Remove
 from lance_io.records import dataclass
 from lance_io.redaction import get_logger
 from lance_io.store.failures import StoreFull
-from lance_io.table.manifest.paths import VERSIONS, is_detached
+from lance_io.table.manifest.paths import RENAMING, VERSIONS, is_detached
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -50,8 +50,6 @@ RENEW_S: Final = 240.0  # by the writer's clock, after which the writer renews i
 _NOTE: Final = ".cleanup-"
 _PIN: Final = f"{_NOTE}pin-"
 _INTENT: Final = f"{_NOTE}intent-"
-RENAMING: Final = f"{_NOTE}names-"
-"""Prefix of the names of notes about renamings of manifests."""
 _RANGE: Final = re.compile(r"([0-9]{1,20})-([0-9]{1,20})-")
 _LOOKS_MAX: Final = 12  # attempts to pin a version that is in the intent of a cleanup
 _FIRST_PAUSE_S: Final = 0.1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import field
-from functools import cached_property
 from typing import TYPE_CHECKING, Final, Protocol
 
 from lance_io.commit.commit_queue import COMMIT_QUEUES, CommitQueues
@@ -97,7 +96,7 @@ class Listing:
     after: int
     taken_at: float
 
-    @cached_property
+    @property
     def newest(self) -> VersionFile | None:
         """The newest version."""
         return self.versions[-1] if self.versions else None

@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from lance_io.lazy_names import lazy_module
 from lance_io.plans.lazy_module import lazy_plans
-from lance_io.plans.streams import shared, shared_async
 from lance_io.reads.open_version import check_out, latest_of
 from lance_io.reads.properties import DatasetProperties
 from lance_io.reads.run_plan import AsyncFace, SyncFace, run
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from lance_io.dataset import version_delta as deltas
     from lance_io.dataset.tags_and_branches import Branches, Tags
     from lance_io.dataset.version_delta import AsyncDatasetDelta, DatasetDelta
+    from lance_io.plans import streams
+    from lance_io.plans.streams import SharedAsyncItems
     from lance_io.reads.checks import validation
     from lance_io.reads.metadata import describe, file_listing
     from lance_io.reads.metadata.describe import Version, VersionRef
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
 else:
     deltas = lazy_module("lance_io.dataset.version_delta")
+    streams = lazy_module("lance_io.plans.streams")
     describe = lazy_plans("lance_io.reads.metadata.describe")
     file_listing = lazy_plans("lance_io.reads.metadata.file_listing")
     tags_and_branches = lazy_plans("lance_io.dataset.tags_and_branches")
@@ -87,7 +89,7 @@ class DatasetVersions(SyncFace, DatasetProperties):
             A reader with the columns `version`, `base_uri`, `path` and `type`. A file has a row for each version.
         """
 
-        @shared
+        @streams.shared
         def batches(state: DatasetState) -> Iterator[pa.RecordBatch]:
             for portion in run(state, file_listing.tracked_versions(state, min_version)):
                 yield run(state, file_listing.tracked_files(state, portion))
@@ -197,15 +199,19 @@ class AsyncDatasetVersions(AsyncFace, DatasetProperties):
         """List all files below the table's folder. See `LanceDataset.all_files`."""
         return await self._run(file_listing.all_files(self._state))
 
-    @shared_async
-    async def tracked_files(
+    def tracked_files(
         self, *, min_version: int | None = None, progress: Progress | None = None
-    ) -> AsyncIterator[pa.RecordBatch]:
+    ) -> SharedAsyncItems[pa.RecordBatch]:
         """List the files that the versions of the branch refer to, batch by batch. See `LanceDataset.tracked_files`."""
-        state = self._state
-        for portion in await self._run(file_listing.tracked_versions(state, min_version)):
-            yield await self._run(file_listing.tracked_files(state, portion))
-            portion.report(progress)
+
+        @streams.shared_async
+        async def batches() -> AsyncIterator[pa.RecordBatch]:
+            state = self._state
+            for portion in await self._run(file_listing.tracked_versions(state, min_version)):
+                yield await self._run(file_listing.tracked_files(state, portion))
+                portion.report(progress)
+
+        return batches()
 
     async def tags(self) -> dict[str, Any]:
         """List the table's tags. See `Tags.list`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import traceback
+import uuid
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +34,18 @@ ROOT = {"aws_access_key_id": "minioadmin", "aws_secret_access_key": "minioadmin1
 
 @pytest.fixture
 def table_uri(s3: S3Server, s3_uri: str) -> str:
+    """A table of the test's own, see `make_table`."""
+    return make_table(f"{s3_uri}/t.lance", s3)
+
+
+@pytest.fixture(scope="module")
+def read_uri(s3: S3Server) -> str:
+    """A table that is only read, see `make_table`."""
+    return make_table(f"s3://{s3.bucket}/test-{uuid.uuid4().hex}/t.lance", s3)
+
+
+def make_table(uri: str, s3: S3Server) -> str:
     """Three versions: 60 rows in fragments of 20, two rows deleted, ten appended; version 2 has a tag."""
-    uri = f"{s3_uri}/t.lance"
     rows = pa.table({"i": range(60), "s": [f"s{i}" for i in range(60)], "l": [[i] * (i % 4) for i in range(60)]})
     made = lance.write_dataset(rows, uri, max_rows_per_file=20, storage_options=s3.options())
     made.delete("i in (3, 47)")
@@ -50,27 +61,27 @@ def without_keys(s3: S3Server, **more: str) -> dict[str, str]:
 # -- what is there ---------------------------------------------------------------------------------------------------
 
 
-def test_versions_tags_and_moments(table_uri: str, s3: S3Server) -> None:
+def test_versions_tags_and_moments(read_uri: str, s3: S3Server) -> None:
     options = s3.options()
-    theirs = lance.dataset(table_uri, storage_options=options)
-    ours = lance_io.dataset(table_uri, storage_options=options)
+    theirs = lance.dataset(read_uri, storage_options=options)
+    ours = lance_io.dataset(read_uri, storage_options=options)
     assert ours.version == ours.latest_version == theirs.version == 3
     assert [one["version"] for one in ours.versions()] == [1, 2, 3]
     assert ours.tags.list()["trimmed"]["version"] == 2
     for version, num_rows in ((1, 60), (2, 58), ("trimmed", 58), (3, 68)):
-        one = lance_io.dataset(table_uri, version=version, storage_options=options)
+        one = lance_io.dataset(read_uri, version=version, storage_options=options)
         assert one.count_rows() == num_rows
-        assert one.to_table() == lance.dataset(table_uri, version=version, storage_options=options).to_table()
+        assert one.to_table() == lance.dataset(read_uri, version=version, storage_options=options).to_table()
         assert ours.checkout_version(version).version == one.version
     later = datetime.now(UTC) + timedelta(hours=1)
-    assert lance_io.dataset(table_uri, asof=later, storage_options=options).version == 3
+    assert lance_io.dataset(read_uri, asof=later, storage_options=options).version == 3
     first = theirs.versions()[0]["timestamp"]  # by way of a float, which may have lost a microsecond
-    assert lance_io.dataset(table_uri, asof=first + timedelta(microseconds=2), storage_options=options).version == 1
+    assert lance_io.dataset(read_uri, asof=first + timedelta(microseconds=2), storage_options=options).version == 1
 
 
-def test_fragments_row_ids_and_filters(table_uri: str, s3: S3Server) -> None:
-    theirs = lance.dataset(table_uri, storage_options=s3.options())
-    ours = lance_io.dataset(table_uri, storage_options=s3.options())
+def test_fragments_row_ids_and_filters(read_uri: str, s3: S3Server) -> None:
+    theirs = lance.dataset(read_uri, storage_options=s3.options())
+    ours = lance_io.dataset(read_uri, storage_options=s3.options())
     for mine, other in zip(ours.get_fragments(), theirs.get_fragments(), strict=True):
         assert mine.count_rows() == other.count_rows()
         assert mine.to_table(["s"]) == other.to_table(["s"])
@@ -84,9 +95,9 @@ def test_fragments_row_ids_and_filters(table_uri: str, s3: S3Server) -> None:
     assert pickle.loads(pickle.dumps(ours)).to_table() == ours.to_table()
 
 
-async def test_the_asynchronous_dataset(table_uri: str, s3: S3Server) -> None:
-    sync = lance_io.dataset(table_uri, storage_options=s3.options())
-    async with AsyncDataset.open(table_uri, storage_options=s3.options()) as table:
+async def test_the_asynchronous_dataset(read_uri: str, s3: S3Server) -> None:
+    sync = lance_io.dataset(read_uri, storage_options=s3.options())
+    async with AsyncDataset.open(read_uri, storage_options=s3.options()) as table:
         assert await table.to_table() == sync.to_table()
         assert await table.take([60, 2, 2], ["s"]) == sync.take([60, 2, 2], ["s"])
         assert (await table.checkout_version("trimmed")).version == 2
@@ -125,8 +136,8 @@ def test_blobs_outside_of_the_table(s3: S3Server, s3_uri: str) -> None:
     assert [one.readall() for one in found] == expected
 
 
-def test_query_engines(table_uri: str, s3: S3Server) -> None:
-    orders = lance_io.dataset(table_uri, storage_options=s3.options())
+def test_query_engines(read_uri: str, s3: S3Server) -> None:
+    orders = lance_io.dataset(read_uri, storage_options=s3.options())
     found = duckdb.sql("select count(*), sum(i) from orders where i >= 10 and s like 's%'").fetchall()
     assert found == [(49, sum(range(10, 60)) - 47)]
     lazy = pl.scan_pyarrow_dataset(orders).filter(pl.col("i") > 56).select("s")
@@ -156,30 +167,30 @@ def secrets_in(error: BaseException, *secrets: str) -> list[str]:
          AccessDenied, "t.lance"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("face", ["sync", "async"])
 async def test_refusals(
-    path: str, changes: dict[str, str | None], expected: Any, message: str, face: str,
-    table_uri: str, s3: S3Server, s3_prefix: str,
+    path: str, changes: dict[str, str | None], expected: Any, message: str,
+    read_uri: str, s3: S3Server, s3_prefix: str,
 ) -> None:  # fmt: skip
-    uri = path.format(bucket=s3.bucket, prefix=s3_prefix, private=s3.private_bucket, table=table_uri)
+    uri = path.format(bucket=s3.bucket, prefix=s3_prefix, private=s3.private_bucket, table=read_uri)
     options = {name: value for name, value in {**s3.options(), **changes}.items() if value is not None}
     with pytest.raises(ValueError):  # whatever it is: those who open tables with pylance catch that
         lance.dataset(uri, storage_options=options)
-    with pytest.raises((NotFound, AccessDenied)) as caught:
-        if face == "sync":
-            lance_io.dataset(uri, storage_options=options)
-        else:
-            await AsyncDataset.open(uri, storage_options=options)
-    assert isinstance(caught.value, ValueError)
-    assert isinstance(caught.value, expected)
-    assert message in str(caught.value)
-    assert secrets_in(caught.value, s3.secret, WRONG_SECRET) == []
+    for face in ("sync", "async"):
+        with pytest.raises((NotFound, AccessDenied)) as caught:
+            if face == "sync":
+                lance_io.dataset(uri, storage_options=options)
+            else:
+                await AsyncDataset.open(uri, storage_options=options)
+        assert isinstance(caught.value, ValueError), face
+        assert isinstance(caught.value, expected), face
+        assert message in str(caught.value), face
+        assert secrets_in(caught.value, s3.secret, WRONG_SECRET) == [], face
 
 
-def test_a_version_or_tag_that_is_not_there(table_uri: str, s3: S3Server) -> None:
+def test_a_version_or_tag_that_is_not_there(read_uri: str, s3: S3Server) -> None:
     for version in (99, "nothing"):
         with pytest.raises(ValueError, match=str(version)):
-            lance_io.dataset(table_uri, version=version, storage_options=s3.options())
+            lance_io.dataset(read_uri, version=version, storage_options=s3.options())
 
 
 def test_a_data_file_that_is_gone_is_named(table_uri: str, s3: S3Server) -> None:

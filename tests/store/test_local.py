@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import os
 import threading
 from contextlib import suppress
@@ -17,10 +18,12 @@ import pytest
 import lance_io
 from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound, StoreError, UnsupportedError, UsageError
 from lance_io.spans import Ranges
+from lance_io.store.api import Selection
 from lance_io.store.counters import StoreStats
 from lance_io.store.failures import InvalidRange, ShortRead
 from lance_io.store.local import disk
 from lance_io.store.local.disk import LocalStore
+from lance_io.store.local.system_calls import list_files
 from lance_io.store.url import open_store
 
 if TYPE_CHECKING:
@@ -485,6 +488,46 @@ def test_of_many_files_the_one_that_fails_is_named(
     with pytest.raises(kind) as caught:
         store.read_joined_sync(keys, joined, range(len(keys) + 1), 0)
     assert caught.value.path == str(tmp_path / name)
+
+
+# -- listings ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delimiter", [None, "/"])
+def test_listings_go_on_behind_keys(delimiter: str | None, tmp_path: Path) -> None:
+    """From any key on, and after the limit behind any other, with folders between files; against a whole listing."""
+    names = ["05", "1", "10", "2/b", "2/c", "2-x", "20", "3", "a", "a.b/c", "b"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    prefix = f"{tmp_path}/"
+    tops = {name if "/" not in name else f"{name.partition('/')[0]}/" for name in names}
+    every = [prefix + name for name in sorted(names if delimiter is None else tops)]
+    keys = [*every, *(prefix + name for name in names), f"{prefix}15", f"{prefix}z", prefix, str(tmp_path.parent), "/~"]
+    for start_after, also_behind in itertools.product([None, *keys], keys):
+        rest = [key for key in every if start_after is None or key > start_after]
+        for limit in (1, 4, 20):
+            behind = [key for key in rest[limit:] if key > also_behind]
+            asked = Selection(start_after, limit, delimiter, keys_only=True, also_behind=also_behind)
+            assert [meta.key for meta in list_files(prefix, asked)] == [*rest[:limit], *behind[:1]]
+
+
+def test_names_before_a_key_cost_nothing(tmp_path: Path) -> None:
+    """Opening a table looks for one name behind those of all versions."""
+    for number in range(200):
+        (tmp_path / f"{number:03}").touch()
+    compared = []
+
+    class Key(str):
+        __slots__ = ()
+
+        def __lt__(self, other: str) -> bool:
+            compared.append(other)
+            return str(self) < other
+
+    asked = Selection(Key(f"{tmp_path}/197"), None, "/", keys_only=True)
+    assert len(list(list_files(f"{tmp_path}/", asked))) == 2
+    assert len(compared) <= 3
 
 
 # -- forks ------------------------------------------------------------------------------------------------------------

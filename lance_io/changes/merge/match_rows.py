@@ -64,7 +64,7 @@ DELETABLE: Final = "#deletable"
 BATCH_ROWS: Final = 1 << 18  # of a batch of small keys
 PAIR_BYTES: Final = 24  # of an updated row: its number in the source, address and id
 FILTERED_SHARE: Final = 4  # a source with less than 1/4 of the target's rows matches few of them: filter them first
-INDEXED_SHARE: Final = 1 << 15  # rows for each key: its page has 4,096 values and addresses, packed less than a column
+INDEXED_SHARE: Final = 1 << 15  # rows for each row of the source: the page of a key has 4,096 values and addresses
 _ROW_BYTES: Final = 16  # of a row in addition to its key: its number or address, perhaps its id
 
 
@@ -330,13 +330,15 @@ class _Join:
         """
         if not self._filters or not self._uses_index or pt.is_floating(self._type(self._on[0])):
             return None, ""
+        if self._source.num_rows * INDEXED_SHARE > int(self._state.physical_rows.sum()):
+            return None, ""
         indices = yield from key_indices(self._state, (self._on[0],))
         if not indices:
             return None, ""
-        keys = pa.chunked_array(self._filtered, self._type(self._on[0])).unique().drop_null()
         covered = self._state.fragment_indexes_of(list(indices[0].covered))
-        if len(keys) * INDEXED_SHARE > int(self._state.physical_rows[covered].sum()):
+        if self._source.num_rows * INDEXED_SHARE > int(self._state.physical_rows[covered].sum()):
             return None, ""
+        keys = pa.chunked_array(self._filtered, self._type(self._on[0])).unique().drop_null()
         return Predicate(In(Column((self._on[0],)), keys, has_null=False)), indices[0].name
 
     def _row_bytes(self) -> tuple[int, int]:

@@ -123,6 +123,8 @@ def _all_nullable(schema: Schema) -> Schema:
     """The schema with all fields nullable."""
 
     def relaxed(field: Field) -> Field:
+        if field.nullable and not field.children:  # fast path: most fields
+            return field
         return replace(field, nullable=True, children=tuple(relaxed(child) for child in field.children))
 
     return Schema(tuple(relaxed(field) for field in schema.fields), dict(schema.metadata))
@@ -130,6 +132,8 @@ def _all_nullable(schema: Schema) -> Schema:
 
 def _with_nullability(field: Field, original: dict[int, Field]) -> Field:
     known = original.get(field.id, field)
+    if known.nullable == field.nullable and not field.children:  # fast path
+        return field
     return replace(
         field, nullable=known.nullable, children=tuple(_with_nullability(child, original) for child in field.children)
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lance_io.io import call_metrics
+from lance_io.lazy_names import lazy_module
 from lance_io.plans.lazy_module import lazy_plans
-from lance_io.reads.keys import joined_look_ups
 from lance_io.reads.run_plan import AsyncFace, SyncFace
 from lance_io.reads.version.column_lists import as_list, columns_key
 
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.reads.index import prewarm as prewarming
-    from lance_io.reads.keys import key_lookup
+    from lance_io.reads.keys import joined_look_ups, key_lookup
     from lance_io.reads.run_plan import Timeout
     from lance_io.reads.version.column_lists import Selection
 else:
+    joined_look_ups = lazy_module("lance_io.reads.keys.joined_look_ups")
     key_lookup = lazy_plans("lance_io.reads.keys.key_lookup")
     prewarming = lazy_plans("lance_io.reads.index.prewarm")
 

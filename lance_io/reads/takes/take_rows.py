@@ -27,9 +27,7 @@ from lance_io.levels.retype import batch_as, concat
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.plan import Call, Import
 from lance_io.reads.rows.deletions_and_ids import load_live, load_live_starts, load_row_columns, load_row_id_index
-from lance_io.reads.rows.item_columns import items_of_rows, split_items
 from lance_io.reads.rows.read_rows import RowReader
-from lance_io.reads.rows.rebatch import empty_columns
 from lance_io.reads.rows.row_arithmetic import (
     OFFSET_BITS,
     OFFSET_MASK,
@@ -38,7 +36,6 @@ from lance_io.reads.rows.row_arithmetic import (
     group_rows,
     halves_of,
 )
-from lance_io.reads.takes.ordered_pieces import OrderedPieces, reordered
 from lance_io.reads.version.column_lists import (
     COMPILER,
     PreparedCache,
@@ -60,12 +57,17 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.reads.blobs import blob_values
     from lance_io.reads.blobs.blob_values import BlobBinaries
+    from lance_io.reads.rows import item_columns, rebatch
+    from lance_io.reads.takes import ordered_pieces
     from lance_io.reads.version.state import DatasetState
     from lance_io.spans import IntArray
 
     Groups = tuple[tuple[int, IntArray], ...]
 else:
     blob_values = lazy_module("lance_io.reads.blobs.blob_values")
+    item_columns = lazy_module("lance_io.reads.rows.item_columns")  # for expressions
+    rebatch = lazy_module("lance_io.reads.rows.rebatch")  # for rows without columns
+    ordered_pieces = lazy_module("lance_io.reads.takes.ordered_pieces")  # for rows out of order
 
 
 _SHARED: Final[PerSchema[PreparedCache]] = PerSchema("takes of its columns")
@@ -205,7 +207,9 @@ class TakeColumns:
     @classmethod
     def of(cls, state: DatasetState, projection: Projection) -> TakeColumns:
         """The consequences of these output columns."""
-        projection, items = split_items(state.schema, projection)
+        items: Mapping[int, IntArray] = {}
+        if any([output.computed is not None for output in projection.outputs]):
+            projection, items = item_columns.split_items(state.schema, projection)
         fields = state.pruned_fields(projection.data_paths)
         schema = projection.arrow_schema
         names = tuple(field.name for field in fields)
@@ -291,7 +295,7 @@ def _take_at_once(
         ordered = grouped.restore if len(schema) else None
         return pa.Table.from_batches([batch] if ordered is None else [batch.take(numbers(ordered))], schema=schema)
     if prepared.items:
-        items = items_of_rows(prepared.items, [len(offsets) for _, offsets in grouped.groups])
+        items = item_columns.items_of_rows(prepared.items, [len(offsets) for _, offsets in grouped.groups])
     pieces = take.reader.pieces(grouped.groups, prepared.layout, items)
     num_rows, taken = yield from take.reader.read_piece(pieces)
     if pieces.is_done:
@@ -301,7 +305,7 @@ def _take_at_once(
         if grouped.restore is None:
             return pa.Table.from_batches([batch], schema=schema)
         batches: list[pa.RecordBatch] = yield Compute(
-            partial(reordered, batch, grouped.restore), batch.get_total_buffer_size
+            partial(ordered_pieces.reordered, batch, grouped.restore), batch.get_total_buffer_size
         )
         return pa.Table.from_batches(batches, schema=schema)
     first, taken = [(num_rows, taken)], []  # this frame must not hold the piece
@@ -320,7 +324,7 @@ def _take_rest(
     first  its number of rows, and them; emptied, so that the piece is freed right after use
     """
     assert take.reader is not None
-    ordered = None if grouped.restore is None else OrderedPieces(grouped.restore)
+    ordered = None if grouped.restore is None else ordered_pieces.OrderedPieces(grouped.restore)
     batches: list[pa.RecordBatch] = []
     start = 0
     num_rows, taken = first.pop()
@@ -366,7 +370,7 @@ def _output_batch(
         yield from binaries.replace(columns, [(fragment_index, len(offsets)) for fragment_index, offsets in groups])
     yield from _add_system(state, prepared.projection, groups, columns)
     if not prepared.projection.outputs:
-        return empty_columns(num_asked, prepared.schema)
+        return rebatch.empty_columns(num_asked, prepared.schema)
     names = prepared.projection.plain_names
     if names is None:
         num_rows = sum(len(offsets) for _, offsets in groups)

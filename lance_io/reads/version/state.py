@@ -18,9 +18,9 @@ from lance_io.errors import BindError, FormatError, NotFound, UnsupportedError, 
 from lance_io.file.open.file_source import ReadContext
 from lance_io.format.version import V0_1
 from lance_io.io.cache import SearchCache
+from lance_io.lazy_names import lazy_module
 from lance_io.limits import MIB
 from lance_io.proto import table_pb2
-from lance_io.reads.version.blob_fields import with_binaries
 from lance_io.reads.version.column_lists import PreparedCache, fields_along, prune
 from lance_io.reads.version.object_keys import ObjectKeys, Sources, branch_location, branch_uri
 from lance_io.records import dataclass
@@ -38,11 +38,14 @@ if TYPE_CHECKING:
     from lance_io.file.open.kept_ends import KeptEnds
     from lance_io.format.schema import Field, Schema
     from lance_io.io.scheduler import OpenSchedulers
+    from lance_io.reads.version import blob_fields
     from lance_io.reads.version.column_lists import OutputColumn, Projection
     from lance_io.reads.version.session import Session
     from lance_io.spans import IntArray
     from lance_io.store.api import ObjectStore
     from lance_io.store.url import Location
+else:
+    blob_fields = lazy_module("lance_io.reads.version.blob_fields")
 
 ANSWERS_BYTES_MAX: Final = MIB  # of rows that indices named, kept for the same questions again
 
@@ -238,7 +241,7 @@ class DatasetState:
         field = self.pruned_fields(output.parts)[0] if output.parts else self.field_at(output.path)
         if field.describe_blobs() is field:
             return output
-        arrow = with_binaries(field).to_arrow().with_name(output.name).with_nullable(output.field.nullable)
+        arrow = blob_fields.with_binaries(field).to_arrow().with_name(output.name).with_nullable(output.field.nullable)
         return replace(output, field=arrow)
 
     def field_at(self, path: tuple[str, ...]) -> Field:

@@ -9,8 +9,8 @@ from lance_io.commit.latest import list_versions, missing_version, names_to_try
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.record import manifest_in_bytes, read_manifest
 from lance_io.errors import LanceError, NotFound
+from lance_io.lazy_names import lazy_module
 from lance_io.plans.store_requests import FindCopy
-from lance_io.reads.version.manifest_reads import read_each
 from lance_io.table.manifest.manifest import Manifest, decode_summary, decode_time
 from lance_io.table.manifest.paths import VERSIONS
 
@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from lance_io.commit.latest import VersionFile
     from lance_io.io.cache import SearchCache
     from lance_io.plans.plan import Plan
+    from lance_io.reads.version import manifest_reads
     from lance_io.reads.version.session import Session
     from lance_io.store.api import Buffer
     from lance_io.store.url import Location
+else:
+    manifest_reads = lazy_module("lance_io.reads.version.manifest_reads")  # for lists of versions
 
 MANIFEST_OVERHEAD = 8  # memory of a parsed manifest, relative to its file
 TIME_BYTES: Final = 4096  # of the end of a manifest: its time, and entries after it, such as the table's configuration
@@ -108,7 +111,9 @@ def removed_by_cleanup(location: Location, version: int) -> Plan[str | None]:
 def all_summaries(location: Location, session: Session) -> Plan[list[tuple[int, datetime, dict[str, str]]]]:
     """`(version, commit time, totals)` of all versions, oldest first; reads every manifest, concurrently."""
     files = yield from list_versions(location.store, location.path)
-    summaries: list[tuple[int, int, dict[str, str]]] = yield from read_each(location, session, files, decode_summary)
+    summaries: list[tuple[int, int, dict[str, str]]] = yield from manifest_reads.read_each(
+        location, session, files, decode_summary
+    )
     return [(version, time_of(timestamp_ns), totals) for version, timestamp_ns, totals in summaries]
 
 
@@ -122,7 +127,7 @@ def manifest_times(location: Location, session: Session) -> Plan[dict[int, datet
     cached = {file.version: session.cache.get(_time_key(location, file)) for file in files}
     unknown = [file for file in files if cached[file.version] is None]
     times: dict[int, int] = {version: known for version, known in cached.items() if known is not None}
-    read: list[int] = yield from read_each(location, session, unknown, decode_time, TIME_BYTES)
+    read: list[int] = yield from manifest_reads.read_each(location, session, unknown, decode_time, TIME_BYTES)
     for file, timestamp_ns in zip(unknown, read, strict=True):
         times[file.version] = timestamp_ns
         if file.etag is not None:

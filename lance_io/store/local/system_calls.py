@@ -9,9 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from bisect import bisect_right
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, NoReturn
 
 from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound, StoreError
@@ -81,10 +82,15 @@ def list_files(prefix: str, asked: Selection) -> Iterator[ObjectMeta]:
     folder, _, beginning = prefix.rpartition("/")
     walk = _Walk(asked, asked.start_after)
     entries = walk.below(f"{folder}/", beginning, frozenset())
-    yield from islice(entries, asked.limit)
-    if asked.limit is not None and asked.also_behind is not None:
-        walk.start_after = max(asked.also_behind, walk.start_after or "")
-        yield from islice(entries, 1)
+    if asked.limit is None or asked.also_behind is None:
+        return islice(entries, asked.limit)
+    return chain(islice(entries, asked.limit), _first_behind(walk, entries, asked.also_behind))
+
+
+def _first_behind(walk: _Walk, entries: Iterator[ObjectMeta], key: str) -> Iterator[ObjectMeta]:
+    """The first of the remaining entries after `key`."""
+    walk.start_after = max(key, walk.start_after or "")
+    yield from islice(entries, 1)
 
 
 @dataclass(slots=True)
@@ -97,12 +103,17 @@ class _Walk:
     def below(self, folder: str, beginning: str, seen: frozenset[tuple[int, int]]) -> Iterator[ObjectMeta]:
         """Entries of a folder that start with `beginning`; `seen` identifies it and the folders above."""
         is_recursive = self.asked.delimiter is None
-        for name in _names(folder, beginning, is_top=not seen):
+        names, at = _names(folder, beginning, is_top=not seen), 0
+        while at < len(names):
+            name, at = names[at], at + 1
             path, is_folder = folder + name, name.endswith("/")
             if name.startswith(TEMPORARY_PREFIX) and not beginning.startswith(TEMPORARY_PREFIX):  # hidden
                 continue
             start_after = self.start_after
             is_after = start_after is None or path > start_after
+            if not (is_after or is_recursive) and str(start_after).startswith(folder):  # skip all at once
+                at = bisect_right(names, str(start_after)[len(folder) :], at)
+                continue
             if is_folder and is_recursive:
                 # also folders that sort before `start_after` and contain it
                 status = _status(path) if is_after or str(start_after).startswith(path) else None

@@ -24,9 +24,9 @@ from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.flat_fields import FIELDS_MIN
 from lance_io.format.footer import MAGIC
 from lance_io.format.schema_messages import decode_schema, decode_schema_bytes, find_flat_schema, schema_of_manifest
-from lance_io.format.v0_1.dictionaries import attach_values
 from lance_io.format.version import V0_1, V2_2, FileVersion, version_of_name
 from lance_io.format.wire import merge_message, parse_message
+from lance_io.lazy_names import lazy_module
 from lance_io.proto import table_pb2
 from lance_io.records import dataclass
 from lance_io.table.manifest.flags import (
@@ -42,7 +42,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lance_io.format.schema import Schema
+    from lance_io.format.v0_1 import dictionaries
     from lance_io.format.wire import Buffer
+else:
+    dictionaries = lazy_module("lance_io.format.v0_1.dictionaries")
 
 _FOOTER = struct.Struct("<qHH4s")
 _LENGTH = struct.Struct("<I")
@@ -226,7 +229,7 @@ def _decode_any(data: Buffer, position: int, content: memoryview, data_start: in
     message = stored.rest
     schema, is_wide = None, len(message.fields) >= FIELDS_MIN
     if data_start == 0 and not (is_wide and b"dict:" not in bytes(content)) and _holds_values(stored):
-        attach_values(message.fields, data)
+        dictionaries.attach_values(message.fields, data)
     elif is_wide:
         schema = decode_schema_bytes(schema_of_manifest(content))
     return _from_stored(stored, position, schema=schema, content=counted)

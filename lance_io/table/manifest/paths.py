@@ -38,6 +38,8 @@ TAGS: Final = "_refs/tags"
 BRANCHES: Final = "_refs/branches"
 BRANCH_TREES: Final = "tree"
 HINT_NAME: Final = "latest_version_hint.json"
+RENAMING: Final = ".cleanup-names-"
+"""Prefix of the names of notes about renamings of manifests (`commit/pins.py`)."""
 
 NamingScheme = Literal["V1", "V2", "detached"]
 DETACHED_BIT: Final = 1 << 63
