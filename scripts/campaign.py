@@ -340,6 +340,28 @@ CAMPAIGNS: Final = (
                 20_000,
                 "{size} filters in each of {tests} tests",
             ),
+            Part(
+                ("tests/index/test_bytes_of_indices.py",),
+                "LANCE_IO_INDEX_BYTES",
+                "all",
+                "the bytes that filters of every form read by either library's indices of every kind, beside pylance's",
+                1,
+            ),
+        ),
+    ),
+    Campaign(
+        "builds",
+        "The memory that builds of indices need beside the opened table, with `memory_limit` 256 MiB: of 50 million "
+        "distinct numbers, of which a BITMAP has as many bitmaps, and of 20 million distinct texts. The limit is 400 "
+        "MiB.",
+        (
+            Part(
+                ("tests/index/test_build_memory.py",),
+                "LANCE_IO_BUILD_ROWS",
+                50_000_000,
+                "{tests} builds of {size} numbers, or 0.4 times as many texts",
+                1,
+            ),
         ),
     ),
     Campaign(
@@ -390,14 +412,10 @@ CAMPAIGNS: Final = (
         ),
     ),
     Campaign(
-        "spark",
-        "Reads through Spark's JAR. Random predicates on NaN, both zeros, nulls, texts of all kinds, days before "
-        "1582 and decimals of 38 digits give the rows that Spark gives without pushing them; so do predicates that "
-        "Spark itself changes: on CHAR, under collations, in zones of sessions, with casts, with ANSI and without. "
-        "Reads of each kind on a cluster whose worker or executor is killed in the middle of a task, or whose task "
-        "is overtaken by a second one, give each row once, and leave no process. Queries of 1 GB on MinIO read only "
-        "the columns and rows that they use. And the memory of a worker whose readers are slow, with 1, 4 and 16 of "
-        "them.",
+        "predicates",
+        "Random predicates on NaN, both zeros, nulls, texts of all kinds, days before 1582 and decimals of 38 digits "
+        "give through Spark's JAR the rows that Spark gives without pushing them; so do predicates that Spark itself "
+        "changes: on CHAR, under collations, in zones of sessions, with casts, with ANSI and without.",
         (
             Part(
                 ("tests/spark/test_jar_reading.py", "-k", "random_predicates"),
@@ -406,6 +424,13 @@ CAMPAIGNS: Final = (
                 "{size} predicates in each of {tests} tests",
                 1,
             ),
+        ),
+    ),
+    Campaign(
+        "losses",
+        "Reads of each kind through Spark's JAR, on a cluster whose worker or executor is killed in the middle of a "
+        "task, or whose task is overtaken by a second one, give each row once, and leave no process.",
+        (
             Part(
                 ("tests/spark/test_speculation.py",),
                 "LANCE_IO_SPARK_CHAOS",
@@ -413,6 +438,13 @@ CAMPAIGNS: Final = (
                 "{size} rounds of each kind of read and loss, in {tests} tests",
                 1,
             ),
+        ),
+    ),
+    Campaign(
+        "spark",
+        "Queries of 1 GB on MinIO through Spark's JAR read only the columns and rows that they use. And the memory of "
+        "a worker whose readers are slow, with 1, 4 and 16 of them.",
+        (
             Part(
                 ("tests/spark/test_jar_cluster.py", "-k", "queries_read or show_reads"),
                 "LANCE_IO_TEST_SPARK_FACTS",
@@ -421,6 +453,29 @@ CAMPAIGNS: Final = (
                 1,
             ),
             Part(("tests/spark/test_worker_memory.py",), "LANCE_IO_SPARK_SLOTS", "full", "{tests} sizes of workers", 1),
+        ),
+    ),
+    Campaign(
+        "products",
+        "All combinations where `make test` takes some, with every value of each dimension: cases of encodings with "
+        "versions, cuts and pages; damage of small files that are read together; Arrow types, each in a table of its "
+        "own; calls by both faces, each in a process of its own; operations with the places that they are committed "
+        "to; indices with both kinds of row ids; kinds of indices of vectors with metrics; memory by kinds of files "
+        "and of scans.",
+        (
+            Part(
+                (
+                    *("tests/encodings/test_cases.py", "tests/encodings/test_write_pages.py"),
+                    *("tests/file/test_writer_cases.py", "tests/file/test_known_files.py"),
+                    *("tests/file/test_known_arrays.py", "tests/file/test_known_batches.py"),
+                    *("tests/interop/test_types.py", "tests/interop/test_alone.py"),
+                    *("tests/interop/test_commits_by_place.py", "tests/index/test_index_answers.py"),
+                    *("tests/index/test_vector_search.py", "tests/dataset/test_decoded_peaks.py"),
+                ),
+                "LANCE_IO_PRODUCTS",
+                "all",
+                "{tests} tests",
+            ),
         ),
     ),
     Campaign(

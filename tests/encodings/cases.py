@@ -8,11 +8,14 @@ from __future__ import annotations
 import random
 import string
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
+
+from tests.products import ALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -450,8 +453,19 @@ def options() -> Iterator[Case]:
     )
 
 
+@cache
 def all_cases() -> list[Case]:
     """Every case, names unique."""
     cases = [*integers(), *floats(), *texts(), *nested(), *fixed(), *scalars(), *options()]
     assert len({case.name for case in cases}) == len(cases)
     return cases
+
+
+def cases_by_version(turn: int | None = None) -> list[tuple[Case, str]]:
+    """Every case with each version; of a turn, 0 or 1, a case of two versions has one, in a campaign both."""
+    return [
+        (case, version)
+        for case in all_cases()
+        for number, version in enumerate(case.versions)
+        if turn is None or ALL or len(case.versions) == 1 or (crc32(case.name.encode()) + number) % 2 == turn
+    ]

@@ -16,11 +16,11 @@ import lance_io
 from lance_io.errors import SchemaError, UnsupportedError
 from lance_io.file import LanceFileReader, LanceFileWriter
 from tests.encodings.harness import Opened, assert_same
-from tests.encodings.v2_0.written_cases import ArrayCase, written_cases
+from tests.encodings.v2_0.written_cases import LARGE, ArrayCase, written_cases
 from tests.fuzz.anatomy import Anatomy
 
 CASES = written_cases()
-SMALL = [case for case in CASES if not case.name.startswith(("pages", "three kinds"))]
+SMALL = [case for case in CASES if not case.name.startswith(LARGE)]
 
 
 def write(path: Path, table: pa.Table, **options: int) -> None:
