@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray
 
 SMALL_BYTES: Final = 4096  # up to this size, all of an array's memory counts, even if it is a slice
+MERGED_FALLS_MAX: Final = 64  # of numbers that ascend in so many parts, merging the parts is the faster sort
 
 
 def numbers(values: npt.NDArray[Any], null: npt.NDArray[np.bool_] | None = None) -> pa.Array:
@@ -108,6 +109,15 @@ def distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Numbers in ascending order, each once: `numpy.unique` hashes them, which takes up to eighty times as long."""
     ordered = np.sort(values)
     return ordered[np.r_[True, ordered[1:] != ordered[:-1]]] if len(ordered) else ordered
+
+
+def has_repeats(values: npt.NDArray[Any]) -> bool:
+    """Whether a number occurs more than once. Numbers that mostly ascend are not sorted from the beginning."""
+    falls = np.count_nonzero(values[1:] <= values[:-1])
+    if not falls:
+        return False
+    ordered = np.sort(values, kind="stable" if falls <= MERGED_FALLS_MAX else None)
+    return bool((ordered[1:] == ordered[:-1]).any())
 
 
 def memory_bytes(array: pa.Array) -> int:

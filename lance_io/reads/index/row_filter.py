@@ -67,25 +67,36 @@ class LiveEntries:
 
     def find(self, part: IndexPart[Any], rows: npt.NDArray[np.uint64]) -> tuple[BoolArray, IntArray]:
         """Which rows of a segment count, and the addresses of all (of those that do not count, any number)."""
-        if self.row_ids is not None:
-            unsigned, counts = self.row_ids.lookup(rows)
-        else:
-            unsigned, counts = moved_addresses(rows, self.index.moves)
-        counts = counts & (unsigned < np.uint64(1 << 63))
-        addresses = np.where(counts, unsigned, np.uint64(0)).astype(np.int64)
-        fragment_indexes = self.state.find_fragment_indexes(addresses >> OFFSET_BITS)
-        offsets = addresses & OFFSET_MASK
-        counts &= fragment_indexes >= 0
-        counts &= self._is_covered(part)[fragment_indexes]
-        counts &= offsets < self.state.physical_rows[fragment_indexes]
+        addresses, counts = self._locate(rows)
+        # Neighbours mostly are of one fragment: what holds for it is found once for each run of them.
+        fragment_ids = addresses >> OFFSET_BITS
+        firsts = np.flatnonzero(np.r_[True, fragment_ids[1:] != fragment_ids[:-1]][: len(rows)])
+        lengths = np.diff(firsts, append=len(rows))
+        fragment_indexes = self.state.find_fragment_indexes(fragment_ids[firsts])
+        covered = (fragment_indexes >= 0) & self._is_covered(part)[fragment_indexes]
+        num_rows = np.where(covered, self.state.physical_rows[fragment_indexes], 0)
+        counts &= addresses < np.repeat((fragment_ids[firsts] << OFFSET_BITS) + num_rows, lengths)
         if self.row_ids is None and self.live:  # ids of deleted rows lead to no address
-            for fragment_index in np.unique(fragment_indexes[counts]).tolist():
+            of_rows = np.repeat(np.where(covered, fragment_indexes, -1), lengths)
+            for fragment_index in np.unique(fragment_indexes[covered]).tolist():
                 if fragment_index in self.live:
-                    here = np.flatnonzero(fragment_indexes == fragment_index)
-                    counts[here] &= ~self.live[fragment_index].is_deleted(offsets[here])
+                    here = np.flatnonzero(of_rows == fragment_index)
+                    counts[here] &= ~self.live[fragment_index].is_deleted(addresses[here] & OFFSET_MASK)
         if self.allowed is not None:
             counts &= self.allows(addresses)
         return counts, addresses
+
+    def _locate(self, rows: npt.NDArray[np.uint64]) -> tuple[IntArray, BoolArray]:
+        """The addresses of rows, and which of them exist as far as ids and moves say; 0 for the others."""
+        if self.row_ids is None and not self.index.moves:
+            addresses, counts = rows.view(np.int64), np.ones(len(rows), np.bool_)
+        else:
+            looked_up = moved_addresses(rows, self.index.moves) if self.row_ids is None else self.row_ids.lookup(rows)
+            addresses, counts = looked_up[0].view(np.int64), looked_up[1]
+        if len(rows) and addresses.min() < 0:  # from 1 << 63 on
+            counts = counts & (addresses >= 0)
+            addresses = np.maximum(addresses, 0)
+        return addresses, counts
 
     def allows(self, addresses: IntArray) -> BoolArray:
         """Which addresses the filter allows, if there is one."""

@@ -15,7 +15,7 @@ from lance_io._kernels import DamagedError, match_terms
 from lance_io.errors import FormatError, UsageError
 from lance_io.index.text.text_matches import TextMatches, best_of
 from lance_io.index.text.text_partition import METADATA_FILE
-from lance_io.levels.arrays import distinct
+from lance_io.levels.arrays import has_repeats
 from lance_io.plans.cpu_requests import Compute
 from lance_io.reads.index.index_files import file_ref
 from lance_io.reads.index.text_segments import WITHOUT, TokenKey, load_postings
@@ -326,7 +326,7 @@ def _rows_at(segments: Mapping[int, SegmentRows], placed: PlacedPartition) -> Pa
 
 def _is_distinct(addresses: IntArray, elements: npt.NDArray[np.uint32] | None) -> bool:
     if elements is None:
-        return len(distinct(addresses)) == len(addresses)
+        return not has_repeats(addresses)
     return len(np.unique(np.column_stack((addresses, elements)), axis=0)) == len(addresses)
 
 
@@ -353,10 +353,12 @@ def _find_rows(opened: OpenedText, part: int, entries: LiveEntries) -> SegmentRo
     partitions, live, places = [], [], []
     for partition in opened.segments[part].partitions:
         counts, addresses = entries.find(opened.index.parts[part], partition.rows)
-        mask = None if bool(counts.all()) else counts.astype(np.uint8)
-        elements = None if partition.elements is None else partition.elements[counts]
-        partitions.append(PartitionRows(mask, addresses, _is_distinct(addresses[counts], elements)))
-        live.append(addresses[counts])
+        mask, its_live, elements = None, addresses, partition.elements
+        if not counts.all():
+            mask, its_live = counts.astype(np.uint8), addresses[counts]
+            elements = None if elements is None else elements[counts]
+        partitions.append(PartitionRows(mask, addresses, _is_distinct(its_live, elements)))
+        live.append(its_live)
         places += [] if elements is None else [elements]
     is_distinct = all(each.is_distinct for each in partitions)
     if is_distinct and len(partitions) > 1:
