@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal, ParamSpec
 
 import typer
 
-from lance_io.cli.option_texts import take_sizes
+from lance_io.cli.option_texts import check_texts, take_sizes
 from lance_io.errors import UsageError
 
 P = ParamSpec("P")
@@ -58,11 +58,15 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
 def implemented_in(module: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """A command that, after its body has checked its arguments, runs the function of the same name in that module."""
+    """A command that, after its body has checked its arguments, runs the function of the same name in that module.
+
+    Typer passes the arguments by name.
+    """
 
     def complete(declared: Callable[P, None]) -> Callable[P, None]:
         @wraps(declared)
         def run(*args: P.args, **kwargs: P.kwargs) -> None:
+            check_texts(declared, kwargs)
             declared(*args, **kwargs)
             getattr(import_module(f"lance_io.cli.{module}"), declared.__name__)(*args, **kwargs)
 

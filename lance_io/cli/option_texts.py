@@ -1,11 +1,43 @@
-"""Parsers for the texts of options."""
+"""Checks and parsers for the texts of arguments and options."""
 
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import UsageError
+from lance_io.lazy_names import lazy_module
+
+if TYPE_CHECKING:
+    from lance_io.dataset import cli_imports
+else:
+    cli_imports = lazy_module("lance_io.dataset.cli_imports")
 
 ROW_DIGITS_MAX: Final = 18  # always fits 64 bits
 ROWS_MAX: Final = 10_000_000  # of one --take: each is a number in memory
+
+
+def check_texts(command: Callable[..., None], given: Mapping[str, object]) -> None:
+    """Refuse bytes that are no UTF-8, which Python passes on as halves of surrogate pairs. Raises UsageError.
+
+    command  declares its arguments for typer
+    given    their values by name
+    """
+    for name, value in given.items():
+        for text in value if isinstance(value, list) else [value]:
+            try:
+                str(text).encode()
+            except UnicodeEncodeError as error:
+                raise UsageError(cli_imports.no_unicode(_shown_name(command, name), error)) from None
+
+
+def _shown_name(command: Callable[..., None], name: str) -> str:
+    """An argument's name in the help text of its command."""
+    (declared,) = command.__annotations__[name].__metadata__
+    words = [
+        declared.default,
+        *(declared.param_decls or ()),
+    ]  # in annotations the first flag has the place of a default
+    flags = [word for word in words if str(word).startswith("--")]
+    return str(flags[0] if flags else declared.metavar or name.upper())
 
 
 def storage_options(given: list[str] | None) -> dict[str, str]:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from lance_io.file.open.leaf_projection import FileColumns, Projection
     from lance_io.file.open.open_file import load_columns, open_cached
     from lance_io.file.open.projected_pages import TableFile
+    from lance_io.format.caller_text import no_unicode
     from lance_io.format.schema import Field
     from lance_io.io.cache import SearchCache
     from lance_io.io.scheduler import ReadScheduler
@@ -176,6 +177,7 @@ _HOMES = {
     "load_live_counts": "lance_io.reads.rows.deletions_and_ids",
     "merge_rows": "lance_io.changes.merge.merge_plan",
     "new_dataset": "lance_io.dataset.lance_dataset",
+    "no_unicode": "lance_io.format.caller_text",
     "normalize": "lance_io.store.storage_options",
     "offers_sync_writes": "lance_io.store.offers",
     "open_cached": "lance_io.file.open.open_file",
@@ -291,6 +293,7 @@ __all__ = [
     "loop_state",
     "merge_rows",
     "new_dataset",
+    "no_unicode",
     "normalize",
     "offers_sync_writes",
     "open_cached",

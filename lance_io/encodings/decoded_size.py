@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
@@ -64,6 +64,7 @@ PACKED_GROWTH: Final = 255  # of packed rows with compressed members: only decod
 INFLATED_BYTES_MAX: Final = 1 << 31  # limit of the kernels for a frame
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _ZSTD_NUMBER: Final = int.from_bytes(_ZSTD_MAGIC, "little")
+_Items = TypeVar("_Items", int, "IntArray")
 
 
 def decoded_bound(page: PageLayout, num_slots: int, data_bytes: int, *, usual: bool = False) -> int | None:
@@ -116,8 +117,11 @@ def _growth(codec: Codec, usual: bool = False) -> int | None:
             return 1
 
 
-def _even_bytes(page: MiniBlockPage, items: int) -> int | None:
-    """The bytes of items that are equally large: numbers, and indices of a dictionary; None for others."""
+def _even_bytes(page: MiniBlockPage, items: _Items) -> _Items | None:
+    """The bytes of items that are equally large: numbers, and indices of a dictionary; None for others.
+
+    items  a number of items, or one for each chunk
+    """
     if page.keeps_indices and page.dictionary is not None:
         return items * OFFSET_BYTES
     bits = value_bits(page.value_shape)
@@ -367,11 +371,9 @@ def _chunk_parts(
 def _chunk_sizes(
     page: MiniBlockPage, index: MiniBlockIndex, items: IntArray, borders: IntArray, data: memoryview
 ) -> IntArray:
-    bits = value_bits(page.value_shape)
-    if page.keeps_indices and page.dictionary is not None:
-        return items * OFFSET_BYTES
-    if bits is not None:
-        return items * bits // 8
+    even_bytes = _even_bytes(page, items)
+    if even_bytes is not None:
+        return even_bytes
     if page.dictionary is not None:
         offsets = None if index.dictionary is None else index.dictionary[0]
         return items * (longest(page.value_shape, offsets) + OFFSET_BYTES)

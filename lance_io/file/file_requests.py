@@ -170,10 +170,11 @@ class _SyncReads:
         self._is_charged = is_charged
         self._charged_bytes = 0
 
-    def end(self) -> None:
-        """Return the charged bytes to the budget of the context."""
-        if self._charged_bytes:
-            self._context.pool.charge(-self._charged_bytes)
+    def end(self, kept_bytes: int = 0) -> None:
+        """Return the charged bytes to the budget of the context, all but `kept_bytes`."""
+        if self._charged_bytes > kept_bytes:
+            self._context.pool.charge(kept_bytes - self._charged_bytes)
+            self._charged_bytes = kept_bytes
 
     def _charge(self, num_bytes: int, replaced_bytes: int = 0) -> None:
         """Charge the next read; `replaced_bytes` of earlier reads are no longer held."""
@@ -206,13 +207,11 @@ class _SyncReads:
     def answer(self, request: FilesRequest) -> Any:
         """Answer one round of a computation on several files."""
         if isinstance(request, Independent):
-            return read_files_sync(
-                side_by_side(request.steps),
-                self._context,
-                gap_bytes=self._gap_bytes,
-                sinks=self._sinks,
-                is_charged=self._is_charged,
-            )
+            charged_bytes = self._charged_bytes
+            try:
+                return drive_sync(side_by_side(request.steps), self.answer)
+            finally:
+                self.end(charged_bytes)  # its bytes are used up
         if isinstance(request, ReadJoined):
             return self._answer_joined(request)
         all_ranges = [asked for _, asked in request if type(asked) is Ranges]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io.errors import UsageError
 from lance_io.lazy_names import lazy_module
-from lance_io.spark.options import is_moment, parse_options
+from lance_io.spark.options import check_texts, is_moment, parse_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,9 +69,10 @@ def read_table(spark: SparkSession, uri: str, **options: Any) -> DataFrame:
         The rows, which Spark reads lazily.
 
     Raises:
-        UsageError: The session's zone is unknown.
+        UsageError: The session's zone is unknown, or a text has half of a surrogate pair.
     """
     texts = option_texts(options)
+    check_texts({**texts, "path": uri})
     for name in texts:
         if is_moment(name):
             texts[name] = _in_zone(texts[name], spark.conf.get("spark.sql.session.timeZone"))

@@ -19,6 +19,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, overload
 
 from lance_io.errors import UnsupportedError, UsageError
+from lance_io.format.caller_text import utf8
 from lance_io.spark.option_values import (
     bytes_value,
     moment_value,
@@ -301,9 +302,10 @@ def parse_options(given: Mapping[str, str], for_: Purpose) -> TargetOptions:
     """The checked options of a job.
 
     given  texts by name, from Spark
-    Raises `UsageError` for an unknown name (with a suggestion), an option of another kind of job, an invalid value, and
-    a missing `path` or `stream_id`; `UnsupportedError` for an option of a later release.
+    Raises `UsageError` for an unknown name (with a suggestion), an option of another kind of job, an invalid value,
+    half of a surrogate pair, and a missing `path` or `stream_id`; `UnsupportedError` for an option of a later release.
     """
+    check_texts(given)
     parsed: dict[str, Any] = {}
     names: dict[str, str] = {}
     families: dict[str, dict[str, Any]] = {"storage": {}, "properties": {}, "vector_sizes": {}}
@@ -324,6 +326,16 @@ def parse_options(given: Mapping[str, str], for_: Purpose) -> TargetOptions:
         values["rows_per_file_given"] = "max_rows_per_file" in parsed
     _check_together(values, for_)
     return _CLASSES[for_](**values)
+
+
+def check_texts(given: Mapping[str, str]) -> None:
+    """Refuse names and texts with half of a surrogate pair, which neither Spark nor a table can hold.
+
+    Raises `UsageError`, without the text: it may be a secret.
+    """
+    for name, text in given.items():
+        utf8(name, "the name of an option")
+        utf8(str(text), f"option {name}")
 
 
 def is_moment(name: str) -> bool:

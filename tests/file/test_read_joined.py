@@ -15,7 +15,7 @@ from lance_io import runtime
 from lance_io.errors import FormatError
 from lance_io.file import file_requests
 from lance_io.file.file_requests import ReadFiles
-from lance_io.file.file_steps import ReadJoined
+from lance_io.file.file_steps import Independent, ReadJoined
 from lance_io.file.open.file_source import FileRef, ReadContext
 from lance_io.io.cache import SearchCache
 from lance_io.io.stats import io_stats
@@ -26,7 +26,7 @@ from lance_io.store.memory import MemoryStore
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lance_io.file.file_steps import FilesSteps
+    from lance_io.file.file_steps import FilesSteps, FileSteps
 
 FILES, FILE_BYTES = 20, 5000
 
@@ -102,6 +102,53 @@ def test_a_file_that_is_cut_off_is_named(files: Files, is_async: bool) -> None:
     with pytest.raises(FormatError, match="cut off") as caught:
         runtime.run(reading.answer_async()) if is_async else reading.answer_sync()
     assert caught.value.path == files.files[7].key
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_reads_of_independent_computations_are_charged_until_they_end(
+    files: Files, monkeypatch: pytest.MonkeyPatch, is_cut: bool
+) -> None:
+    """And those of the computation around them until its own end."""
+    monkeypatch.setattr(file_requests, "UNCHARGED_BYTES_MAX", 0)
+    context = ReadContext(files.store, SearchCache(1 << 20))
+    free, parts = context.pool.avail_bytes, [files.files[number] for number in range(3)]
+    charged: list[int] = []
+    if is_cut:
+        files.store.put_sync(parts[1].key, bytes(3))
+
+    def seen() -> None:
+        charged.append(free - context.pool.avail_bytes)
+
+    def part() -> FileSteps[bytes]:
+        first: Fetched = yield Ranges.of((0, 100))
+        seen()
+        data = bytes(first.piece(0, 100))
+        second: Fetched = yield Ranges.of((4000, 4010))
+        seen()
+        return data + bytes(second.piece(0, 10))
+
+    def read() -> FilesSteps[list[bytes]]:
+        yield [(parts[0], Ranges.of((0, 7)))]
+        seen()
+        try:
+            answers: list[bytes] = yield Independent([(ref, part()) for ref in parts])
+        finally:
+            seen()
+        yield [(parts[2], Ranges.of((0, 5)))]
+        seen()
+        return answers
+
+    reading = ReadFiles(context, read())
+    with io_stats() as counted:
+        if is_cut:
+            with pytest.raises(FormatError, match="cut off"):
+                reading.answer_sync()
+            assert charged == [7, 7]
+        else:
+            assert reading.answer_sync() == [data[:100] + data[4000:4010] for data in files.contents[:3]]
+            assert charged == [7, *[7 + 300] * 3, *[7 + 330] * 3, 7, 7 + 5]
+            assert (counted.num_ranges, counted.bytes_wanted) == (1 + 6 + 1, 7 + 330 + 5)
+    assert context.pool.avail_bytes == free
 
 
 def test_files_of_which_nothing_need_be_read(tmp_path: Path) -> None:

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import pickle
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lance_io.errors import UnsupportedError, UsageError
+from lance_io.spark import helpers
 from lance_io.spark.options import (
+    OPTIONS,
     ReadOptions,
     StreamReadOptions,
     StreamWriteOptions,
     WriteOptions,
     parse_options,
     parse_schema_options,
+    parse_write_options,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 PATH = {"path": "/t.lance"}
+HALF = "a\ud800b"
 
 
 @pytest.mark.parametrize("name", ["versionAsOf", "versionasof", "VERSION_AS_OF", "version", "Version"])
@@ -156,3 +164,39 @@ def test_credentials_do_not_show() -> None:
     assert "hush" not in repr(options) and "hush" not in str(options)
     assert pickle.loads(pickle.dumps(options)) == options
     assert options.storage_options == {"aws_secret_access_key": "hush", "requests_max": "4"}
+
+
+@pytest.mark.parametrize(
+    "name", [*OPTIONS, "storage.aws_secret_access_key", "properties.x", "v.arrow.fixed-size-list.size", "owner"]
+)
+def test_half_of_a_surrogate_pair_is_refused_by_name(name: str) -> None:
+    purpose: Any = OPTIONS[name].purposes[0] if name in OPTIONS else "write"
+    with pytest.raises(UsageError) as caught:
+        parse_options({**PATH, name: HALF}, purpose)
+    told = f"option {name}: expected Unicode text, found half of a surrogate pair, U+D800, at character 1: "
+    assert told in str(caught.value).encode().decode()
+
+
+@pytest.mark.parametrize("key", [HALF, f"storage.{HALF}", f"properties.{HALF}", f"{HALF}.arrow.fixed-size-list.size"])
+@pytest.mark.parametrize("parse", [parse_schema_options, parse_write_options])
+def test_half_of_a_surrogate_pair_in_a_name_is_refused(key: str, parse: Callable[[Any], Any]) -> None:
+    with pytest.raises(UsageError, match=r"the name of an option: .* half of a surrogate pair, U\+D800") as caught:
+        parse({**PATH, key: "3"})
+    assert str(caught.value).encode()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: helpers.read_table(None, "/t.lance", filter=HALF),
+        lambda: helpers.read_table(None, "/t.lance", storage={"aws_region": HALF}),
+        lambda: helpers.read_table(None, HALF),
+        lambda: helpers.write_table(None, "/t.lance", properties={HALF: "x"}),
+        lambda: helpers.plan("/t.lance", columns=[("a", HALF)]),
+        lambda: helpers.count(HALF),
+    ],
+)
+def test_half_of_a_surrogate_pair_never_reaches_spark(call: Callable[[], Any]) -> None:
+    with pytest.raises(UsageError, match="half of a surrogate pair") as caught:
+        call()
+    assert str(caught.value).encode()

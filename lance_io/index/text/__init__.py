@@ -8,6 +8,7 @@ text_files       these files: their columns, and metadata
 full_text_query  the classes of queries that users build
 word_search      a query's words, as a column is asked for them
 text_partition   a partition's tokens, documents and posting lists, from its files
+listed_tokens    tokens in rows, and those that are similar to a word
 scoring          statistics, and the weight of a token in a document
 text_matches     rows and scores, and how queries combine those of others
 text_paths       members of structs and of lists that hold texts

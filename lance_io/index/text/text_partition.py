@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from lance_io._kernels import DamagedError, TermPostings, find_tokens, near_tokens
 from lance_io.errors import FormatError, UnsupportedError
+from lance_io.index.text.listed_tokens import NUMBER_COLUMN, TOKEN_COLUMN, ListedTokens
 from lance_io.index.text.text_files import ELEMENT_COLUMN
 from lance_io.index.text.text_parameters import parameters_of_json
 from lance_io.records import dataclass
@@ -34,7 +35,7 @@ TOKENS, DOCUMENTS, POSTINGS = "tokens", "docs", "invert"
 FIRST_TOKENS_FILE, FIRST_PARAMETERS = "tokens.lance", "tokenizer"
 """The file of tokens of the first releases, which had no partitions, and the tokenizer in its metadata."""
 MAP: Final = "_token_fst_bytes"
-LISTED_TOKENS: Final = ("_token", "_token_id")
+LISTED_TOKENS: Final = (TOKEN_COLUMN, NUMBER_COLUMN)
 DOCUMENT_COLUMNS: Final = ("_rowid", "_num_tokens")
 _DEPTH_MAX: Final = 64
 NUM_DOCUMENTS: Final = "_length"
@@ -155,7 +156,7 @@ def _check_types(types: Mapping[str, pa.DataType]) -> None:
 class TextPartition:
     """A partition without its posting lists.
 
-    tokens      the transducer, or numbers by token
+    tokens      the transducer, or tokens in rows
     counts      u32[tokens], documents of each token, by its number
     rows        u64[n], row numbers of the documents in the space of the index
     lengths     u32[n], their numbers of tokens
@@ -165,7 +166,7 @@ class TextPartition:
     """
 
     number: int
-    tokens: bytes | Mapping[bytes, int]
+    tokens: bytes | ListedTokens
     counts: npt.NDArray[np.uint32]
     rows: npt.NDArray[np.uint64]
     lengths: npt.NDArray[np.uint32]
@@ -176,7 +177,7 @@ class TextPartition:
     @property
     def nbytes(self) -> int:
         """Memory, in bytes."""
-        tokens = len(self.tokens) if isinstance(self.tokens, bytes) else 150 * len(self.tokens)
+        tokens = len(self.tokens) if isinstance(self.tokens, bytes) else self.tokens.nbytes
         elements = 0 if self.elements is None else self.elements.nbytes
         return 1024 + tokens + self.counts.nbytes + self.rows.nbytes + self.lengths.nbytes + elements
 
@@ -187,12 +188,13 @@ class TextPartition:
 
     def find(self, tokens: Sequence[bytes]) -> list[int | None]:
         """The numbers of tokens. Raises `FormatError`."""
-        if not isinstance(self.tokens, bytes):
-            return [self.tokens.get(token) for token in tokens]
-        try:
-            numbers = find_tokens(self.tokens, list(tokens))
-        except DamagedError as error:
-            raise FormatError(f"{partition_file(self.number, TOKENS)}: {error}") from error
+        if isinstance(self.tokens, ListedTokens):
+            numbers = [self.tokens.find(token) for token in tokens]
+        else:
+            try:
+                numbers = find_tokens(self.tokens, list(tokens))
+            except DamagedError as error:
+                raise FormatError(f"{partition_file(self.number, TOKENS)}: {error}") from error
         return [None if number is None else self._checked(number) for number in numbers]
 
     def near(self, word: bytes, distance: int, prefix: int, limit: int) -> list[tuple[bytes, int]]:
@@ -203,13 +205,13 @@ class TextPartition:
         Raises `FormatError`.
         """
         text = word.decode()
-        if not isinstance(self.tokens, bytes):
-            pairs = sorted(self.tokens.items())
-            return [pair for pair in pairs if _is_near(text, pair[0].decode(), distance, prefix)][:limit]
-        try:
-            pairs = near_tokens(self.tokens, text, distance, prefix, limit)
-        except DamagedError as error:
-            raise FormatError(f"{partition_file(self.number, TOKENS)}: {error}") from error
+        if isinstance(self.tokens, ListedTokens):
+            pairs = self.tokens.near(text, distance, prefix, limit)
+        else:
+            try:
+                pairs = near_tokens(self.tokens, text, distance, prefix, limit)
+            except DamagedError as error:
+                raise FormatError(f"{partition_file(self.number, TOKENS)}: {error}") from error
         return [(token, self._checked(number)) for token, number in pairs]
 
     def _checked(self, number: int) -> int:
@@ -221,32 +223,14 @@ class TextPartition:
         return number
 
 
-def _is_near(word: str, other: str, distance: int, prefix: int) -> bool:
-    if abs(len(word) - len(other)) > distance or word[:prefix] != other[: min(prefix, len(word))]:
-        return False
-    row = [*range(len(word) + 1)]
-    for number, letter in enumerate(other, 1):
-        last, row = row, [number]
-        for at, own in enumerate(word):
-            row.append(min(last[at] + (own != letter), last[at + 1] + 1, row[at] + 1))
-    nearest: int = row[-1]
-    return nearest <= distance
-
-
-def read_tokens(columns: Mapping[str, pa.Array]) -> bytes | dict[bytes, int]:
+def read_tokens(columns: Mapping[str, pa.Array]) -> bytes | ListedTokens:
     """The token map of the columns of a token file. Raises `FormatError`."""
     if MAP in columns:
         maps = columns[MAP]
         if len(maps) != 1 or maps.null_count:
             raise FormatError(f"{MAP}: expected one token map, found {len(maps)}")
         return bytes(maps[0].as_py())
-    tokens, numbers = (columns[name] for name in LISTED_TOKENS)
-    if tokens.null_count or numbers.null_count:
-        raise FormatError(f"{LISTED_TOKENS[0]}: a token or its number is null")
-    by_token = dict(zip(tokens.cast(pa.binary()).to_pylist(), numbers.to_pylist(), strict=True))
-    if len(by_token) < len(tokens):
-        raise FormatError(f"{LISTED_TOKENS[0]}: a token stands twice")
-    return by_token
+    return ListedTokens.of_columns(*[columns[name] for name in LISTED_TOKENS])
 
 
 def read_documents(rows: pa.Array, lengths: pa.Array) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]:
