@@ -110,7 +110,7 @@ class IvfBuilder:
             "lance:flat": json.dumps([""] * self._model.num_partitions, separators=(",", ":")),
         }
         if self._distance is not None:
-            # Some products differ in their last bits with the place of a row in its block, so that the digits behind these
+            # Some products differ in their last bits with the place of a row in its block: the digits behind these
             # would depend on memory and processor.
             metadata[MEAN_DISTANCE] = f"{self._distance / max(1, num_rows):.6g}"
         return metadata
