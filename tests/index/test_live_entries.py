@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lance_io.levels.arrays import MERGED_FALLS_MAX, has_repeats
-from lance_io.reads.index.row_filter import LiveEntries
+from lance_io.reads.index.row_filter import LiveEntries, SettledRows
 from lance_io.reads.rows.row_arithmetic import LiveRows
 
 if TYPE_CHECKING:
@@ -23,17 +23,20 @@ DELETED = {0: [0, 5, 39], 3: [59]}  # by fragment index
 class State:
     """What `LiveEntries` asks of an open version."""
 
+    fragment_ids = FRAGMENT_IDS
+    has_deletions = tuple(at in DELETED for at in range(len(FRAGMENT_IDS)))
     physical_rows = np.array(PHYSICAL_ROWS)
 
     def find_fragment_indexes(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return np.array([FRAGMENT_IDS.index(each) if each in FRAGMENT_IDS else -1 for each in ids.tolist()], np.int64)
 
 
-def entries(chosen: list[bool]) -> LiveEntries:
-    index: Any = SimpleNamespace(parts=[], moves=())
+def entries(chosen: list[bool], part: Any) -> LiveEntries:
+    index: Any = SimpleNamespace(parts=[part], moves=())
     state: Any = State()
-    live = {at: LiveRows(PHYSICAL_ROWS[at], np.array(offsets)) for at, offsets in DELETED.items()}
-    return LiveEntries(state, index, live, None, np.array(chosen))
+    settled = SettledRows.of(state, index, np.flatnonzero(chosen).tolist())
+    live = {at: LiveRows(PHYSICAL_ROWS[at], np.array(DELETED[at])) for at in settled.touched}
+    return LiveEntries(state, index, live, None, settled.chosen, settled.masks)
 
 
 def is_live(row: int, covered: set[int], chosen: list[bool]) -> bool:
@@ -61,7 +64,7 @@ def test_rows_that_count(order: str, seed: int) -> None:
     part: Any = SimpleNamespace(covered=frozenset(covered), uuid="u")
     numbers = np.array(rows, np.uint64)
     before = numbers.copy()
-    counts, addresses = entries(chosen).find(part, numbers)
+    counts, addresses = entries(chosen, part).find(part, numbers)
     assert counts.tolist() == [is_live(row, covered, chosen) for row in rows]
     assert addresses[counts].tolist() == [row for row in rows if is_live(row, covered, chosen)]
     assert (numbers == before).all()

@@ -53,8 +53,8 @@ class LiveEntries:
     live     rows of the searched fragments with deletions, by fragment index
     row_ids  by which ids become addresses; None for an index of addresses
     chosen   mask of the searched fragments, by fragment index
+    masks    of those that a segment covers, too, by its UUID
     allowed  addresses that a filter allows; None for all
-    masks    of the fragments that each segment covers, by its UUID, if they are known
     """
 
     state: DatasetState
@@ -62,8 +62,8 @@ class LiveEntries:
     live: Mapping[int, LiveRows]
     row_ids: RowIdIndex | None
     chosen: BoolArray
+    masks: Mapping[str, BoolArray]
     allowed: RowSet | None = None
-    masks: Mapping[str, BoolArray] | None = None
 
     def find(self, part: IndexPart[Any], rows: npt.NDArray[np.uint64]) -> tuple[BoolArray, IntArray]:
         """Which rows of a segment count, and the addresses of all (of those that do not count, any number)."""
@@ -73,7 +73,7 @@ class LiveEntries:
         firsts = np.flatnonzero(np.r_[True, fragment_ids[1:] != fragment_ids[:-1]][: len(rows)])
         lengths = np.diff(firsts, append=len(rows))
         fragment_indexes = self.state.find_fragment_indexes(fragment_ids[firsts])
-        covered = (fragment_indexes >= 0) & self._is_covered(part)[fragment_indexes]
+        covered = (fragment_indexes >= 0) & self.masks[part.uuid][fragment_indexes]
         num_rows = np.where(covered, self.state.physical_rows[fragment_indexes], 0)
         counts &= addresses < np.repeat((fragment_ids[firsts] << OFFSET_BITS) + num_rows, lengths)
         if self.row_ids is None and self.live:  # ids of deleted rows lead to no address
@@ -87,7 +87,7 @@ class LiveEntries:
         return counts, addresses
 
     def _locate(self, rows: npt.NDArray[np.uint64]) -> tuple[IntArray, BoolArray]:
-        """The addresses of rows, and which of them exist as far as ids and moves say; 0 for the others."""
+        """The addresses of rows, and which of them exist as far as ids and moves say; of others, numbers from 0 on."""
         if self.row_ids is None and not self.index.moves:
             addresses, counts = rows.view(np.int64), np.ones(len(rows), np.bool_)
         else:
@@ -107,9 +107,6 @@ class LiveEntries:
         """The live rows whether or not a filter allows them."""
         return replace(self, allowed=None)
 
-    def _is_covered(self, part: IndexPart[Any]) -> BoolArray:
-        return _covered(self.state, part, self.chosen) if self.masks is None else self.masks[part.uuid]
-
 
 def _covered(state: DatasetState, part: IndexPart[Any], chosen: BoolArray) -> BoolArray:
     covered = np.zeros(len(chosen), np.bool_)
@@ -126,16 +123,6 @@ def contains(rows: RowSet, numbers: npt.NDArray[np.uint64]) -> BoolArray:
     return inside
 
 
-def load_live_entries(state: DatasetState, index: PartedIndex, fragment_indexes: Collection[int]) -> Plan[LiveEntries]:
-    """The live rows of an index in some fragments; reads their deletion files, or the row ids of the table."""
-    chosen = np.zeros(len(state.fragment_ids), np.bool_)
-    chosen[[*fragment_indexes]] = True
-    if any(part.space is Space.IDS for part in index.parts):
-        return LiveEntries(state, index, {}, (yield from load_row_id_index(state)), chosen)
-    live = yield from load_live(state, [number for number in fragment_indexes if state.has_deletions[number]])
-    return LiveEntries(state, index, live, None, chosen)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class SettledRows:
     """The fragments of searches of one column by an index, of which a search computes nothing again.
@@ -150,7 +137,7 @@ class SettledRows:
     masks: Mapping[str, BoolArray]
 
     @classmethod
-    def of(cls, state: DatasetState, index: PartedIndex, fragment_indexes: Sequence[int]) -> SettledRows:
+    def of(cls, state: DatasetState, index: PartedIndex, fragment_indexes: Collection[int]) -> SettledRows:
         """Searches of some fragments."""
         chosen = np.zeros(len(state.fragment_ids), np.bool_)
         chosen[[*fragment_indexes]] = True
@@ -158,9 +145,14 @@ class SettledRows:
         return cls(chosen, touched, {part.uuid: _covered(state, part, chosen) for part in index.parts})
 
     def load_entries(self, state: DatasetState, index: PartedIndex) -> Plan[LiveEntries]:
-        """As `load_live_entries`."""
+        """The live rows of the index in these fragments; reads their deletion files, or the row ids of the table."""
         if any([part.space is Space.IDS for part in index.parts]):
             row_ids = yield from load_row_id_index(state)
-            return LiveEntries(state, index, {}, row_ids, self.chosen, masks=self.masks)
+            return LiveEntries(state, index, {}, row_ids, self.chosen, self.masks)
         live = (yield from load_live(state, self.touched)) if self.touched else {}
-        return LiveEntries(state, index, live, None, self.chosen, masks=self.masks)
+        return LiveEntries(state, index, live, None, self.chosen, self.masks)
+
+
+def load_live_entries(state: DatasetState, index: PartedIndex, fragment_indexes: Collection[int]) -> Plan[LiveEntries]:
+    """The live rows of an index in some fragments, for a single search."""
+    return SettledRows.of(state, index, fragment_indexes).load_entries(state, index)
