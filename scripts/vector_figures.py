@@ -35,7 +35,7 @@ import lance_io
 faiss: Any = import_module("faiss") if find_spec("faiss") else None
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -207,24 +207,32 @@ def defaults(folder: Path, name: str, kinds: Sequence[str]) -> None:
             show(f"{name} IVF_{kind} {who}, no nprobes: recall {share:.4f}, {num_bytes / NUM_COLD / 1e6:.3f} MB cold")
 
 
+def least_of_turns(uri: str, num_turns: int, search: Callable[[Any], None]) -> dict[str, tuple[float, float]]:
+    """The least seconds, and of processors, of each library's turns; the first turn is not counted."""
+    datasets = {who: library.dataset(uri) for who, library in LIBRARIES.items()}
+    best = dict.fromkeys(datasets, (np.inf, np.inf))
+    for turn in range(num_turns + 1):
+        for who, dataset in datasets.items():
+            wall, work = time.perf_counter(), time.process_time()
+            search(dataset)
+            wall, work = time.perf_counter() - wall, time.process_time() - work
+            if turn:
+                best[who] = min(best[who][0], wall), min(best[who][1], work)
+    return best
+
+
 def searches(folder: Path, name: str, kinds: Sequence[str]) -> None:
     """Search by one caller for row ids alone, the libraries in turns; the best turn of each counts."""
     shape = SHAPES[name]
     table, queries = table_of(folder, name, shape), shape.vectors(0, NUM_QUERIES)
+
+    def search(dataset: Any) -> None:
+        for query in queries:
+            nearest = {"column": "v", "q": query, "k": K, "nprobes": NPROBES}
+            dataset.to_table(["_rowid"], nearest=nearest, disable_scoring_autoprojection=True)
+
     for kind in kinds:
-        uri = str(table.with_name(f"pylance-{kind}.lance"))
-        datasets = {who: library.dataset(uri) for who, library in LIBRARIES.items()}
-        best = dict.fromkeys(datasets, (np.inf, np.inf))
-        for turn in range(2 * TURNS + 1):  # the first one is not counted
-            for who, dataset in datasets.items():
-                wall, work = time.perf_counter(), time.process_time()
-                for query in queries:
-                    nearest = {"column": "v", "q": query, "k": K, "nprobes": NPROBES}
-                    dataset.to_table(["_rowid"], nearest=nearest, disable_scoring_autoprojection=True)
-                wall, work = time.perf_counter() - wall, time.process_time() - work
-                if turn:
-                    before = best[who]
-                    best[who] = min(before[0], wall), min(before[1], work)
+        best = least_of_turns(str(table.with_name(f"pylance-{kind}.lance")), 2 * TURNS, search)
         ours, theirs = ([each / NUM_QUERIES * 1e3 for each in best[who]] for who in ("lance_io", "pylance"))
         show(
             f"{name} IVF_{kind}, one caller: {ours[0]:.3f} ms, pylance {theirs[0]:.3f}: {theirs[0] / ours[0]:.2f}; "
@@ -237,21 +245,17 @@ def callers(folder: Path, name: str, kinds: Sequence[str]) -> None:
     shape = SHAPES[name]
     table, queries = table_of(folder, name, shape), shape.vectors(0, SEARCHES)
     pool = ThreadPoolExecutor(NUM_CALLERS)
+
+    def search(dataset: Any) -> None:
+        asked = [pool.submit(ids_of, dataset, query, nprobes=NPROBES) for query in queries]
+        for each in asked:
+            each.result()
+
     for kind in kinds:
-        uri = str(table.with_name(f"pylance-{kind}.lance"))
-        datasets = {who: library.dataset(uri) for who, library in LIBRARIES.items()}
-        best = dict.fromkeys(datasets, (0.0, 0.0))
-        for turn in range(TURNS + 1):  # the first one is not counted
-            for who, dataset in datasets.items():
-                wall, work = time.perf_counter(), time.process_time()
-                asked = [pool.submit(ids_of, dataset, query, nprobes=NPROBES) for query in queries]
-                for each in asked:
-                    each.result()
-                wall, work = time.perf_counter() - wall, time.process_time() - work
-                if turn:
-                    before = best[who]
-                    best[who] = max(before[0], SEARCHES / wall), max(before[1], SEARCHES / work)
-        (theirs, theirs_cpu), (ours, ours_cpu) = best["pylance"], best["lance_io"]
+        best = least_of_turns(str(table.with_name(f"pylance-{kind}.lance")), TURNS, search)
+        (theirs, theirs_cpu), (ours, ours_cpu) = (
+            [SEARCHES / each for each in best[who]] for who in ("pylance", "lance_io")
+        )
         show(
             f"{name} IVF_{kind}, {NUM_CALLERS} callers: {ours:.0f} a second, pylance {theirs:.0f}, {ours / theirs:.2f} "
             f"a second of a processor {ours_cpu:.0f}, pylance {theirs_cpu:.0f}: {ours_cpu / theirs_cpu:.2f}"

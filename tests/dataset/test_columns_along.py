@@ -237,6 +237,9 @@ def test_plans_say_which_columns_come_along(tmp_path: Path) -> None:
     assert "late_bytes_kept=0" in ds.scanner(filter="id = 5").analyze_plan()
 
 
+LATE = ["name", "words", "both", "vector", "note"]  # without `id` of the filter
+
+
 def texts_of(tmp_path: Path, version: str) -> dict[str, bytes]:
     """Twelve files of 400 kB: texts and lists beside `id`, a vector that most bytes belong to, and texts behind it."""
     numbers = np.arange(FILES * ROWS)
@@ -257,24 +260,28 @@ def texts_of(tmp_path: Path, version: str) -> dict[str, bytes]:
     return {str(path.relative_to(tmp_path)): path.read_bytes() for path in paths}
 
 
+def row_of_each_file(tmp_path: Path) -> tuple[str, pa.Table]:
+    """A filter for a row in the middle of each file, and these rows, read without columns along."""
+    ids = np.random.default_rng(2).permutation(FILES * ROWS)[ROWS // 2 :: ROWS]
+    condition = f"id in ({str(ids.tolist())[1:-1]})"
+    return condition, lance_io.dataset(str(tmp_path / "t")).to_table(filter=condition, late_materialization=False)
+
+
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 def test_texts_and_lists_come_along_once_their_pages_are_known(
     version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`name`, `words` and `both` then have no request of their own; `note` lies behind the vector."""
-    objects = texts_of(tmp_path, version)
-    ids = np.random.default_rng(2).permutation(FILES * ROWS)[ROWS // 2 :: ROWS]  # of a row in the middle of each file
-    condition, late = f"id in ({str(ids.tolist())[1:-1]})", ["name", "words", "both", "vector", "note"]
-    expected = lance_io.dataset(str(tmp_path / "t")).to_table(filter=condition, late_materialization=False)
+    bench = Bench(texts_of(tmp_path, version))
+    condition, expected = row_of_each_file(tmp_path)
     monkeypatch.setattr(pool, "_pool", InlinePool())
-    bench = Bench(objects)
 
     async def work(lap: Lap) -> None:
         table = await lance_io.AsyncDataset.open("t", session=bench.session)
         scanner = table.scanner(filter=condition)
         assert "name, words, both, vector, note: read afterwards" in str(await scanner.explain_io(cold=True))
         counts = []
-        for choice in (None, None, late):  # cold, warm, and warm without columns along
+        for choice in (None, None, LATE):  # cold, warm, and warm without columns along
             lap()
             assert await table.to_table(filter=condition, late_materialization=choice) == expected
             rounds, log = lap()
@@ -304,19 +311,16 @@ def test_texts_of_old_versions_come_along_once_they_were_read(
     version: str, along: tuple[int, int], apart: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The columns of version 0.1 have sizes once they were read, those of 2.0 once their file is open."""
-    objects = texts_of(tmp_path, version)
-    ids = np.random.default_rng(2).permutation(FILES * ROWS)[ROWS // 2 :: ROWS]
-    condition, late = f"id in ({str(ids.tolist())[1:-1]})", ["name", "words", "both", "vector", "note"]
-    expected = lance_io.dataset(str(tmp_path / "t")).to_table(filter=condition, late_materialization=False)
+    bench = Bench(texts_of(tmp_path, version))
+    condition, expected = row_of_each_file(tmp_path)
     monkeypatch.setattr(pool, "_pool", InlinePool())
-    bench = Bench(objects)
 
     async def work(lap: Lap) -> None:
         table = await lance_io.AsyncDataset.open("t", session=bench.session)
         scanner = table.scanner(filter=condition)
         assert "read with the filter's columns" not in str(await scanner.explain_io(cold=True))
         counts, num_bytes = [], []
-        for choice in (None, None, late):  # cold, warm, and warm without columns along
+        for choice in (None, None, LATE):  # cold, warm, and warm without columns along
             lap()
             assert await table.to_table(filter=condition, late_materialization=choice) == expected
             rounds, log = lap()
