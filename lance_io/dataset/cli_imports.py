@@ -8,6 +8,7 @@ from lance_io.lazy_names import lazy_module, lazy_names
 
 if TYPE_CHECKING:
     from lance_io import runtime
+    from lance_io.caller_text import no_unicode
     from lance_io.changes.columns import evolve_schema
     from lance_io.changes.compaction.compact_files import compact_files
     from lance_io.changes.compaction.explain_compaction import explain_compaction
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from lance_io.file.open.leaf_projection import FileColumns, Projection
     from lance_io.file.open.open_file import load_columns, open_cached
     from lance_io.file.open.projected_pages import TableFile
-    from lance_io.format.caller_text import no_unicode
     from lance_io.format.schema import Field
     from lance_io.io.cache import SearchCache
     from lance_io.io.scheduler import ReadScheduler
@@ -177,7 +177,7 @@ _HOMES = {
     "load_live_counts": "lance_io.reads.rows.deletions_and_ids",
     "merge_rows": "lance_io.changes.merge.merge_plan",
     "new_dataset": "lance_io.dataset.lance_dataset",
-    "no_unicode": "lance_io.format.caller_text",
+    "no_unicode": "lance_io.caller_text",
     "normalize": "lance_io.store.storage_options",
     "offers_sync_writes": "lance_io.store.offers",
     "open_cached": "lance_io.file.open.open_file",

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
+from lance_io.caller_text import utf8
 from lance_io.dataset import bases
 from lance_io.dataset.scanner import LanceScanner
 from lance_io.errors import BindError, EvaluationError, LanceError, UsageError
-from lance_io.format.caller_text import utf8
 from lance_io.plans.streams import SharedItems, shared_async
 from lance_io.reads.scan.scan_options import LIMIT_END, scan_options
 from lance_io.reads.version.system_columns import ROW_ADDRESS, ROW_ID

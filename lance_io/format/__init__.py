@@ -15,5 +15,4 @@ schema_messages  a schema from and to protobuf
 error_context    adds the location in a file to errors
 schema_arrow     a schema with fresh ids from an Arrow schema
 per_schema       derived values that are cached with a schema
-caller_text      texts of callers as bytes
 """

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io._kernels import set_bits
-from lance_io.format.caller_text import utf8
+from lance_io.caller_text import utf8
 from lance_io.spans import int64s
 
 if TYPE_CHECKING:

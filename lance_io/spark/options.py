@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, overload
 
+from lance_io.caller_text import utf8
 from lance_io.errors import UnsupportedError, UsageError
-from lance_io.format.caller_text import utf8
 from lance_io.spark.option_values import (
     bytes_value,
     moment_value,

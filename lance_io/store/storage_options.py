@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from lance_io.caller_text import utf8
 from lance_io.errors import UsageError
 from lance_io.store.costs import COST_OPTIONS
 from lance_io.store.profile import PROFILE_OPTIONS
@@ -86,18 +87,9 @@ def options_of(options: Mapping[str, T] | None) -> dict[str, T]:
             raise TypeError(
                 f"storage option {name}: expected a text, found a value {_describe(value)}; omit unset options"
             )
-        if not is_unicode(f"{name}{value}"):
-            raise UsageError(f"storage option {name}: expected Unicode text, found half of a surrogate pair")
+        utf8(name, "the name of a storage option")
+        utf8(str(value), f"storage option {name}")
     return ProvidedOptions(options, options.source) if isinstance(options, ProvidedOptions) else dict(options)
-
-
-def is_unicode(text: str) -> bool:
-    """Whether a text has no half of a surrogate pair, which no request could hold."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _describe(value: object) -> str:

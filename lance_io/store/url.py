@@ -24,6 +24,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from lance_io.caller_text import utf8
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.lazy_names import lazy_module
 from lance_io.records import dataclass
@@ -31,7 +32,7 @@ from lance_io.redaction import hide_secrets
 from lance_io.runtime import in_thread, load_modules
 from lance_io.store.profile import LOCAL, MEMORY
 from lance_io.store.provided_options import source_of
-from lance_io.store.storage_options import durability, is_unicode, normalize, planning
+from lance_io.store.storage_options import durability, normalize, planning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -153,8 +154,7 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
     if scheme in _CLIENTS:
         if options:
             known_options.warn_unknown(options, stacklevel=3)
-        if not is_unicode(text):
-            raise UsageError(f"{text}: expected Unicode text, found half of a surrogate pair")
+        utf8(text, text)
     if scheme in ("file", "file-object-store"):
         path = _file_path(rest) if match else os.path.abspath(os.path.expanduser(rest))
         planned = planning(options)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, Required, TypedDict
 
 import pyarrow as pa
 
+from lance_io.caller_text import utf8
 from lance_io.changes.operations.schema_fit import of_version, schema_of
 from lance_io.errors import BindError, OperationError, SchemaError, UsageError
-from lance_io.format.caller_text import utf8
 from lance_io.format.schema import Schema, split_path
 from lance_io.format.writable import check_shape
 from lance_io.reads.version.column_lists import fields_along

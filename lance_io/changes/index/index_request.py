@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 import pyarrow as pa
 import pyarrow.types as pt
 
+from lance_io.caller_text import utf8
 from lance_io.changes.index.text_request import (
     TextRequest,
     asks_for_elements,
@@ -19,7 +20,6 @@ from lance_io.changes.index.text_request import (
     text_request,
 )
 from lance_io.errors import BindError, UnsupportedError, UsageError
-from lance_io.format.caller_text import utf8
 from lance_io.format.schema import split_path
 from lance_io.index.build import index_kinds as kinds
 from lance_io.index.build.bloom_files import ITEMS, PROBABILITY

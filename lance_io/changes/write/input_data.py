@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, overload
 import numpy as np
 import pyarrow as pa
 
+from lance_io.caller_text import no_unicode
 from lance_io.changes.write.source_files import open_file
 from lance_io.errors import SchemaError, UsageError
-from lance_io.format.caller_text import no_unicode
 from lance_io.lazy_names import lazy_module
 from lance_io.levels.plain_types import plain_batch, plain_schema
 from lance_io.levels.retype import as_type

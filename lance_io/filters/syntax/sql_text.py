@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
+from lance_io.caller_text import utf8
 from lance_io.errors import BindError
 from lance_io.filters.expressions.expression_tree import (
     And,
@@ -29,7 +30,6 @@ from lance_io.filters.expressions.expression_tree import (
 )
 from lance_io.filters.expressions.sql_types import sql_type
 from lance_io.filters.syntax.sql_dialect import CUT, parse_syntax
-from lance_io.format.caller_text import utf8
 from lance_io.levels.arrays import scalar
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from enum import Enum, StrEnum
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
+from lance_io.caller_text import utf8
 from lance_io.errors import UsageError
-from lance_io.format.caller_text import utf8
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io import _kernels
+from lance_io.caller_text import utf8
 from lance_io.errors import UsageError
-from lance_io.format.caller_text import utf8
 from lance_io.index.text.text_parameters import parameters_of_arguments
 from lance_io.records import dataclass
 

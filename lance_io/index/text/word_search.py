@@ -6,8 +6,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from lance_io.caller_text import utf8
 from lance_io.errors import UsageError
-from lance_io.format.caller_text import utf8
 from lance_io.index.text.full_text_query import FullTextOperator, MatchQuery, PhraseQuery
 from lance_io.index.text.tokenizer import analyzer_of, text_tokens
 from lance_io.records import dataclass

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import pyarrow as pa
 
 from lance_io import compute as pc
+from lance_io.caller_text import utf8
 from lance_io.errors import BindError
-from lance_io.format.caller_text import utf8
 from lance_io.format.logical_types import LISTS
 from lance_io.format.schema import first_member, split_path
 from lance_io.lazy_names import lazy_module

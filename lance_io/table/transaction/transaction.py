@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
+from lance_io.caller_text import no_unicode
 from lance_io.errors import FormatError, UsageError
-from lance_io.format.caller_text import no_unicode
 from lance_io.format.wire import parse_message
 from lance_io.proto import transaction_pb2
 from lance_io.records import dataclass

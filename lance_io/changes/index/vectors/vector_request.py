@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from lance_io.caller_text import utf8
 from lance_io.changes.index.index_request import NoSuchKind, WrongColumnType, find_column, storage_type
 from lance_io.changes.index.vectors.vector_settings import MAX_ROUNDS, SAMPLE_RATE, Training, VectorRequest
 from lance_io.errors import UnsupportedError, UsageError
-from lance_io.format.caller_text import utf8
 from lance_io.index.build.vectors.vector_models import CODEWORD_BITS, VectorKind, computing_type
 from lance_io.index.vector.distances import Metric
 from lance_io.index.vector.vector_details import Coding
