@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import pairwise
 
 import pyarrow as pa
@@ -94,3 +95,16 @@ def test_batches_without_columns_count_their_rows() -> None:
     batch = pa.RecordBatch.from_arrays([pa.nulls(7)], ["n"]).select([])
     assert [one.num_rows for one in rebatched([batch] * 3, Rebatcher(5))] == [5, 5, 5, 5, 1]
     assert [one.num_rows for one in rebatched([batch] * 3, Rebatcher(None, MANY))] == [21]
+
+
+@pytest.mark.parametrize("num_rows", [[6, 10], [10], [4, 20]], ids=["joined", "whole", "joined and slices"])
+def test_no_batch_is_held_while_it_is_used(num_rows: list[int]) -> None:
+    rebatcher = Rebatcher(10, None)
+    *few, last = [pa.record_batch({"a": pa.array(range(count))}) for count in num_rows]
+    for batch in few:
+        assert not list(rebatcher.push(batch))
+    batches = rebatcher.push(last)
+    del last
+    complete = next(batches)
+    assert complete.num_rows == 10
+    assert sys.getrefcount(complete) == 2, "this variable, and the argument"

@@ -115,7 +115,7 @@ class Rebatcher:
         self, batch: pa.RecordBatch, num_bytes: int, rows_max: int, memory_bytes: int = 0
     ) -> Iterator[pa.RecordBatch]:
         start, num_rows = 0, batch.num_rows
-        first: list[pa.RecordBatch] = []
+        first: Iterator[pa.RecordBatch] | None = None
         if not num_rows:
             return iter(())
         if self._pending_rows + num_rows < rows_max:  # all rows wait
@@ -127,9 +127,9 @@ class Rebatcher:
         if self._pending_rows:
             start = rows_max - self._pending_rows
             self._pending.append(batch.slice(0, start))
-            first = list(self._join())
+            first = self._join()
         elif num_rows == rows_max:
-            return iter((batch if self._then is None else self._then(batch),))
+            return self._drain([batch])
         end = start + (num_rows - start) // rows_max * rows_max
         if end < num_rows:
             self._pending.append(batch.slice(end))
@@ -138,7 +138,7 @@ class Rebatcher:
             self._memory_bytes += memory_bytes
         whole = map(batch.slice, range(start, end, rows_max), repeat(rows_max))  # the usual case: no copy
         parts = whole if self._then is None else map(self._then, whole)
-        return chain(first, parts) if first else parts
+        return parts if first is None else chain(first, parts)
 
     def _fill_sized(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """`_fill` for batches that may end at the byte bound."""
@@ -163,12 +163,16 @@ class Rebatcher:
         self._memory_bytes = used.num_bits // 8
 
     def _join(self) -> Iterator[pa.RecordBatch]:
+        """The pending rows, which are pending no more when this returns."""
         joined = _joined(self._pending)
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
         self._memory_bytes, self._used = 0, _Used()
         joined.reverse()
-        while joined:  # no reference is held while the consumer uses a batch
-            yield joined.pop() if self._then is None else self._then(joined.pop())
+        return self._drain(joined)
+
+    def _drain(self, last_first: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        while last_first:  # no reference is held while the consumer uses a batch
+            yield last_first.pop() if self._then is None else self._then(last_first.pop())
 
 
 class _Used:
