@@ -37,14 +37,15 @@ class CommitRequest:
     files        files of the change; the commit writes the deletion files among them. None: there are none
     alongside    plans that must end before the manifest is created, such as uploads of data files that it names
     creation     properties that only the creation of a table sets, and the data version of an Overwrite
-    max_retries  maximum number of attempts; None for as many as the time allows. 0 with an Overwrite: the version that
-                 was read must still be the newest
+    max_retries  maximum number of attempts, of which one is always made; None: `timeout_s` is the only limit. With 0,
+                 an Overwrite fails unless the version that was read is still the newest
     timeout_s    no further attempt after this many seconds
-    detached     create a version that is in no sequence
+    detached     create a detached version, which is not part of the table's history
     is_repeated  an earlier call may have committed the same transaction: on failure the transaction file stays, since a
                  version may refer to it
-    marks        config entries to set, whichever version is the base
-    followed_by  a transaction to commit next for the same version: a commit after which it would conflict is refused
+    marks        config entries that every attempt sets, whatever version it builds on
+    followed_by  the transaction that the caller commits next from the same version; the commit is refused if this one
+                 would conflict after it
     """
 
     transaction: Transaction

@@ -63,7 +63,7 @@ def batch_rows(types: Iterable[pa.DataType], limit_bytes: int, *, rows_max: int 
     """Maximum rows of a batch; a batch ends earlier if its values reach their share of the limit.
 
     types     of the columns, stored or computed
-    rows_max  used if all types have a fixed, small width
+    rows_max  limit if all types have a width; otherwise `BATCH_ROWS` is a limit, too
     """
     known = list(types)
     most = rows_max if all(map(has_width, known)) else min(rows_max, BATCH_ROWS)
@@ -89,7 +89,7 @@ class RowsAtOnce:
 
 
 def row_bytes(state: DatasetState, types: Iterable[pa.DataType]) -> float:
-    """Approximate memory of a row, from the types of its columns if they have a width, else from the table's files."""
+    """Approximate memory of a row: the larger of the width of these types and twice the mean stored size of a row."""
     num_rows = max(1, int(state.physical_rows.sum()))
     stored = sum(file.size_bytes or 0 for fragment in state.manifest.fragments for file in fragment.files)
     return max(1.0, sum(map(width_bytes, types)), 2 * stored / num_rows)

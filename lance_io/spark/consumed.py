@@ -60,7 +60,7 @@ def connection_to_spark() -> Iterator[socket.socket | None]:
 
 
 def wants_more() -> bool:
-    """Wait until Spark has consumed this worker's batches, or has closed the connection; returns False if it closed.
+    """Wait until Spark has consumed this worker's batches, at most `TAKEN_WITHIN_S`; returns False if it has closed.
 
     Returns True immediately outside of workers, and on systems that do not show the queues.
     """
@@ -79,7 +79,7 @@ def _is_taken(connection: socket.socket) -> bool:
             return False
         waiting = _waiting_bytes(connection)
         num_empty = 0 if waiting else num_empty + 1
-        if waiting is None or num_empty == 2:  # at the first check, bytes may be in flight between both ends
+        if waiting is None or num_empty == 2:  # bytes may be between the two queues at one check, not at two
             return True
         wait_ms = min(2 * wait_ms, _WAIT_MS_MAX)
     return True

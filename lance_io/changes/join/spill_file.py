@@ -1,8 +1,8 @@
 """A file on local disk without a name, for rows beyond a memory limit. All functions block; plans call them in a pool.
 
-The operating system frees it when it is closed or the process ends for any reason. A cancelled call closes it while a
-thread may still write: the descriptor stays open until that thread lets go of it. Its number would otherwise be free
-for a file that is opened meanwhile, and the thread would write into that one.
+The operating system frees the file when its descriptor is closed or the process ends. `close` drops one reference to
+the descriptor, which stays open until a thread that still writes drops its own. Otherwise a file that is opened
+meanwhile could have the same number, and the thread would write into that one.
 """
 
 from __future__ import annotations

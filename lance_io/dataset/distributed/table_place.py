@@ -79,7 +79,7 @@ class TablePlace:
         return self.session.locate(self.uri, self.storage_options)
 
     def tables_below(self) -> list[str]:
-        """Names of the tables in the folder at this place: those of its folders that end in `.lance`, without that."""
+        """Names of the tables in the folder at this URI: its folders that end in `.lance`, without this suffix."""
         location = self.location
         listed = run_on(location.store, _list_folders(location))
         return sorted(name.removesuffix(TABLE_SUFFIX) for name in listed if len(name) > len(TABLE_SUFFIX))
@@ -98,7 +98,7 @@ def _list_folders(location: Location) -> Plan[list[str]]:
 
 @contextmanager
 def explain_missing_version(location: Location, version: int) -> Iterator[None]:
-    """Add to a `NotFound` in the block that a cleanup has removed the version, if it has.
+    """If the block raises `NotFound` and a cleanup has removed the version, say so in the error.
 
     A cleanup removes manifests before files, so the manifest of a version with removed files is gone.
     """

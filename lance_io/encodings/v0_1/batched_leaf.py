@@ -7,9 +7,9 @@ of them. For a leaf inside lists, the offsets of the lists are read first, then 
     strings       2: positions, then bytes
     each list     1 more
 
-Whole batches take one round, because all positions are known beforehand: the page table has the number of items, and
-the bytes of strings lie between the previous page and the string positions. Ranges outside of that are read again.
-There are no nulls, except for empty strings in nullable fields; structs have no page of their own.
+Whole batches take one round: the page table has the number of items, and writers put the bytes of strings directly
+before their positions. If positions point elsewhere, another round reads those bytes. The format stores no nulls: an
+empty string or blob of a nullable field reads as null. Structs have no page of their own.
 
 Blobs of the first kind are stored like strings. They are read as descriptors, as in later versions.
 """

@@ -1,1 +1,1 @@
-"""KEYS: rows by the values of an indexed column, in the order of the values, by scans."""
+"""Look-ups of rows by values of an indexed column, in the order of the values. Scans find rows beyond the index."""

@@ -1,12 +1,12 @@
 """Output columns of a search: those of the table, `_distance` or `_score`, and `query_index` for several queries.
 
-    _distance    float32 between the row and the query
+    _distance    float32, distance between the row and the query
     _score       float32 of a full-text search
-    _doc_index   list of uint32, where the element of a list stands that a full-text search matched
+    _doc_index   list of uint32, the position of the matching element in a list of texts
     query_index  int32, index of the query
 
-In column lists and filters, both come after the table's columns. The output is as in pylance: `query_index` first, and
-`_distance` after the named columns, whether or not it is among them.
+In column lists and filters, these columns come after the table's. The output is as in pylance: `query_index` comes
+first, and `_distance` or `_score` last unless the caller names it.
 """
 
 from __future__ import annotations

@@ -64,9 +64,7 @@ _ALIASES = {
 CUSTOMER_KEY_BYTES: Final = 32
 CHECKSUM_ALGORITHMS: Final = ("SHA256", "SHA1", "CRC32")  # need no library besides aiobotocore
 
-"""Client for ranged GETs: our own, a plain aiohttp session, or aiobotocore with all its features."""
-
-_FROM_CHAIN = frozenset(  # read by aiobotocore
+_FROM_CHAIN = frozenset(  # aiobotocore reads these from the environment itself
     {"aws_access_key_id", "aws_secret_access_key", "aws_session_token", "aws_role_arn", "aws_role_session_name",
      "aws_web_identity_token_file", "aws_endpoint_url_sts", *CONTAINER}
 )  # fmt: skip
