@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lance_io.index.details import Space
 
 _HALF: Final = 1 << 32
+_NULL_RUNS_MAX: Final = 1 << 22  # 64 MiB in memory
 
 
 def decode_tree_map(data: Buffer, space: Space) -> RowSet:
@@ -58,6 +59,15 @@ def tree_map_runs_max(data: Buffer) -> int:
         num_runs += runs_max(view[position : position + size]) if size else 1
         position += size
     return num_runs
+
+
+def decode_nulls(data: Buffer, space: Space) -> RowSet | None:
+    """The rows of a RowAddrTreeMap that a segment holds as long as it is open. Raises `FormatError`.
+
+    None for a set that decodes to more than 64 MiB: alternating rows take 64 times their bytes in the file. The
+    segment then answers as one that does not list its nulls.
+    """
+    return None if tree_map_runs_max(data) > _NULL_RUNS_MAX else decode_tree_map(data, space)
 
 
 def decode_treemap64(data: Buffer, space: Space) -> RowSet:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from lance_io.errors import FormatError
 from lance_io.index.questions import Blocks, FileUse, IsNull, Labels, OneOf, Within
 from lance_io.index.rows.row_set import Answer, RowSet
-from lance_io.index.rows.tree_maps import decode_tree_map, tree_map_runs_max
+from lance_io.index.rows.tree_maps import decode_nulls, decode_tree_map, tree_map_runs_max
 from lance_io.index.scalar.files import check_type
 from lance_io.index.scalar.key_order import KeySpan, SortedKeys, has_keys, keys_of
 from lance_io.levels.arrays import numbers
@@ -104,7 +104,7 @@ class LabelList:
     """A segment of an index of labels.
 
     bitmap      the rows of each item
-    null_lists  rows whose list is null; None if the segment does not say, as in version 0
+    null_lists  rows whose list is null; None if the segment does not say, as in version 0, or lists too many
     """
 
     bitmap: Bitmap
@@ -211,7 +211,7 @@ def open_label_list(
     buffer = files[LOOKUP].buffers.get(NULL_LISTS)
     if buffer is None and details.version:
         raise FormatError(f"{LOOKUP}: {NULL_LISTS} is not in its metadata, which version {details.version} requires")
-    return LabelList(bitmap, None if buffer is None else decode_tree_map(buffer, space))
+    return LabelList(bitmap, None if buffer is None else decode_nulls(buffer, space))
 
 
 def _order(keys: pa.Array) -> IntArray:

@@ -19,7 +19,7 @@ import pyarrow.types as pt
 from lance_io.errors import FormatError
 from lance_io.index.questions import FileUse, IsNull, OneOf, Prefix, Within
 from lance_io.index.rows.row_set import Answer, RowSet
-from lance_io.index.rows.tree_maps import decode_tree_map
+from lance_io.index.rows.tree_maps import decode_nulls
 from lance_io.index.scalar.bloom import Filters
 from lance_io.index.scalar.files import check_type
 from lance_io.index.scalar.key_order import KeySpan, has_keys, keys_of, value_of_key
@@ -61,7 +61,7 @@ class Zones:
 
     starts, ends  u64[zones], addresses
     has_null      whether a zone has nulls
-    nulls         rows with nulls; None if they are not listed
+    nulls         rows with nulls; None if they are not listed, or are too many
     """
 
     space: Space
@@ -279,5 +279,5 @@ def _zones(file: TableFile, name: str, space: Space, has_null: Mask) -> Zones:
     if (starts[order][1:] < ends[order][:-1]).any():
         raise FormatError(f"{name}: zones overlap")
     buffer = file.buffers.get(_NULLS)
-    nulls = None if buffer is None else decode_tree_map(buffer, space)
+    nulls = None if buffer is None else decode_nulls(buffer, space)
     return Zones(space, starts, ends, np.asarray(has_null, np.bool_), nulls)
