@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lance
+import pyarrow as pa
 import pyarrow.dataset
 
 import lance_io
@@ -22,8 +23,6 @@ from benchmarks.measure import Operation, Sample, Turn, operations_per_turn, tim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    import pyarrow as pa
 
     from benchmarks.tables import BenchTable
 
@@ -163,6 +162,11 @@ def require_equal(answers: Mapping[str, pa.Table]) -> None:
         same = answer.num_rows == ours.num_rows if name == PARQUET else answer.equals(ours)
         if not same:
             raise WrongAnswerError(f"{name} answers {answer.num_rows:,} rows, lance_io other {ours.num_rows:,} rows")
+
+
+def row_count(num_rows: int) -> pa.Table:
+    """The answer of an operation whose rows may differ, as ties do: only their number is compared."""
+    return pa.table({"num_rows": [num_rows]})
 
 
 def probe(what: str, library: str, path: str, round_number: int = 0) -> Sample:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import lance
 
-from benchmarks.cases import OURS, PYLANCE, Case, build_case, in_process, open_ours, open_pylance
+from benchmarks.cases import OURS, PYLANCE, Case, build_case, in_process, open_ours, open_pylance, row_count
 from benchmarks.tables import near_vectors
 
 if TYPE_CHECKING:
@@ -33,15 +33,16 @@ BUILD_CPU_GOALS: Final = {"pq": 1.43, "flat": 1.0, "sq": 1.0}  # pylance's secon
 PARTITION_ROWS: Final = 714
 
 
-def search(dataset: Any, kind: str, number: int, asked: dict[str, Any]) -> Any:
-    """One search. Distances, which are rounded differently, are not shown."""
+def search(dataset: Any, kind: str, number: int, asked: dict[str, Any]) -> int:
+    """The number of rows of one search: distances are rounded differently."""
     nearest = {"column": kind, "q": near_vectors(number, 1)[0], "k": 10, "nprobes": 20, **asked}
-    return dataset.to_table(columns=["_rowid"], nearest=nearest, disable_scoring_autoprojection=True).num_rows
+    rows = dataset.to_table(columns=["_rowid"], nearest=nearest, disable_scoring_autoprojection=True)
+    return int(rows.num_rows)
 
 
 def search_operation(dataset: Any, kind: str, asked: dict[str, Any]) -> Operation:
     """One caller."""
-    return lambda number: search(dataset, kind, number, asked)
+    return lambda number: row_count(search(dataset, kind, number, asked))
 
 
 def callers_operation(dataset: Any, kind: str) -> Operation:
@@ -50,7 +51,7 @@ def callers_operation(dataset: Any, kind: str) -> Operation:
 
     def search_all(number: int) -> Any:
         jobs = [pool.submit(search, dataset, kind, number * NUM_CALLERS + job, {}) for job in range(NUM_CALLERS)]
-        return sum(job.result() for job in jobs)
+        return row_count(sum(job.result() for job in jobs))
 
     return search_all
 
