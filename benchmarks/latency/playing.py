@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from benchmarks.latency.contenders import LANCEDB, OUR_LOOP, OURS, OURS_CACHED, PARQUET
@@ -131,12 +132,14 @@ class Play:
             return
         if kind == "cold search":
             with self._worker(who) as worker:
-                worker.ask("open_search", uri=self._uri(who), **self._asked(0))
+                worker.ask("open", uri=self._uri(who))
+                worker.ask("search", **self._asked(0))
                 self._modules[who] = worker.ask("modules").told["modules"]
             return
         if kind == "cold query":
             with self._worker(who) as worker:
-                worker.ask("open_query", uri=self._uri(who), **self._wanted(OTHER_KEYS))
+                worker.ask("open", uri=self._uri(who))
+                worker.ask("query", **self._wanted(OTHER_KEYS))
                 self._modules[who] = worker.ask("modules").told["modules"]
             return
         if kind in ("open", "reopen", "cold", "cached"):
@@ -223,11 +226,11 @@ class Play:
                 worker.ask("open_take", uri=uri, rows=self._rows(number))
         with WorkerProcess(who, self._stage.options) as worker:
             worker.ask("load", modules=self._modules[who])
-            if kind == "cold search":
-                return self._measured(number, lambda: worker.ask("open_search", uri=uri, **self._asked(number)))
-            if kind == "cold query":
-                wanted = self._wanted(number, check=number == 0)
-                return self._measured(number, lambda: worker.ask("open_query", uri=uri, **wanted))
+            if kind in ("cold search", "cold query"):
+                question = "search" if kind == "cold search" else "query"
+                asked = self._asked(number) if kind == "cold search" else self._wanted(number, check=number == 0)
+                opened = partial(worker.ask, "open", uri=uri)
+                return self._measured(number, partial(worker.ask, question, **asked), opened)
             if kind in ("cold", "cached"):
                 version = self._versions[who] if self._scenario.arguments.get("pinned") else None
                 asked = {"uri": uri, "rows": self._rows(number), "check": number == 0, "version": version}

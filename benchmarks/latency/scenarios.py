@@ -9,9 +9,9 @@ cold     opening and taking rows, in a process that has imported everything
 cached   the same, when another process has taken these rows before; `pinned`: by the number of the version
 take     rows of a table whose metadata is warm
 search   the rows nearest to a vector, or the best ones for words, by an index that was asked before
-cold search   the same in a process that has imported everything, with the opening
+cold search   the first search of a table that was just opened, in a process that has imported everything
 query    the rows of keys, by a BTREE that is in memory; the pages, too, if `loads`
-cold query    the same in a process that has imported everything, with the opening
+cold query    the first look-up of a table that was just opened, in a process that has imported everything
 key callers   look-ups of a key each by many callers
 scan     all rows, or those that pass a filter, batch by batch; one column, or all
 callers  takes of few rows by many callers

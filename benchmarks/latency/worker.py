@@ -73,7 +73,9 @@ class Worker:
 
     def open(self, uri: str) -> Answer:
         """Open a table."""
-        return timed(lambda: self._contender.open(uri))[0]
+        answer, _ = timed(lambda: self._contender.open(uri))
+        self._contender.reads()
+        return answer
 
     def warm(self, uri: str, num_rows: int) -> Answer:
         """Open a table, and read what takes and scans need to know of it."""
@@ -105,18 +107,6 @@ class Worker:
         answer.told.update(rows=table.num_rows, reads=self._contender.reads())
         return answer
 
-    def open_search(self, uri: str, **asked: Any) -> Answer:
-        """Open, and search."""
-        terms = search_of(**asked)
-
-        def operation() -> pa.Table:
-            self._contender.open(uri)
-            return self._contender.search(**terms)
-
-        answer, table = timed(operation)
-        answer.told.update(rows=table.num_rows, reads=self._contender.reads())
-        return answer
-
     def warm_query(self, uri: str, column: str, columns: list[str], loads: bool, **asked: Any) -> Answer:
         """Open a table, look up keys once, and read what takes need to know; `loads`: all of the index, too."""
         self._contender.open(uri)
@@ -129,22 +119,6 @@ class Worker:
         """Look up keys in the open table."""
         keys = keys_of(**asked)
         answer, table = timed(lambda: self._contender.look_up(column, keys, columns, by_key))
-        return self._queried(answer, table, check)
-
-    def open_query(
-        self, uri: str, column: str, columns: list[str], by_key: bool, check: bool = False, **asked: Any
-    ) -> Answer:
-        """Open, and look up keys."""
-        keys = keys_of(**asked)
-
-        def operation() -> pa.Table:
-            self._contender.open(uri)
-            return self._contender.look_up(column, keys, columns, by_key)
-
-        answer, table = timed(operation)
-        return self._queried(answer, table, check)
-
-    def _queried(self, answer: Answer, table: pa.Table, check: bool) -> Answer:
         answer.told.update(rows=table.num_rows, reads=self._contender.reads())
         if check:
             answer.told["digest"] = digest(table)[1:]  # in whatever order of rows

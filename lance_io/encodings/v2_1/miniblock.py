@@ -13,6 +13,7 @@ Specification: structural encodings 2.1, sections 3 and 4.
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
@@ -298,6 +299,25 @@ class MiniBlockPage:
             selection.starts, selection.ends, index.byte_offsets, starts, index.preamble, base
         )
         return Ranges(int64s(planned[2]), int64s(planned[3]))
+
+    def estimated_ranges(self, selection: RowSelection) -> tuple[IntArray, IntArray] | None:
+        """Where the chunks of the selected rows probably are, without the index: starts and ends, ascending.
+
+        Estimates that chunks have the same number of bytes, and adds a chunk on each side. None for a page with lists,
+        and for one whose chunks cannot have the same number of values.
+        """
+        word_bytes = 4 if self.source.rules.wide_chunks else 2
+        num_chunks, num_bytes = self.source.buffer_sizes[0] // word_bytes, self.source.buffer_sizes[1]
+        if self.has_lists or not num_chunks or not self.num_items:
+            return None
+        num_values = 1 << max(0, math.ceil(math.log2(self.num_items / num_chunks)))
+        if -(-self.num_items // num_values) != num_chunks:
+            return None
+        chunk_bytes = num_bytes * num_values / self.num_items
+        last = selection.starts if selection.ends is None else selection.ends - 1
+        borders = (selection.starts // num_values - 1) * chunk_bytes, (last // num_values + 2) * chunk_bytes
+        starts, ends = (each.clip(0, num_bytes).astype(np.int64) for each in borders)
+        return self.source.buffer_offsets[1] + starts, self.source.buffer_offsets[1] + ends
 
     def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
         """The selected rows, in one round: the chunks that hold them."""

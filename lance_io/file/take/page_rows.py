@@ -20,6 +20,7 @@ from lance_io.encodings.v2_1.miniblock import MiniBlockPage, decode_indexes, ind
 from lance_io.encodings.v2_1.page import damage_error
 from lance_io.errors import FormatError, LanceError
 from lance_io.file.file_steps import FileSteps, Tail, Wait, fetch_each, serve_from_tail
+from lance_io.file.take.rows_ahead import RowsAhead, windows_of
 from lance_io.format.error_context import FILE_ERRORS, FileError, add_location, add_row_location
 from lance_io.io.cache import CacheHit, LoadOwner
 from lance_io.lazy_names import lazy_module
@@ -234,21 +235,32 @@ class _MissingIndex:
 
 
 def load_indexes(
-    cache: SearchCache, file: TableFile, wanted: list[ColumnRows], tail: Tail | None, *, is_ahead: bool = False
-) -> FileSteps[None]:
+    cache: SearchCache,
+    file: TableFile,
+    wanted: list[ColumnRows],
+    tail: Tail | None,
+    *,
+    is_ahead: bool = False,
+    with_rows: bool = False,
+) -> FileSteps[RowsAhead | None]:
     """Load the indexes that `wanted` lacks, in one round.
 
-    is_ahead  whether to load also those of pages of version 2.0, which reading rows builds on the way
+    is_ahead   whether to load also those of pages of version 2.0, which reading rows builds on the way
+    with_rows  whether to request also the bytes that probably hold the rows
+    Returns these bytes; None if it requested none.
     """
     todo = _missing_indexes(cache, wanted, is_ahead)
+    ahead = None
     while todo:
         claims = cache.claim_many([missing.key for missing in todo])
         owned = [(missing, claim) for missing, claim in zip(todo, claims, strict=True) if type(claim) is LoadOwner]
         if owned:
-            yield from _load(cache, file, owned, tail)
+            windows = windows_of(wanted) if with_rows and ahead is None else None
+            ahead = yield from _load(cache, file, owned, tail, windows)
         if len(owned) == len(todo):
-            return
+            break
         todo = yield from _resolve_claims(todo, claims)
+    return ahead
 
 
 def keep_indexes(cache: SearchCache, file: TableFile, columns: list[ColumnRows], tail: Tail) -> FileSteps[None]:
@@ -311,12 +323,19 @@ def _resolve_claims(todo: list[_MissingIndex], claims: list[Claim]) -> FileSteps
 
 
 def _load(
-    cache: SearchCache, file: TableFile, owned: list[tuple[_MissingIndex, LoadOwner]], tail: Tail | None
-) -> Steps[None]:
+    cache: SearchCache,
+    file: TableFile,
+    owned: list[tuple[_MissingIndex, LoadOwner]],
+    tail: Tail | None,
+    windows: Ranges | None,
+) -> Steps[RowsAhead | None]:
     groups = _group([missing for missing, _ in owned], tail)
+    wanted = [_ranges(group) for group in groups]
+    if windows is not None:
+        wanted.append(windows)
     try:
-        fetched = yield from fetch_each([_ranges(group) for group in groups], tail)
-        for group, part in zip(groups, fetched, strict=True):
+        fetched = yield from fetch_each(wanted, tail)
+        for group, part in zip(groups, fetched, strict=False):  # the windows are behind the groups
             _load_group(file, group, part)
     except LanceError as error:
         for _, claim in owned:
@@ -327,6 +346,7 @@ def _load(
         value: Any = missing.wanted.indexes[missing.at]
         loaded.append((claim, value, value.nbytes))
     cache.fulfil_many(loaded)
+    return None if windows is None else RowsAhead(windows.starts, windows.ends, fetched[-1])
 
 
 def _group(missing: list[_MissingIndex], tail: Tail | None) -> list[list[_MissingIndex]]:

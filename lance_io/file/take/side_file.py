@@ -139,12 +139,16 @@ class SideFile:
         job = FileTake(columns, rows)
         job.begin(file, self._tail)
         job.indexes = cache.get_many([job.view.keys[page] for page in job.pages])
+        ahead = None
         if None in job.indexes:
-            yield from job.load_indexes(cache)
+            ahead = yield from job.load_indexes(cache, with_rows=self._context.store.profile.costs is not None)
         room = DecodeRoom(DECODED_BYTES_MAX)
-        reads = [read_column(file, job.rows_of(at), self._tail, cache, room) for at in range(len(columns.columns))]
+        reads = together(
+            [read_column(file, job.rows_of(at), self._tail, cache, room) for at in range(len(columns.columns))]
+        )
         try:
-            return self._assemble(projection, columns, (yield from together(reads)), len(rows))
+            arrays = yield from (reads if ahead is None else ahead.serve(reads))
+            return self._assemble(projection, columns, arrays, len(rows))
         except PieceTooLargeError as error:
             raise self._too_large(len(rows)) from error
 

@@ -92,7 +92,7 @@ impl Default for Settings {
             bandwidth: Bandwidth::default(),
             throttle: Throttle::default(),
             faults: Faults::default(),
-            fast_suffixes: vec![".lance".into(), ".parquet".into()],
+            fast_suffixes: vec![".lance".into(), ".parquet".into(), ".idx".into()],
             cache_bytes: 8 << 30,
             seed: 1,
             log: true,
