@@ -38,7 +38,7 @@ def test_nulls_above_the_bound_are_found_in_the_rows(
 
     def decode(data: object, space: object, decode: object = tree_maps.decode_tree_map) -> object:
         decoded.append(1)
-        return decode(data, space)  # type: ignore[operator]
+        return decode(data, space)
 
     monkeypatch.setattr(tree_maps, "_NULL_RUNS_MAX", NUM_ROWS // 2 - 1)
     monkeypatch.setattr(tree_maps, "decode_tree_map", decode)

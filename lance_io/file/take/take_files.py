@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     from lance_io._kernels import PageRows
     from lance_io.encodings.decode_room import DecodeRoom
-    from lance_io.file.open.file_source import FragmentSource, ReadContext
+    from lance_io.file.open.file_source import FileRef, FragmentSource, ReadContext
     from lance_io.file.open.leaf_projection import FileColumns, Projection
     from lance_io.file.open.projected_pages import FileView, JoinablePages, TableFile
     from lance_io.file.take.rows_ahead import RowsAhead
@@ -297,7 +297,8 @@ def _prepare(context: ReadContext, jobs: list[FileTake]) -> FilesSteps[None]:
     """Open every file and load the indexes of the wanted pages: from the cache, otherwise file by file."""
     cache = context.cache
     known = known_files(context, [job.ref for job in jobs])
-    ready, todo = [], []
+    ready = []
+    todo: list[tuple[FileRef, FileSteps[Any]]] = []
     for job, file in zip(jobs, known, strict=True):
         if file is None or file.missing(job.file_columns.columns):
             todo.append((job.ref, job.open(context)))
