@@ -1,8 +1,8 @@
 """Cleanup: removes old versions and unreferenced files (rules: `table/transaction/garbage.py`).
 
-    plan      List tags, branches, versions and files, and decide which versions and files may be removed. The age of a
-              version mostly follows from the listing. Manifests are read of versions that stay, of versions that may be
-              younger than the listing shows, and, if there are young unreferenced files, of versions to remove.
+    plan      List tags, branches, versions and files, and decide which versions and files may be removed. Read the
+              manifests of versions that stay, or whose age the listing leaves open. If there are young
+              unreferenced files, also read the manifests of the versions to remove.
     announce  Write a note with the versions to remove, so that no writer starts to build on them. Then look again for
               tags, branches and pins (`pins.py`), and check ages by the store's clock, which is the write time of the
               note. Versions that are in use or young stay.
