@@ -1,27 +1,31 @@
 """COMMITTING VERSIONS and finding committed ones (spec: commit protocol; table, section 3).
 
-Uses stores and the pure `table` room, which defines the meaning of a commit; the dataset room stands above. Everything
-is a plan: a generator that yields requests to a store, run in the caller's thread or on an event loop.
+`lance_io.table` defines, without I/O, how a commit changes a table; this package does the I/O. Its functions are plans:
+generators that yield requests to a store. A plan runs in the caller's thread or on an event loop.
 
-table_location  resolves a URI to a location and its commit handler
-latest          finds the newest version, a version by its number, all versions
-record          reads committed manifests and their transactions
-target          target, clock, inputs and results of a commit
-first_version   creates a table
-loop            the commit loop: changes a table
-commit_request  the request of either
-commit_files    files of one change, and the outcome of its commit
-deciding_write  the write that decides a commit; cannot be cancelled
-commit_queue    queues the commits of one process to one table
-commit_counts   counts commits by outcome
-rivals          commits of other processes: pauses after lost races, and yielding to them
-rebase_reads    reads the deletion files for a rebase
-handler         interface of commit handlers
-put_absent      handler: the store decides, by conditional creation
-lock            handler: the user's lock decides
-external        handler: a database beside the store decides; dynamodb: that database
-cleanups        removes old versions
-pins            pins versions that a writer is about to name
+table_location    resolves a URI to a location and its commit handler
+latest            finds the newest version, a version by its number, or all versions
+manifest_reads    reads the manifest of a committed version and its transaction
+target            target of a commit (table, handler, clock), its inputs and its result
+commit_request    the change to commit, as `first_version` and `commit_loop` receive it
+first_version     commits the first version of a new table
+commit_loop       commits to an existing table: repeats attempts until one of them creates a version
+commit_files      files of one change; which of them stay depends on the outcome of the commit
+deciding_write    the write that makes a version exist; it cannot be cancelled
+commit_queue      queues the commits of one process to one table
+commit_counts     counts commits by outcome
+rivals            fairness towards other processes: pauses after a lost race, yielding after a won one
+rebase_reads      reads the deletion files for a rebase
+fetched_versions  manifest files of newer versions that a commit has read
+removed_versions  conflict check for versions that a cleanup removed before the commit could read them
+other_names       decides between the V1 name and the V2 name of one version
+handler           interface of commit handlers
+put_absent        handler: the store decides by conditional creation
+lock              handler: the user's lock decides
+external          handler: a database beside the store decides
+dynamodb          the database of `external`, on DynamoDB
+cleanups          removes old versions
+pins              pins old versions against removal while a writer builds on them
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Load `CommitLock` on first use: reads import `latest` of this room, and need no commit handler."""
+    """Load `CommitLock` on first use. Read paths import only `latest` from this package, and need no commit handler."""
     if name != "CommitLock":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from lance_io.commit.lock import CommitLock

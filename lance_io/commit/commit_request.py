@@ -1,4 +1,4 @@
-"""The request of a commit, and code that creating a table and changing one share."""
+"""The request of a commit, and code that `first_version` (creates a table) and `commit_loop` (changes one) share."""
 
 from __future__ import annotations
 
@@ -29,23 +29,24 @@ if TYPE_CHECKING:
 class CommitRequest:
     """A change to commit.
 
-    transaction  the change
-    base         the version that the writer holds, may be stale; None if it holds none
-    listing      an existing listing of the versions
-    affected     offsets of the rows that a Delete or Update newly deletes, by fragment; None if unknown. If given,
+    transaction  the operation, and the number of the version that the writer read
+    base         manifest of a version that the writer has at hand, possibly not the newest; None if it has none
+    listing      a listing of the table's versions that the writer has made already; None if it has made none
+    affected     offsets of the rows that a Delete or Update newly deletes, by fragment id; None if unknown. If given,
                  `base` must be the version that the transaction was made for
-    files        files of the change; the commit writes the deletion files among them. None: there are none
-    alongside    plans that must end before the manifest is created, such as uploads of data files that it names
+    files        the files that the change writes; the commit itself writes the deletion files among these. None if the
+                 change writes no files
+    alongside    plans that run during the commit and end before it creates the manifest, such as uploads of data files
     creation     properties that only the creation of a table sets, and the data version of an Overwrite
-    max_retries  maximum number of attempts, of which one is always made; None: `timeout_s` is the only limit. With 0,
-                 an Overwrite fails unless the version that was read is still the newest
-    timeout_s    no further attempt after this many seconds
-    detached     create a detached version, which is not part of the table's history
-    is_repeated  an earlier call may have committed the same transaction: on failure the transaction file stays, since a
-                 version may refer to it
-    marks        config entries that every attempt sets, whatever version it builds on
-    followed_by  the transaction that the caller commits next from the same version; the commit is refused if this one
-                 would conflict after it
+    max_retries  maximum number of attempts, where 0 permits one, too; None if only `timeout_s` limits the attempts.
+                 With 0, an Overwrite fails unless the version that the writer read is still the newest
+    timeout_s    seconds after which no further attempt starts
+    detached     whether to create a detached version, which is not part of the table's history
+    is_repeated  whether an earlier call may have committed the same transaction. If so, a failed commit leaves the
+                 transaction file, because a version may refer to that file
+    marks        config entries that every attempt sets in the new version
+    followed_by  a second transaction, which the caller commits next from the same read version. The commit is refused
+                 if a concurrent change conflicts with this second transaction
     """
 
     transaction: Transaction
@@ -64,12 +65,12 @@ class CommitRequest:
 
     @property
     def is_strict(self) -> bool:
-        """Whether the version that was read must still be the newest."""
+        """Whether the commit must fail if the version that the writer read is not the newest any more."""
         return self.max_retries == 0 and isinstance(self.transaction.operation, Overwrite)
 
 
-def count_version(target: CommitTarget, request: CommitRequest, committed: CommittedVersion) -> None:
-    """Count a new version, and report it to trace listeners."""
+def report_version(target: CommitTarget, request: CommitRequest, committed: CommittedVersion) -> None:
+    """Add a new version to the counts of commits, and report it to trace listeners."""
     COMMITS.add(request.transaction.name, versions=1)
     if trace_events.listeners:
         trace_events.emit_commit(
@@ -82,7 +83,7 @@ def count_version(target: CommitTarget, request: CommitRequest, committed: Commi
         )
 
 
-def encode_next(
+def encode_next_manifest(
     target: CommitTarget,
     base: Manifest | None,
     request: CommitRequest,
@@ -91,11 +92,13 @@ def encode_next(
     version: int,
     restored: Manifest | None = None,
 ) -> ManifestFile:
-    """The manifest file of the version that results from `base` and a transaction.
+    """Apply a transaction to `base`, and encode the resulting version; returns its manifest file.
 
-    restored  the version that a Restore names
+    base      the version before; None for the first version of a table
+    version   number of the resulting version
+    restored  the version whose content a Restore brings back; None for other operations
     """
-    following = build_manifest(
+    manifest = build_manifest(
         base,
         transaction,
         timestamp_ns=target.clock.time_ns(),
@@ -104,4 +107,4 @@ def encode_next(
         restored=restored,
         marks=request.marks,
     )
-    return encode_manifest_file(following)
+    return encode_manifest_file(manifest)

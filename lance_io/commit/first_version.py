@@ -3,7 +3,7 @@
     round 1   LIST   ||  the transaction file  ||  uploads that the caller has not finished
     last      create the manifest, if there is no version yet
 
-The commit loop (`loop.py`) commits all later versions.
+The commit loop (`commit_loop.py`) commits all later versions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lance_io.commit.commit_counts import COMMITS
 from lance_io.commit.commit_files import CommitFiles
-from lance_io.commit.commit_request import CommitRequest, count_version, encode_next
+from lance_io.commit.commit_request import CommitRequest, encode_next_manifest, report_version
 from lance_io.commit.deciding_write import write_deciding
 from lance_io.commit.handler import NewVersion, Taken
 from lance_io.commit.latest import read_named
@@ -47,7 +47,7 @@ def create_table(target: CommitTarget, request: CommitRequest) -> Plan[Committed
         error.transaction = request.transaction
         raise
     if committed.attempts:
-        count_version(target, request, committed)
+        report_version(target, request, committed)
     if committed.failure is not None:
         raise committed.failure
     return committed
@@ -56,7 +56,7 @@ def create_table(target: CommitTarget, request: CommitRequest) -> Plan[Committed
 def _create(target: CommitTarget, request: CommitRequest, files: CommitFiles) -> Plan[CommittedVersion]:
     location, transaction = target.location, request.transaction
     version = 1 if request.base is None else request.base.version
-    file = encode_next(target, request.base, request, transaction, version=version)
+    file = encode_next_manifest(target, request.base, request, transaction, version=version)
     small = {location.key(transaction.path): file.transaction, **files.contents}
     plans = [
         *request.alongside,

@@ -1,10 +1,12 @@
 """Resolves the URI of a table to its location and commit handler.
 
-    s3+ddb://bucket/path?ddbTableName=table   S3 with DynamoDB beside it
-    all others                                see `open_store`; committed by create-if-absent
+    s3+ddb://bucket/path?ddbTableName=table   objects on S3; a table in DynamoDB decides which writer creates a version
+    any other URI                             the location that `open_store` finds; the store decides by
+                                              create-if-absent, or the caller's `commit_lock` decides
 
-Storage options of the database: `dynamodb_endpoint` (environment: DYNAMODB_ENDPOINT, then the variables of AWS's tools,
-see `store/s3/endpoints.py`); credentials and region are those of the bucket.
+The endpoint of DynamoDB is the storage option `dynamodb_endpoint`; without the option, the environment variable
+DYNAMODB_ENDPOINT; without both, the variables of AWS's tools (`store/s3/endpoints.py`). Requests to DynamoDB use the
+credentials and the region of the S3 bucket.
 """
 
 from __future__ import annotations
@@ -34,20 +36,21 @@ else:
     external = lazy_module("lance_io.commit.external")
     s3 = lazy_module("lance_io.store.s3.bucket")
 
-DATABASE_ENDPOINTS = (
+# Storage options for the endpoint of DynamoDB. The first option that is set takes precedence.
+DATABASE_ENDPOINT_OPTIONS = (
     "dynamodb_endpoint",
     "dynamodb_endpoint_url",
     "aws_endpoint_url_dynamodb",
     "endpoint_url_dynamodb",
 )
 
-SCHEME: Final = "s3+ddb"
-TABLE_PARAMETER: Final = "ddbTableName"
+DATABASE_SCHEME: Final = "s3+ddb"
+TABLE_NAME_PARAMETER: Final = "ddbTableName"
 
 
 def uses_database(uri: str | os.PathLike[str]) -> bool:
-    """Whether a URI names a table that commits through a database."""
-    return uri_text(uri).lower().startswith(f"{SCHEME}://")
+    """Whether a URI has the scheme of tables whose commits DynamoDB decides."""
+    return uri_text(uri).lower().startswith(f"{DATABASE_SCHEME}://")
 
 
 def open_location(
@@ -56,30 +59,34 @@ def open_location(
     *,
     commit_lock: CommitLock | None = None,
 ) -> tuple[Location, CommitHandler]:
-    """The location that a URI names, and its commit handler. Makes no request. Raises the errors of `open_store`."""
+    """Resolve the URI of a table to its location and its commit handler. Makes no request.
+
+    commit_lock  lock that decides between concurrent commits; None if the store or the database decides
+    Raises the errors of `open_store`, and `UsageError` for a lock beside a database.
+    """
     if not uses_database(uri):
-        return open_store(uri, storage_options), _handler(commit_lock)
+        return open_store(uri, storage_options), _handler_without_database(commit_lock)
     if commit_lock is not None:
-        raise UsageError(f"a table of {SCHEME}:// takes no commit_lock: the database decides")
+        raise UsageError(f"a table of {DATABASE_SCHEME}:// takes no commit_lock: the database decides")
     return _open_with_database(uri_text(uri), storage_options)
 
 
-def _handler(commit_lock: CommitLock | None) -> CommitHandler:
+def _handler_without_database(commit_lock: CommitLock | None) -> CommitHandler:
     if not commit_lock:
         return PutAbsentHandler()
-
     return locks.LockHandler(commit_lock)
 
 
 def _open_with_database(uri: str, storage_options: Mapping[str, str] | None) -> tuple[Location, CommitHandler]:
-    rest, _, query = uri[len(SCHEME) + len("://") :].partition("?")
+    bucket_and_path, _, query = uri[len(DATABASE_SCHEME) + len("://") :].partition("?")
     parameters = parse_qsl(query, keep_blank_values=True)
-    if [name for name, _ in parameters] != [TABLE_PARAMETER] or not parameters[0][1]:
-        raise UsageError(f"{uri}: expected {SCHEME}://bucket/path?{TABLE_PARAMETER}=table, and no other parameter")
-    location = open_store(f"s3://{rest}", storage_options)
-
-    assert isinstance(location.store, s3.S3Store)
+    if [name for name, _ in parameters] != [TABLE_NAME_PARAMETER] or not parameters[0][1]:
+        expected = f"{DATABASE_SCHEME}://bucket/path?{TABLE_NAME_PARAMETER}=table"
+        raise UsageError(f"{uri}: expected {expected}, and no other parameter")
+    location = open_store(f"s3://{bucket_and_path}", storage_options)
+    assert isinstance(location.store, s3.S3Store), "`open_store` opens every s3:// URI with this class"
     s3_options, options = location.store.options, normalize(storage_options)
-    named = [options.get(name) for name in DATABASE_ENDPOINTS]
-    endpoint = next(filter(None, named), None) or os.environ.get("DYNAMODB_ENDPOINT") or s3_options.database_endpoint
+    endpoints = [options.get(name) for name in DATABASE_ENDPOINT_OPTIONS]
+    option = next(filter(None, endpoints), None)
+    endpoint = option or os.environ.get("DYNAMODB_ENDPOINT") or s3_options.database_endpoint
     return location, external.ExternalHandler(dynamodb.DynamoManifestStore(parameters[0][1], s3_options, endpoint))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lance_io.changes.write.run_write import run_change_with_rows
     from lance_io.changes.write.write_progress import FragmentWriteProgress
     from lance_io.commit.latest import VersionFile, list_versions
-    from lance_io.commit.record import read_manifest, recorded_transaction
+    from lance_io.commit.manifest_reads import read_manifest, recorded_transaction
     from lance_io.commit.table_location import open_location
     from lance_io.dataset.change_methods import CONFLICT_RETRIES, RETRY_TIMEOUT
     from lance_io.dataset.lance_dataset import new_dataset
@@ -187,8 +187,8 @@ _HOMES = {
     "optimize_indices": "lance_io.changes.index.optimize_indices",
     "planning": "lance_io.store.storage_options",
     "planning_variables": "lance_io.store.storage_options",
-    "read_manifest": "lance_io.commit.record",
-    "recorded_transaction": "lance_io.commit.record",
+    "read_manifest": "lance_io.commit.manifest_reads",
+    "recorded_transaction": "lance_io.commit.manifest_reads",
     "rows_of": "lance_io.changes.write.input_data",
     "run": "lance_io.reads.run_plan",
     "run_change_with_rows": "lance_io.changes.write.run_write",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lance_io.changes.operations.lance_operation import DatasetBasePath
     from lance_io.changes.upkeep import change_branches as branch_plans
     from lance_io.changes.upkeep import clone_tables as clones
-    from lance_io.changes.upkeep import migrate_names as namings
+    from lance_io.changes.upkeep import rename_manifests as renamings
     from lance_io.reads.version.state import DatasetState
     from lance_io.store.url import Location
 
@@ -31,7 +31,7 @@ else:
     branch_plans = lazy_plans("lance_io.changes.upkeep.change_branches")
     changes = lazy_plans("lance_io.changes.edits.change_plans")
     clones = lazy_plans("lance_io.changes.upkeep.clone_tables")
-    namings = lazy_plans("lance_io.changes.upkeep.migrate_names")
+    renamings = lazy_plans("lance_io.changes.upkeep.rename_manifests")
 
 
 def _target(state: DatasetState, target_path: Place, options: Mapping[str, str] | None, filesystem: Any) -> Location:
@@ -103,7 +103,7 @@ class DatasetClones(SyncFace, DatasetProperties):
                 transactions.
             CommitConflictError: A cleanup of these versions does not end. You can retry.
         """
-        self._run(namings.migrate_names(self._state))
+        self._run(renamings.rename_manifests(self._state))
 
     def shallow_clone(
         self,
@@ -219,7 +219,7 @@ class AsyncDatasetClones(AsyncFace, DatasetProperties):
 
     async def migrate_manifest_paths_v2(self) -> None:
         """Rename the manifests to the V2 scheme. See `LanceDataset.migrate_manifest_paths_v2`."""
-        await run_change(namings.migrate_names(self._state), answers_sync=self._state.answers_sync)
+        await run_change(renamings.rename_manifests(self._state), answers_sync=self._state.answers_sync)
 
     async def shallow_clone(
         self,

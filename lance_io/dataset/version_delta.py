@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.changes.operations.convert import to_public
-from lance_io.commit.record import transaction_of
+from lance_io.commit.manifest_reads import transaction_of
 from lance_io.dataset.scanner import AsyncScanner, SyncScanner
 from lance_io.errors import NotFound, UsageError
 from lance_io.plans.plan import Together

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from lance_io.codecs.tree import ListShape, VariableShape
 from lance_io.encodings.leafvalues import has_plain_rows, leaf_values
-from lance_io.encodings.registry import rules_for
+from lance_io.encodings.open_page import rules_for
 from lance_io.encodings.v2_1.choose import choose_codec, is_narrow, value_bits
 from lance_io.encodings.v2_1.write_blob import encode_blob_page
 from lance_io.encodings.v2_1.write_constant import encode_null_page, has_no_values

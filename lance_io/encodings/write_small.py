@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from lance_io import _kernels
+from lance_io.encodings.open_page import rules_for
 from lance_io.encodings.options import DEFAULT_OPTIONS
-from lance_io.encodings.registry import rules_for
 from lance_io.encodings.v2_1.choose import LARGE_VALUE_BYTES
 from lance_io.encodings.v2_1.write_dictionary import INDEX_BITS, ITEMS_MAX, VALUES_MIN
 from lance_io.encodings.v2_1.write_miniblock import CHUNK_LEVELS_MAX

@@ -9,9 +9,9 @@ from uuid import uuid4
 import lance
 import pyarrow as pa
 
+from lance_io.commit.commit_loop import commit
 from lance_io.commit.commit_request import CommitRequest
 from lance_io.commit.first_version import create_table
-from lance_io.commit.loop import commit
 from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.table.manifest.manifest import decode_manifest
 from lance_io.table.transaction import operations as ops

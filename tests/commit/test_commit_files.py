@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lance_io.commit.commit_files import CommitFiles
+from lance_io.commit.commit_loop import commit
 from lance_io.commit.commit_request import CommitRequest
 from lance_io.commit.first_version import create_table
-from lance_io.commit.loop import commit
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import InternalError
 from lance_io.io import trace_events

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lance_io.commit.commit_loop import commit
 from lance_io.commit.commit_request import CommitRequest
 from lance_io.commit.external import ExternalHandler
 from lance_io.commit.first_version import create_table
-from lance_io.commit.loop import commit
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import LanceError, NotFound
@@ -29,7 +29,7 @@ from lance_io.table.transaction.transaction import Transaction
 from lance_io.testing.faults import Crashed, Fault, FaultyStore
 from lance_io.testing.manifest_rows import MemoryManifestStore
 from tests.commit.tables import Sample
-from tests.commit.test_loop import QuickClock
+from tests.commit.test_commit_loop import QuickClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable

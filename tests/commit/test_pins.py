@@ -11,7 +11,7 @@ from lance_io.errors import CommitConflictError, CommitUnknownError, NotFound
 from lance_io.plans.plan import drive_sync
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
-from tests.commit.test_loop import QuickClock
+from tests.commit.test_commit_loop import QuickClock
 
 
 class Now:

@@ -32,7 +32,7 @@ from lance_io.table.transaction.transaction import Transaction
 from lance_io.testing.manifest_rows import MemoryManifestStore
 from lance_io.testing.turnstile import Turnstile, TurnstileLoop
 from tests.commit.tables import Sample, commit_async
-from tests.commit.test_loop import QuickClock
+from tests.commit.test_commit_loop import QuickClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from google.protobuf import any_pb2
 
-from lance_io.encodings.registry import LAYOUT_TYPE, open_page
+from lance_io.encodings.open_page import PAGE_LAYOUT_MESSAGE, open_page
 from lance_io.format.columns import COLUMN_ENCODING_TYPE, PageInfo
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.schema_messages import encode_schema
@@ -52,7 +52,7 @@ def reopen(page: EncodedPage, path: LeafPath, version: FileVersion) -> tuple[Pag
     memory = Memory()
     memory.put(b"before")
     offsets, sizes = memory.page(page)
-    info = PageInfo(offsets, sizes, page.num_rows, 0, LAYOUT_TYPE, page.layout)
+    info = PageInfo(offsets, sizes, page.num_rows, 0, PAGE_LAYOUT_MESSAGE, page.layout)
     return open_page(version, info, path), memory.file.getvalue()
 
 
@@ -91,7 +91,7 @@ def write_file(
                 buffer_offsets=offsets, buffer_sizes=sizes, length=page.num_rows, priority=priority
             )
             message.encoding.direct.encoding = any_pb2.Any(
-                type_url=f"/{LAYOUT_TYPE}", value=page.layout
+                type_url=f"/{PAGE_LAYOUT_MESSAGE}", value=page.layout
             ).SerializeToString()
             priority += page.num_rows // path.slots_per_row  # of the first row, where pages count slots
         metadata.append(column.SerializeToString())

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lance_io.encodings.leafvalues import leaf_values
+from lance_io.encodings.open_page import rules_for
 from lance_io.encodings.options import ColumnOptions
-from lance_io.encodings.registry import rules_for
 from lance_io.encodings.v2_1 import write_dictionary
 from lance_io.encodings.v2_1.write_dictionary import split_dictionary
 from lance_io.format.schema_arrow import schema_from_arrow

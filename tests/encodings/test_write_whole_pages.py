@@ -16,8 +16,8 @@ from lance.file import LanceFileReader as PeerReader
 from lance.file import LanceFileWriter as PeerWriter
 
 from lance_io.encodings.api import RowSelection
+from lance_io.encodings.open_page import PAGE_LAYOUT_MESSAGE, open_page, rules_for
 from lance_io.encodings.options import ColumnOptions
-from lance_io.encodings.registry import LAYOUT_TYPE, open_page, rules_for
 from lance_io.encodings.v2_1.write_blob import encode_blob_page
 from lance_io.encodings.v2_1.write_constant import encode_null_page, has_no_values
 from lance_io.encodings.v2_1.write_fullzip import encode_fullzip
@@ -60,7 +60,7 @@ class Stored:
             self.bytes += b"".join(bytes(part) for part in buffer.parts)
             sizes.append(buffer.num_bytes)
             assert offsets[-1] + sizes[-1] == len(self.bytes)
-        info = PageInfo(tuple(offsets), tuple(sizes), page.num_rows, 0, LAYOUT_TYPE, page.layout)
+        info = PageInfo(tuple(offsets), tuple(sizes), page.num_rows, 0, PAGE_LAYOUT_MESSAGE, page.layout)
         self.layout: PageLayout = open_page(version, info, path)
 
     def drive(self, steps: Any) -> Any:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io.encodings import registry
+from lance_io.encodings import open_page as page_opening
 from lance_io.errors import LanceError
 from lance_io.file.open import column_pages
 from lance_io.file.scan import pool_jobs
@@ -220,7 +220,7 @@ def test_equal_columns_of_a_wide_file_open_a_page(tmp_path: Path, monkeypatch: p
 
     def noted(version: Any, page: Any, path: Any) -> Any:
         pages.append(path)
-        return registry.open_page(version, page, path)
+        return page_opening.open_page(version, page, path)
 
     monkeypatch.setattr(column_pages, "open_page", noted)
     assert opened(tmp_path / "t").to_table().to_pydict() == values

@@ -14,7 +14,7 @@ import pytest
 from lance.file import LanceFileReader as TheirReader
 from lance.file import LanceFileWriter
 
-from lance_io.encodings.registry import LAYOUT_TYPE, open_page
+from lance_io.encodings.open_page import PAGE_LAYOUT_MESSAGE, open_page
 from lance_io.encodings.v2_1.miniblock import symbols_at
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.file import LanceFileReader
@@ -215,6 +215,6 @@ def test_a_message_that_has_the_symbols_twice_is_read_by_itself() -> None:
     path = leaf_paths(Field(0, "text", "string"))[0]
     for before, expected in ((b"", True), (b"\x8a\x7d\x88\x12" + symbols, False)):
         encoding = before + layout.SerializeToString()
-        info = PageInfo((0, 64), (2, 8), 5, 0, LAYOUT_TYPE, encoding)
+        info = PageInfo((0, 64), (2, 8), 5, 0, PAGE_LAYOUT_MESSAGE, encoding)
         page: Any = open_page(V2_1, info, path)
         assert (symbols_at(encoding, page) is not None) is expected

@@ -272,7 +272,12 @@ _NOT_NEEDED = {
         "lance_io.table.manifest.refs",
         "lance_io.table.transaction.draft",
     ),
-    *("lance_io.commit.loop", "lance_io.commit.cleanups.cleanup", "lance_io.commit.external", "lance_io.commit.lock"),
+    *(
+        "lance_io.commit.commit_loop",
+        "lance_io.commit.cleanups.cleanup",
+        "lance_io.commit.external",
+        "lance_io.commit.lock",
+    ),
     *("lance_io.store.local.disk", "lance_io.store.memory", "lance_io.store.upload", "lance_io.store.probe"),
     *("lance_io.store.s3.client_gets", "lance_io.store.s3.multipart"),
 }

@@ -102,6 +102,6 @@ def test_commits_of_few_attempts_do_not_give_up_in_a_crowd(sample: Sample) -> No
 
 
 def test_a_process_that_is_alone_waits_for_nobody(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lance_io.commit.loop.Pause", None)
+    monkeypatch.setattr("lance_io.commit.commit_loop.Pause", None)
     counts, _ = run_virtual(lambda: appended(sample, 1, 80, seed=1))
     assert counts == [80]

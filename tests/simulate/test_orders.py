@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from lance_io import runtime
 from lance_io.changes.upkeep.change_tags import create_tag
 from lance_io.changes.write.write_fragments import write_fragments_async
+from lance_io.commit.commit_loop import commit
 from lance_io.commit.commit_request import CommitRequest
-from lance_io.commit.loop import commit
 from lance_io.commit.target import CommitTarget, SystemClock
 from lance_io.dataset.lance_dataset import AsyncDataset
 from lance_io.errors import CommitConflictError, NotFound

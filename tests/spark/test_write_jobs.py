@@ -15,7 +15,7 @@ from pyspark.sql import types as spark
 
 import lance_io
 from lance_io import runtime
-from lance_io.commit.loop import commit
+from lance_io.commit.commit_loop import commit
 from lance_io.dataset.distributed import job_commit as committing
 from lance_io.dataset.distributed.job_commit import CommitOptions, commit_steps
 from lance_io.dataset.distributed.job_files import abort_steps

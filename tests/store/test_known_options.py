@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io.commit.table_location import DATABASE_ENDPOINTS
+from lance_io.commit.table_location import DATABASE_ENDPOINT_OPTIONS
 from lance_io.store import known_options
 from lance_io.store.azure import container_options
 from lance_io.store.azure.container_options import parse_azure
@@ -62,7 +62,7 @@ def test_every_name_that_a_store_asks_for_is_known(monkeypatch: pytest.MonkeyPat
     parse_azure("box", {"account_name": "x", "use_emulator": "true", "account_key": KEY}, {})
     parse_azure("box", {"account_name": "x"}, {})
     parse_gcs("bucket", {}, {})
-    asked |= {*DATABASE_ENDPOINTS}
+    asked |= {*DATABASE_ENDPOINT_OPTIONS}
     assert len(asked) > 150 and asked - known_options.KNOWN == set()
     variables = {"AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"}
     variables |= {f"AWS_ENDPOINT_URL_{service}" for service in ("S3", "STS", "DYNAMODB")}

@@ -30,8 +30,8 @@ from lance_io.changes.index.remap_indices import remap_indices, remove_remapped
 from lance_io.changes.upkeep.remove_versions import after_commit
 from lance_io.changes.write.data_files import data_file_name
 from lance_io.commit.commit_files import CommitFiles
+from lance_io.commit.commit_loop import commit
 from lance_io.commit.commit_request import CommitRequest
-from lance_io.commit.loop import commit
 from lance_io.errors import OperationError, UsageError
 from lance_io.format.version import V0_1
 from lance_io.io import trace_events

@@ -16,8 +16,8 @@ from lance_io.changes.edits.delete_rows import deletion_of, matching_rows
 from lance_io.changes.operations.convert import stored_base
 from lance_io.changes.operations.lance_operation import DatasetBasePath
 from lance_io.changes.upkeep.remove_versions import after_commit
+from lance_io.commit.commit_loop import commit
 from lance_io.commit.commit_request import CommitRequest
-from lance_io.commit.loop import commit
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import BindError, CommitConflictError, LanceError, NotFound, OperationError
 from lance_io.reads.open_version import check_out

@@ -12,9 +12,9 @@ from lance_io.changes.operations.convert import to_stored
 from lance_io.changes.operations.lance_operation import LanceOperation, Transaction, as_transaction
 from lance_io.changes.upkeep.remove_versions import after_commit
 from lance_io.changes.write.write_arguments import check_known, check_supported, write_target
+from lance_io.commit.commit_loop import commit
 from lance_io.commit.commit_request import CommitRequest
 from lance_io.commit.first_version import create_table
-from lance_io.commit.loop import commit
 from lance_io.commit.target import TIMEOUT_S, Listing
 from lance_io.errors import NotFound, OperationError
 from lance_io.limits import COMMIT_TIMEOUT

@@ -1,8 +1,11 @@
-"""A file on local disk without a name, for rows beyond a memory limit. All functions block; plans call them in a pool.
+"""A temporary file without a name on local disk, for rows that exceed a memory limit.
 
-The operating system frees the file when its descriptor is closed or the process ends. `close` drops one reference to
-the descriptor, which stays open until a thread that still writes drops its own. Otherwise a file that is opened
-meanwhile could have the same number, and the thread would write into that one.
+All functions block: plans call them in a pool. The operating system frees the disk space when the file descriptor is
+closed, at the latest when the process ends.
+
+`SpillFile.close` only drops its reference to the open file. A thread inside `append` or `read` has a reference, too;
+when the last reference goes, the descriptor is closed. If `close` closed the descriptor at once, another file could be
+opened under the same descriptor number, and the thread would write into that other file.
 """
 
 from __future__ import annotations
@@ -21,58 +24,64 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-class _Descriptor:
-    """An open file, closed when nothing refers to this object any more."""
+class _OpenFile:
+    """An open temporary file. Its descriptor is closed when the last reference to this object goes.
+
+    descriptor  number of the file descriptor
+    """
 
     def __init__(self, close: Callable[[int], None] = os.close) -> None:
         self._close = close
         with tempfile.TemporaryFile(prefix="lance_io-") as file:
-            self.number = os.dup(file.fileno())
+            self.descriptor = os.dup(file.fileno())
 
     def __del__(self) -> None:
-        if hasattr(self, "number"):
-            self._close(self.number)
+        if hasattr(self, "descriptor"):  # missing if the file could not be created
+            self._close(self.descriptor)
 
 
 class SpillFile:
-    """Bytes that are appended, and read at offsets. There is no file before the first ones."""
+    """Bytes on local disk, appended at the end and read at offsets. The first `append` creates the file."""
 
     def __init__(self) -> None:
-        self._descriptor: _Descriptor | None = None
-        self._end = 0
+        self._file: _OpenFile | None = None
+        self._size_bytes = 0
 
     def append(self, data: npt.NDArray[Any]) -> int:
-        """Append the memory of an array; returns its offset. Raises `OperationError` if the disk is full or fails."""
+        """Append the memory of an array; returns the offset of its first byte in the file.
+
+        Raises `OperationError` if the disk is full or fails.
+        """
         view = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
-        start = self._end
+        offset = self._size_bytes
         try:
-            if self._descriptor is None:
-                self._descriptor = _Descriptor()
-            descriptor, done = self._descriptor, 0
-            while done < len(view):
-                done += os.pwrite(descriptor.number, view[done:], start + done)
+            if self._file is None:
+                self._file = _OpenFile()
+            file, num_written = self._file, 0
+            while num_written < len(view):
+                num_written += os.pwrite(file.descriptor, view[num_written:], offset + num_written)
         except OSError as error:
             raise OperationError(
                 f"rows beyond memory_limit could not be spilled to {tempfile.gettempdir()}: {error}. "
                 "Free space there, set TMPDIR to a folder on another disk, or raise memory_limit"
             ) from error
-        self._end = start + len(view)
-        return start
+        self._size_bytes = offset + len(view)
+        return offset
 
     def read(self, offset: int, num_bytes: int) -> npt.NDArray[np.uint8]:
-        """Bytes at an offset."""
-        assert self._descriptor is not None, "bytes were appended"
-        descriptor, data = self._descriptor, np.empty(num_bytes, np.uint8)
-        view, done = data.data, 0
-        while done < num_bytes:
-            read = os.preadv(descriptor.number, [view[done:]], offset + done)
-            if not read:
+        """Read `num_bytes` bytes that `append` has written, from `offset` on."""
+        assert self._file is not None, "an offset comes from `append`, which has created the file"
+        file, data = self._file, np.empty(num_bytes, np.uint8)
+        view, num_read = data.data, 0
+        while num_read < num_bytes:
+            step_bytes = os.preadv(file.descriptor, [view[num_read:]], offset + num_read)
+            if not step_bytes:
                 raise OperationError(
-                    f"a file of spilled rows ends at byte {offset + done}, before {offset + num_bytes}"
+                    f"a file of spilled rows ends at byte {offset + num_read}, before {offset + num_bytes}"
                 )
-            done += read
+            num_read += step_bytes
         return data
 
     def close(self) -> None:
-        """Free the space on disk."""
-        self._descriptor = None
+        """Free the space on disk, as soon as no thread uses the file any more."""
+        self._file = None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io.changes.operations.convert import to_public
 from lance_io.commit.latest import list_versions
-from lance_io.commit.record import transaction_in, transaction_of
+from lance_io.commit.manifest_reads import transaction_in, transaction_of
 from lance_io.plans.plan import Together
 
 if TYPE_CHECKING:

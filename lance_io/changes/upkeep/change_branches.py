@@ -22,8 +22,8 @@ from lance_io.commit.commit_request import CommitRequest
 from lance_io.commit.first_version import create_table
 from lance_io.commit.handler import Taken
 from lance_io.commit.latest import list_versions
+from lance_io.commit.manifest_reads import read_manifest, recorded_transaction
 from lance_io.commit.pins import announce, release
-from lance_io.commit.record import read_manifest, recorded_transaction
 from lance_io.commit.target import CommitTarget, CommittedVersion, SystemClock
 from lance_io.errors import AlreadyExists, CommitUnknownError, FormatError, LanceError, NotFound, UsageError
 from lance_io.format.schema import BLOB_FOLDER

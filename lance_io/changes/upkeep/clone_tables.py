@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io.changes.upkeep.change_branches import base_path_of, create_clone
 from lance_io.changes.upkeep.held_versions import find_version
-from lance_io.commit.record import read_manifest
+from lance_io.commit.manifest_reads import read_manifest
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import AlreadyExists, NotFound, UnsupportedError
 from lance_io.lazy_names import lazy_module

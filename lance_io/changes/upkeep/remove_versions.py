@@ -103,7 +103,7 @@ def explain_cleanup(
     plan = yield from _plan(state, cleanup_policy(**rules))
     depth = len(state.location.key("x")) - 1
     paths = [meta.key[depth:] for meta in (*plan.manifests, *(meta for meta, _ in plan.files))] if include_files else []
-    warnings = [f"version {version} is kept because of a tag" for version in plan.kept_tags]
+    warnings = [f"version {version} is kept because of a tag" for version in plan.kept_by_tag]
     if plan.num_young:
         warnings.append(young_versions_note(plan.num_young))
     return CleanupExplanation(

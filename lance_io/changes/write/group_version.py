@@ -17,8 +17,8 @@ from lance_io.changes.operations.schema_fit import check_mixture, fit_schema, sc
 from lance_io.changes.write.input_data import Rows
 from lance_io.changes.write.write_rows import new_files
 from lance_io.commit.commit_files import CommitFiles
+from lance_io.commit.commit_loop import commit
 from lance_io.commit.commit_request import CommitRequest
-from lance_io.commit.loop import commit
 from lance_io.commit.target import Listing
 from lance_io.errors import LanceError, NotFound, SchemaError, UnsupportedError, UsageError
 from lance_io.format.version import V0_1

@@ -28,10 +28,10 @@ from lance_io.changes.operations.schema_fit import (
 from lance_io.changes.write.data_files import FileLimits, NewFiles
 from lance_io.changes.write.target_bases import TargetBases
 from lance_io.commit.commit_files import CommitFiles
+from lance_io.commit.commit_loop import commit
 from lance_io.commit.commit_queue import COMMIT_QUEUES
 from lance_io.commit.commit_request import CommitRequest
 from lance_io.commit.first_version import create_table
-from lance_io.commit.loop import commit
 from lance_io.commit.target import LISTING_AGE_MAX_S, CommitTarget, Listing
 from lance_io.errors import AlreadyExists, NotFound, OperationError, UsageError
 from lance_io.io import trace_events

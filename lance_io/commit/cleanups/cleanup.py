@@ -1,18 +1,20 @@
-"""Removing old versions and unreferenced files (rules: `table/transaction/garbage.py`).
+"""Cleanup: removes old versions and unreferenced files (rules: `table/transaction/garbage.py`).
 
-    plan      list tags, branches, versions and files, and decide which may be removed. A manifest is read only if the
-              listing cannot decide: those that stay, those that may be younger than they look, and, if there are young
-              unreferenced files, those that are removed
-    announce  announce the versions to remove, so that no writer starts to build on them; then look again for tags, pins
-              (`pins.py`) and branches, and check the ages by the store's clock, which the written note shows: versions
-              that are held or young stay
-    remove    manifests first, so that no version is left whose files are gone; then files, with a look at newer
-              versions before each thousand of them: one may be a restored version
+    plan      List tags, branches, versions and files, and decide which versions and files may be removed. Read the
+              manifests of versions that stay, or whose age the listing leaves open. If there are young
+              unreferenced files, also read the manifests of the versions to remove.
+    announce  Write a note with the versions to remove, so that no writer starts to build on them. Then look again for
+              tags, branches and pins (`pins.py`), and check ages by the store's clock, which is the write time of the
+              note. Versions that are in use or young stay.
+    remove    Remove manifests first, so that no version is left whose files are gone. Then remove files, a thousand
+              at a time. Before each thousand, read the manifests that writers have committed meanwhile: a restored
+              version may refer to the files.
 
-Only data files name the managed blobs of a table, and a cleanup does not read them: the caller provides `blobs_of`.
+The managed blobs of a table are named only in its data files, which a cleanup does not read. The caller's function
+`blobs_of` finds them.
 
-A process that dies in between leaves unreferenced files, which a later cleanup removes when they are old. Any number of
-cleanups may run concurrently: files that another one has removed are skipped.
+If the process dies during a cleanup, unreferenced files are left; a later cleanup removes the files when they are old.
+Any number of cleanups may run concurrently: a cleanup skips files that another cleanup has removed.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from lance_io.commit.cleanups.cleanup_reads import (
     unfinished_files,
 )
 from lance_io.commit.cleanups.cleanup_removal import Removal
-from lance_io.commit.cleanups.cleanup_values import CleanupPlan, CleanupStats, OldVersion
+from lance_io.commit.cleanups.cleanup_values import CandidateVersion, CleanupPlan, CleanupStats
 from lance_io.commit.latest import versions_prefix
 from lance_io.commit.other_names import without_duplicate_names
 from lance_io.commit.pins import time_ns
@@ -73,38 +75,43 @@ if TYPE_CHECKING:
 _logger = get_logger(__name__)
 
 
-class _Rules(TypedDict):
+class _GarbageRules(TypedDict):
+    """Arguments that `garbage` and `unverified` share; `garbage` describes them."""
+
     unfinished: Container[str]
     delete_unverified: bool
     now_ns: int
 
 
 class CleanupRefused(UsageError, OSError):
-    """Tagged versions are among those that would be removed."""
+    """A cleanup would remove tagged versions, and its policy forbids that."""
 
 
 @dataclass()
-class _SortedVersions:
-    """Versions sorted into those to remove and those that stay.
+class _VersionDecisions:
+    """Which versions a cleanup removes, and which stay.
 
-    kept           files that the remaining versions refer to
-    old            versions to remove
-    tagged         numbers of versions that stay only because of a tag
-    num_young      number of versions that stay only because they are young
-    manages_blobs  whether a version whose manifest was read has managed blobs
+    kept_references  the files that the versions that stay refer to
+    to_remove        the versions to remove
+    kept_by_tag      numbers of versions that stay only because of a tag
+    num_young        number of versions that stay only because they are young
+    manages_blobs    whether a version whose manifest was read has managed blobs
     """
 
-    kept: References
-    old: list[OldVersion] = field(default_factory=list)
-    tagged: set[int] = field(default_factory=set)
+    kept_references: References
+    to_remove: list[CandidateVersion] = field(default_factory=list)
+    kept_by_tag: set[int] = field(default_factory=set)
     num_young: int = 0
     manages_blobs: bool = False
 
-    def keep(self, version: int, held: Held, *, asked_for: bool, young: bool) -> None:
-        """Count a version that stays."""
-        if asked_for and not young and version in held.tagged:
-            self.tagged.add(version)
-        self.num_young += asked_for and young and not held.has(version)
+    def count_kept(self, version: int, held: Held, *, is_selected: bool, is_too_young: bool) -> None:
+        """Count a version that stays, if only a tag or its age keeps it.
+
+        is_selected  whether the policy selects the version for removal
+        """
+        if is_selected and not is_too_young and version in held.tagged:
+            self.kept_by_tag.add(version)
+        self.num_young += is_selected and is_too_young and not held.has(version)
 
 
 def plan_cleanup(
@@ -117,171 +124,191 @@ def plan_cleanup(
     blobs_of: BlobsOf | None = None,
     progress: Progress | None = None,
 ) -> Plan[CleanupPlan]:
-    """Plan a cleanup; changes nothing.
+    """Plan a cleanup; removes nothing.
 
-    current  the version that the caller has open; it stays, with all newer ones. None for the newest
-    root     the table's folder if `target` is one of its branches
-    branch   the branch's name, None for the main one
-    blobs_of returns the paths of the managed blobs that a version refers to; without it, all blobs stay
-    progress called with the number of decided versions and the number of versions
+    target    the table or branch to clean
+    current   number of the version that the caller has open. This version and all newer ones stay; None for the newest
+    root      the table's folder, which has its tags and branches; None if it is the folder of `target`
+    branch    name of the branch that `target` is, None for the main branch
+    blobs_of  finds the paths of the managed blobs that a version refers to; without it, all managed blobs stay
+    progress  called with two numbers: of the versions that are decided already, and of all versions
 
-    Raises `FormatError` for any damaged manifest, tag or branch: nothing is removed on a guess. Raises `CleanupRefused`
-    if tagged versions would be removed and the policy forbids that.
+    Raises `FormatError` for any damaged manifest, tag or branch, because its references are unknown. Raises
+    `CleanupRefused` if tagged versions would be removed and the policy forbids that.
     """
     location = target.location
-    yield from target.handler.find_latest(location)  # completes a commit that its writer left half done
+    yield from target.handler.find_latest(location)  # finishes a commit whose writer died halfway
     held = yield from find_held(root or location, branch, blobs_of)
-    versions = yield from _Listed.load(location)
+    versions = yield from _VersionFolder.load(location)
     now_ns = target.clock.time_ns()
-    sorted_out = yield from _sort_versions(location, policy, versions, held, current, now_ns, blobs_of, progress)
-    if sorted_out.tagged and policy.error_if_tagged:
+    decisions = yield from _decide_versions(location, policy, versions, held, current, now_ns, blobs_of, progress)
+    if decisions.kept_by_tag and policy.error_if_tagged:
         raise CleanupRefused(
-            f"Cleanup error: versions {sorted(sorted_out.tagged)} would be removed, but have tags. Delete the "
+            f"Cleanup error: versions {sorted(decisions.kept_by_tag)} would be removed, but have tags. Delete the "
             "tags, or pass error_if_tagged_old_versions=False to keep these versions",
             path=location.uri,
         )
-    old = tuple(sorted(sorted_out.old, key=lambda version: version.version))
-    manages_blobs = sorted_out.manages_blobs
+    to_remove = tuple(sorted(decisions.to_remove, key=lambda candidate: candidate.version))
+    manages_blobs = decisions.manages_blobs
     unfinished = yield from unfinished_files(location, manages_blobs=manages_blobs)
-    depth = len(location.key("x")) - 1
-    files = {meta.key[depth:]: meta for meta, name in versions.parsed if name is None and not meta.is_folder}
+    prefix_length = len(location.key("x")) - 1  # of the keys below the table's folder
+    others = [meta for meta, name in versions.entries if name is None and not meta.is_folder]
+    files = {meta.key[prefix_length:]: meta for meta in others}
     files |= (yield from table_files(location, manages_blobs=manages_blobs)) | unfinished
-    staged = yield from _sort_staged(target, files)
-    paths, oldest = {meta.key[depth:] for meta, _ in versions.parsed}, min(versions.attached)
-    written = {
+    staging = yield from _classify_staging_objects(target, files)
+    version_paths = {meta.key[prefix_length:] for meta, _ in versions.entries}
+    oldest = min(versions.attached)
+    write_times_ns = {
         path: time_ns(meta.last_modified)
         for path, meta in files.items()
-        if not is_unsettled(path, paths, oldest) or (staged is not None and meta.key not in staged.named)
+        if not is_unsettled(path, version_paths, oldest) or (staging is not None and meta.key not in staging.named)
     }
-    rules: _Rules = {"unfinished": unfinished, "delete_unverified": policy.delete_unverified, "now_ns": now_ns}
-    unsure = unverified(written, sorted_out.kept, **rules)
-    removed = yield from _verify(location, unsure, [version.file for version in old], blobs_of)
-    if staged is not None:
-        removed.files |= {key[depth:] for key in staged.dead}
+    rules: _GarbageRules = {"unfinished": unfinished, "delete_unverified": policy.delete_unverified, "now_ns": now_ns}
+    young_files = unverified(write_times_ns, decisions.kept_references, **rules)
+    manifests = [candidate.file for candidate in to_remove]
+    removed_references = yield from _find_references(location, young_files, manifests, blobs_of)
+    if staging is not None:
+        removed_references.files |= {key[prefix_length:] for key in staging.dead}
+    removable = garbage(write_times_ns, decisions.kept_references, removed_references, **rules)
     return CleanupPlan(
         policy,
         newest=max(versions.attached),
-        seen_ns=max(time_ns(meta.last_modified) or 0 for meta in (*versions.metas, *files.values())),
-        versions=old,
-        files=tuple((files[path], kind) for path, kind in garbage(written, sorted_out.kept, removed, **rules)),
-        removed=removed,
+        newest_write_ns=max(time_ns(meta.last_modified) or 0 for meta in (*versions.metas, *files.values())),
+        versions=to_remove,
+        files=tuple((files[path], kind) for path, kind in removable),
+        removed_references=removed_references,
         unfinished=frozenset(unfinished),
         root=root or location,
         branch=branch,
-        kept_tags=tuple(sorted(sorted_out.tagged)),
-        num_young=sorted_out.num_young,
+        kept_by_tag=tuple(sorted(decisions.kept_by_tag)),
+        num_young=decisions.num_young,
         blobs_of=blobs_of,
-        has_other_names=versions.has_other_names,
+        has_two_names=versions.has_two_names,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Listed:
-    """The files in the folder of versions.
+class _VersionFolder:
+    """A listing of the folder `_versions`, with parsed file names.
 
-    parsed    all files with their parsed names, None for files that are no manifests
-    named     manifests, one per version
-    attached  these by version, without detached ones
+    entries    all files, each with its name as a manifest; None for a file that is no manifest
+    manifests  the manifest files, one per version even if the version has two names
+    attached   the manifest files by version number, without detached versions, which are not part of the history
     """
 
-    parsed: Sequence[tuple[ObjectMeta, ManifestName | None]]
-    named: Sequence[tuple[ObjectMeta, ManifestName]]
+    entries: Sequence[tuple[ObjectMeta, ManifestName | None]]
+    manifests: Sequence[tuple[ObjectMeta, ManifestName]]
     attached: Mapping[int, ObjectMeta]
 
     @classmethod
-    def load(cls, location: Location) -> Plan[_Listed]:
+    def load(cls, location: Location) -> Plan[_VersionFolder]:
         """List the folder."""
         metas: list[ObjectMeta] = yield List(location.store, versions_prefix(location.path))
-        parsed = [(meta, parse_manifest_name(meta.name)) for meta in metas]
-        named = without_duplicate_names((meta, name) for meta, name in parsed if name is not None)
-        return cls(parsed, named, {name.version: meta for meta, name in named if name.scheme != "detached"})
+        entries = [(meta, parse_manifest_name(meta.name)) for meta in metas]
+        manifests = without_duplicate_names((meta, name) for meta, name in entries if name is not None)
+        attached = {name.version: meta for meta, name in manifests if name.scheme != "detached"}
+        return cls(entries, manifests, attached)
 
     @property
     def metas(self) -> list[ObjectMeta]:
         """All files."""
-        return [meta for meta, _ in self.parsed]
+        return [meta for meta, _ in self.entries]
 
     @property
-    def has_other_names(self) -> bool:
-        """Whether a version has two names."""
-        return len(self.named) < sum(name is not None for _, name in self.parsed)
+    def has_two_names(self) -> bool:
+        """Whether some version has manifest files under both of its names, V1 and V2."""
+        return len(self.manifests) < sum(name is not None for _, name in self.entries)
 
 
-def _sort_versions(
+def _decide_versions(
     location: Location,
     policy: CleanupPolicy,
-    versions: _Listed,
+    versions: _VersionFolder,
     held: Held,
     current: int | None,
     now_ns: int,
     blobs_of: BlobsOf | None,
     progress: Progress | None,
-) -> Plan[_SortedVersions]:
-    """Sort the versions; reads manifests if the listing cannot decide. Parameters as for `plan_cleanup`."""
-    sorted_out = _SortedVersions(kept=held.files)
-    chosen = candidates(versions.attached, policy, current=current)
+) -> Plan[_VersionDecisions]:
+    """Decide which versions are removed. Reads manifests only where the listing cannot decide.
+
+    Parameters: see `plan_cleanup`.
+    """
+    decisions = _VersionDecisions(kept_references=held.files)
+    selected = candidates(versions.attached, policy, current=current)
     undecided: list[ObjectMeta] = []
-    for meta, name in versions.named:
+    for meta, name in versions.manifests:
         version = name.version
-        is_chosen = name.scheme != "detached" and version in chosen and not held.has(version)
-        if is_chosen and _is_sure_to_go(meta, policy, now_ns):
-            sorted_out.old.append(OldVersion(version, meta, time_ns(meta.last_modified) or 0))
+        is_candidate = name.scheme != "detached" and version in selected and not held.has(version)
+        if is_candidate and _is_surely_removable(meta, policy, now_ns):
+            decisions.to_remove.append(CandidateVersion(version, meta, time_ns(meta.last_modified) or 0))
         else:
             undecided.append(meta)
-    num_sure, num_named = len(sorted_out.old), len(versions.named)
-    for start in range(0, len(undecided), READS_AT_ONCE):  # never all manifests in memory
+    num_decided, num_versions = len(decisions.to_remove), len(versions.manifests)
+    for start in range(0, len(undecided), READS_AT_ONCE):  # bounds the manifests in memory
         if progress is not None:
-            progress(num_sure + start, num_named)
+            progress(num_decided + start, num_versions)
         metas = undecided[start : start + READS_AT_ONCE]
         for meta, manifest in (yield from read_manifests(location, metas, decode_manifest)):
-            old = OldVersion(manifest.version, meta, manifest.timestamp_ns)
-            asked_for = old.version in chosen and is_old(old.committed_ns, policy, now_ns=now_ns)
-            young = is_young(old.newest_ns, policy, now_ns=now_ns)
-            sorted_out.manages_blobs |= blobs_of is not None and has_managed_blobs(manifest)
-            if asked_for and not young and not held.has(old.version):
-                sorted_out.old.append(old)
+            candidate = CandidateVersion(manifest.version, meta, manifest.timestamp_ns)
+            version = candidate.version
+            is_selected = version in selected and is_old(candidate.committed_ns, policy, now_ns=now_ns)
+            is_too_young = is_young(candidate.newest_ns, policy, now_ns=now_ns)
+            decisions.manages_blobs |= blobs_of is not None and has_managed_blobs(manifest)
+            if is_selected and not is_too_young and not held.has(version):
+                decisions.to_remove.append(candidate)
                 continue
-            sorted_out.kept.add(manifest, (yield from managed_blobs(blobs_of, manifest)))
-            sorted_out.keep(old.version, held, asked_for=asked_for, young=young)
+            decisions.kept_references.add(manifest, (yield from managed_blobs(blobs_of, manifest)))
+            decisions.count_kept(version, held, is_selected=is_selected, is_too_young=is_too_young)
     if progress is not None:
-        progress(num_named, num_named)
-    return sorted_out
+        progress(num_versions, num_versions)
+    return decisions
 
 
-def _sort_staged(target: CommitTarget, files: Mapping[str, ObjectMeta]) -> Plan[StagedObjects | None]:
-    """Sort the staging objects among the files (by path). Makes no requests if there are none."""
+def _classify_staging_objects(target: CommitTarget, files: Mapping[str, ObjectMeta]) -> Plan[StagedObjects | None]:
+    """Find the staging objects of commits among the files, and ask the commit handler which of them are in use.
+
+    files  by path below the table's folder
+    Returns None, without a request, if there are no staging objects.
+    """
     staged = []
     for path, meta in files.items():
-        final = staged_for(meta.name) if path.startswith(f"{VERSIONS}/") else None
-        name = None if final is None else parse_manifest_name(final)
-        if name is not None:
-            staged.append((name.version, meta.key))
+        final_name = staged_for(meta.name) if path.startswith(f"{VERSIONS}/") else None
+        parsed_name = None if final_name is None else parse_manifest_name(final_name)
+        if parsed_name is not None:
+            staged.append((parsed_name.version, meta.key))
     return (yield from target.handler.sort_staged(target.location, staged)) if staged else None
 
 
-def _is_sure_to_go(meta: ObjectMeta, policy: CleanupPolicy, now_ns: int) -> bool:
-    """Whether a version is old enough by the write time of its manifest, which is not before the commit."""
+def _is_surely_removable(meta: ObjectMeta, policy: CleanupPolicy, now_ns: int) -> bool:
+    """Whether the listing alone shows that a version is old enough to be removed.
+
+    The write time of a manifest is an upper bound of the commit time of its version.
+    """
     written_ns = time_ns(meta.last_modified)
     if written_ns is None:
         return False
     return is_old(written_ns, policy, now_ns=now_ns) and not is_young(written_ns, policy, now_ns=now_ns)
 
 
-def _verify(
-    location: Location, unsure: Mapping[str, FileKind], manifests: Sequence[ObjectMeta], blobs_of: BlobsOf | None
+def _find_references(
+    location: Location, young_files: Mapping[str, FileKind], manifests: Sequence[ObjectMeta], blobs_of: BlobsOf | None
 ) -> Plan[References]:
-    """The references of versions to some files. Reads the newest versions first, and stops as soon as all are known.
+    """Find the references of the versions to remove to young files: without one, a young file must stay.
 
-    manifests  manifests of the versions, oldest first
+    Reads the newest versions first, and stops as soon as each young file has a reference. The result may contain
+    references to other files.
+
+    manifests  manifest files of the versions to remove, oldest first
     """
-    named, references = References(), References()
-    files, indices = keys_of(unsure)
-    asks_blobs = any(path.startswith(f"{BLOB_FOLDER}/") for path in files)
+    all_references, references = References(), References()
+    files, indices = keys_of(young_files)
+    has_blobs = any(path.startswith(f"{BLOB_FOLDER}/") for path in files)
     for end in range(len(manifests), 0, -READS_AT_ONCE):
         if not files and not indices:
             break
         metas = manifests[max(0, end - READS_AT_ONCE) : end]
-        if asks_blobs:
+        if has_blobs:
             for _, manifest in (yield from read_manifests(location, metas, decode_manifest)):
                 references.add(manifest, (yield from managed_blobs(blobs_of, manifest)))
         else:
@@ -289,17 +316,17 @@ def _verify(
                 references.add(names)
         files -= references.files
         indices -= references.indices
-        named.take(references)
-    return named
+        all_references.take(references)
+    return all_references
 
 
 def run_cleanup(
     target: CommitTarget, plan: CleanupPlan, *, deletes_per_s: int | None = None, progress: Progress | None = None
 ) -> Plan[CleanupStats]:
-    """Run a planned cleanup; keeps versions and files that came into use since.
+    """Run a planned cleanup. Versions and files that came into use after the planning stay.
 
-    deletes_per_s  upper bound of deleted files per second; None for no limit
-    progress       called with the number of removed files and the number of files to remove
+    deletes_per_s  upper bound of removed files per second; None for no limit
+    progress       called with two numbers: of the files and manifests removed so far, and of all of these to remove
     """
     if trace_events.listeners:
         trace_events.emit_dataset("cleaning", target.location.uri)
@@ -319,12 +346,15 @@ def auto_cleanup(
     branch: str | None = None,
     blobs_of: BlobsOf | None = None,
 ) -> Plan[CleanupStats | None]:
-    """Run the cleanup that the table's config requests after a commit; None if it requests none.
+    """Run the cleanup that the table's config requests after a commit; returns None if the config requests none.
 
     The version before the committed one stays, too, as with pylance: the writer had it open when it committed.
 
-    The commit has already succeeded: errors of any class are logged, never raised. Only a cancellation is raised, as
-    between any two steps of a call.
+    Errors of any class are logged and not raised, because the commit has already succeeded. Only a cancellation of the
+    call is raised.
+
+    committed  manifest of the version that the commit has created
+    Other parameters: see `plan_cleanup`.
     """
     try:
         policy = auto_cleanup_policy(committed.config, committed.version)
@@ -340,6 +370,6 @@ def auto_cleanup(
             committed.version,
             type(error).__name__,
             error,
-            exc_info=not isinstance(error, LanceError),  # unexpected
+            exc_info=not isinstance(error, LanceError),  # other errors indicate a bug: log the stack trace
         )
         return None

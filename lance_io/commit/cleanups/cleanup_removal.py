@@ -11,7 +11,7 @@ from lance_io.commit.cleanups.cleanup_reads import (
     managed_blobs,
     read_manifests,
 )
-from lance_io.commit.cleanups.cleanup_values import CleanupPlan, CleanupStats, OldVersion, count_removed
+from lance_io.commit.cleanups.cleanup_values import CandidateVersion, CleanupPlan, CleanupStats, count_removed
 from lance_io.commit.other_names import both_names
 from lance_io.commit.pins import announce, pinned_versions, release, time_ns
 from lance_io.errors import LanceError, StoreError
@@ -92,7 +92,7 @@ class Removal:
             if start >= len(versions):
                 break
 
-    def _announce(self, batch: Sequence[OldVersion]) -> Plan[Intent | None]:
+    def _announce(self, batch: Sequence[CandidateVersion]) -> Plan[Intent | None]:
         """Announce the versions; None if the store has no room for the note, even after removing unnamed files."""
         versions = [old.version for old in batch]
         try:
@@ -102,7 +102,7 @@ class Removal:
         if not self.is_short:
             self.is_short = True
             if self.location.store.scheme != "file":  # local disk uses this machine's clock
-                self.now_ns = min(self.now_ns, self.plan.seen_ns)
+                self.now_ns = min(self.now_ns, self.plan.newest_write_ns)
             yield from self._remove_files(self._unnamed)
             try:
                 return (yield from announce(self.location, versions, self.target.clock))
@@ -110,7 +110,7 @@ class Removal:
                 pass
         return None
 
-    def _remove_under(self, intent: Intent, batch: Sequence[OldVersion]) -> Plan[int]:
+    def _remove_under(self, intent: Intent, batch: Sequence[CandidateVersion]) -> Plan[int]:
         """Remove announced versions, then the note; returns the number of processed versions."""
         try:
             num_done = yield from self._remove_announced(batch, intent)
@@ -120,7 +120,7 @@ class Removal:
         yield from release(self.location, intent)
         return num_done
 
-    def _remove_unannounced(self, batch: Sequence[OldVersion]) -> Plan[None]:
+    def _remove_unannounced(self, batch: Sequence[CandidateVersion]) -> Plan[None]:
         """Remove versions although the store has no room for a note.
 
         A writer that builds on a version pins it, then reads its manifest: after the manifest is gone, no writer can
@@ -136,7 +136,9 @@ class Removal:
         copies = dict((yield from read_manifests(self.location, [old.file for old in going], bytes)))
         yield Shielded(self._remove_and_look_again(going, copies))
 
-    def _remove_and_look_again(self, going: Sequence[OldVersion], copies: Mapping[ObjectMeta, bytes]) -> Plan[None]:
+    def _remove_and_look_again(
+        self, going: Sequence[CandidateVersion], copies: Mapping[ObjectMeta, bytes]
+    ) -> Plan[None]:
         """Remove manifests, and put back those that a writer builds on. Must not be interrupted."""
         gone = yield from self._remove([old.file for old in going])
         pinned = yield from pinned_versions(self.location, [old.version for old in going])
@@ -168,7 +170,7 @@ class Removal:
         if trace_events.listeners:
             trace_events.emit_files("delete", "manifest", [meta.key for meta in gone])
 
-    def _remove_announced(self, batch: Sequence[OldVersion], intent: Intent) -> Plan[int]:
+    def _remove_announced(self, batch: Sequence[CandidateVersion], intent: Intent) -> Plan[int]:
         """Remove versions while the announcement is valid; returns the number of processed versions."""
         if intent.written_ns is not None:  # all writers share the store's clock; ours may be ahead of it
             self.now_ns = min(self.now_ns, intent.written_ns)
@@ -188,7 +190,7 @@ class Removal:
             self._count_gone((yield from self._remove([old.file for old in part])))
         return len(batch)
 
-    def _is_in_use(self, old: OldVersion, held: Held, pinned: Container[int]) -> bool:
+    def _is_in_use(self, old: CandidateVersion, held: Held, pinned: Container[int]) -> bool:
         """Whether a tag, branch or pin names a version, or it is too young by the store's clock."""
         if held.has(old.version) or old.version in pinned:
             return True
@@ -225,7 +227,7 @@ class Removal:
         plan, skipped = self.plan, len(self.location.key("x")) - 1
         for key, kind in gone:
             if kind in ("data", "deletion", "index"):
-                is_known = not plan.policy.delete_unverified and plan.removed.has(key[skipped:], kind)
+                is_known = not plan.policy.delete_unverified and plan.removed_references.has(key[skipped:], kind)
                 trace_events.emit_files("delete" if is_known else "delete_unverified", kind, [key])
 
     def _keep_newer(self) -> Plan[None]:
@@ -247,7 +249,7 @@ class Removal:
         unused = garbage(
             {path: time_ns(meta.last_modified) for path, meta in files.items()},
             self.newer,
-            plan.removed,
+            plan.removed_references,
             unfinished=plan.unfinished,
             delete_unverified=plan.policy.delete_unverified,
             now_ns=self.now_ns,
@@ -268,7 +270,7 @@ class Removal:
         if self.deletes_per_s is not None and (self.gone or self.removed or self.failed):
             yield Pause(len(keys) / self.deletes_per_s)
         try:
-            yield Remove(self.location.store, both_names(metas) if self.plan.has_other_names else keys)
+            yield Remove(self.location.store, both_names(metas) if self.plan.has_two_names else keys)
         except LanceError as error:
             _logger.warning("cleanup: %d files could not be removed: %s", len(keys), error)
             self.failed.update(keys)

@@ -45,8 +45,8 @@ class CleanupStats:
 
 
 @dataclass(frozen=True, slots=True)
-class OldVersion:
-    """A version that may be removed.
+class CandidateVersion:
+    """A version that a cleanup may remove, if it is old enough.
 
     file          its manifest file
     committed_ns  latest possible commit time, ns since the epoch: by its writer's clock, or by the store's if the
@@ -67,34 +67,34 @@ class OldVersion:
 class CleanupPlan:
     """A planned cleanup.
 
-    policy     the rules
-    newest     number of the newest version at the time of planning
-    seen_ns    write time of the youngest listed file, by the store's clock, ns since the epoch
-    versions   old versions to remove
-    files      other files to remove, with their kind
-    removed    files that may go only because the old versions name them, and staging objects of no version
-    unfinished paths of files that do not have their final names yet
-    root       the table's folder, which has its tags and branches
-    branch     name of the cleaned branch, None for the main one
-    kept_tags  versions kept only by a tag
-    num_young  number of versions kept only by their age
-    blobs_of   returns the managed blobs that a version refers to
-    has_other_names  whether some manifests have two names; both are removed then
+    policy              the rules
+    newest              number of the newest version at the time of planning
+    newest_write_ns     write time of the youngest listed file, by the store's clock, ns since the epoch
+    versions            old versions to remove
+    files               other files to remove, with their kind
+    removed_references  files that may go only because the removed versions refer to them, and dead staging objects
+    unfinished          paths of files that do not have their final names yet
+    root                the table's folder, which has its tags and branches
+    branch              name of the cleaned branch, None for the main one
+    kept_by_tag         numbers of versions kept only by a tag
+    num_young           number of versions kept only by their age
+    blobs_of            returns the managed blobs that a version refers to
+    has_two_names       whether some manifests have two names; both are removed then
     """
 
     policy: CleanupPolicy
     newest: int
-    seen_ns: int
-    versions: tuple[OldVersion, ...]
+    newest_write_ns: int
+    versions: tuple[CandidateVersion, ...]
     files: tuple[tuple[ObjectMeta, FileKind], ...]
-    removed: References
+    removed_references: References
     unfinished: frozenset[str]
     root: Location
     branch: str | None = None
-    kept_tags: tuple[int, ...] = ()
+    kept_by_tag: tuple[int, ...] = ()
     num_young: int = 0
     blobs_of: BlobsOf | None = None
-    has_other_names: bool = False
+    has_two_names: bool = False
 
     @property
     def stats(self) -> CleanupStats:

@@ -22,8 +22,8 @@ from lance_io.changes.merge.inserted_keys import InsertedKeys
 from lance_io.changes.merge.merge_clauses import primary_key
 from lance_io.changes.upkeep.remove_versions import after_commit
 from lance_io.codecs.roaring import decode_roaring
+from lance_io.commit.commit_loop import commit
 from lance_io.commit.commit_request import CommitRequest
-from lance_io.commit.loop import commit
 from lance_io.dataset.distributed.added_columns import merge_of
 from lance_io.dataset.distributed.job_commit import COMMIT_RETRIES
 from lance_io.dataset.distributed.job_history import JOB_PROPERTY

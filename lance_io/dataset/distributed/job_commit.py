@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 from lance_io.changes.operations.schema_fit import fit_schema
 from lance_io.changes.upkeep.remove_versions import after_commit
+from lance_io.commit.commit_loop import commit
 from lance_io.commit.commit_request import CommitRequest
 from lance_io.commit.first_version import create_table
-from lance_io.commit.loop import commit
 from lance_io.dataset.distributed.added_columns import next_fragment_id
 from lance_io.dataset.distributed.job_files import abort_steps
 from lance_io.dataset.distributed.job_history import JOB_PROPERTY, find_job, newest_manifest, transactions_after

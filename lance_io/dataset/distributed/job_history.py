@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lance_io.commit.record import transaction_in
+from lance_io.commit.manifest_reads import transaction_in
 from lance_io.errors import NotFound
 from lance_io.plans.plan import Together
 from lance_io.plans.store_requests import List

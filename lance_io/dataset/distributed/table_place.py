@@ -1,4 +1,4 @@
-"""`TablePlace`: a table's location and this process's session."""
+"""`TablePlace`: a table's URI and storage options, together with the session of the current process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lance_io.store.api import ObjectMeta
     from lance_io.store.url import Location
 else:
-    versions = lazy_module("lance_io.reads.version.versions")  # needed after errors only
+    versions = lazy_module("lance_io.reads.version.versions")  # needed for `version_times`, and after errors
 
 TABLE_SUFFIX: Final = ".lance"
 
@@ -35,9 +35,10 @@ _session_pid = 0
 def process_session(metadata_cache_bytes: int = METADATA_CACHE_BYTES) -> Session:
     """The session that all tasks of this process share; a forked child has its own.
 
-    The first call creates it, because an engine may fork workers from a process that has imported this module.
+    The first call in a process creates the session. The import of this module does not, because an engine may fork its
+    workers after the import.
 
-    metadata_cache_bytes  bound of its cache, used by the first call
+    metadata_cache_bytes  bound of the session's metadata cache in bytes; later calls ignore it
     """
     global _session, _session_pid
     if _session is None or _session_pid != os.getpid():
@@ -48,12 +49,12 @@ def process_session(metadata_cache_bytes: int = METADATA_CACHE_BYTES) -> Session
 
 @dataclass(frozen=True, slots=True)
 class TablePlace:
-    """A table as this process reaches it. Each process creates its own, from the parameters that come with a task.
+    """The access of the current process to a table. Tasks carry the URI and the options, not the `TablePlace`.
 
     Attributes:
         uri: URI of the table.
         storage_options: Credentials and settings of the store.
-        session: Connections, file metadata and deletion vectors, shared by tasks.
+        session: Connections and cached metadata (of files, and deletion vectors), which all tasks of the process share.
     """
 
     uri: str
@@ -64,12 +65,12 @@ class TablePlace:
     def of_process(
         cls, uri: str, storage_options: Mapping[str, str], metadata_cache_bytes: int = METADATA_CACHE_BYTES
     ) -> TablePlace:
-        """The table in the session of this process.
+        """Create the access to a table with the session of the current process.
 
         Args:
             uri: URI of the table.
             storage_options: Credentials and settings of the store.
-            metadata_cache_bytes: Bound of the session's cache, if this call creates the session.
+            metadata_cache_bytes: Bound of the session's metadata cache in bytes, if this call creates the session.
         """
         return cls(uri, storage_options, process_session(metadata_cache_bytes))
 
@@ -79,35 +80,36 @@ class TablePlace:
         return self.session.locate(self.uri, self.storage_options)
 
     def tables_below(self) -> list[str]:
-        """Names of the tables in the folder at this URI: its folders that end in `.lance`, without this suffix."""
+        """Names of the tables in the folder at `uri`: the names of its subfolders `NAME.lance`, without the suffix."""
         location = self.location
-        listed = run_on(location.store, _list_folders(location))
-        return sorted(name.removesuffix(TABLE_SUFFIX) for name in listed if len(name) > len(TABLE_SUFFIX))
+        folders = run_on(location.store, _list_table_folders(location))
+        return sorted(name.removesuffix(TABLE_SUFFIX) for name in folders if len(name) > len(TABLE_SUFFIX))
 
     def version_times(self) -> dict[int, datetime]:
-        """Commit times of all versions by number, oldest first; empty without a table."""
+        """Commit times of all versions by version number, oldest version first; empty if there is no table."""
         location = self.location
         return run_on(location.store, versions.manifest_times(location, self.session))
 
 
-def _list_folders(location: Location) -> Plan[list[str]]:
-    """Names of the folders of tables."""
+def _list_table_folders(location: Location) -> Plan[list[str]]:
+    """List the subfolders that end in `.lance`; returns their names with the suffix."""
     entries: list[ObjectMeta] = yield List(location.store, location.key(""), NAMES_DIRECTLY_BELOW)
     return [entry.name for entry in entries if entry.is_folder and entry.name.endswith(TABLE_SUFFIX)]
 
 
 @contextmanager
 def explain_missing_version(location: Location, version: int) -> Iterator[None]:
-    """If the block raises `NotFound` and a cleanup has removed the version, say so in the error.
+    """Context manager for reads of a version: explains a `NotFound` whose cause is that a cleanup removed the version.
 
-    A cleanup removes manifests before files, so the manifest of a version with removed files is gone.
+    A cleanup removes the manifest of a version before its files. So if the manifest still exists, the cause of the
+    `NotFound` is another one, and the error is raised unchanged.
     """
     try:
         yield
     except NotFound as error:
         try:
             explanation = run_on(location.store, versions.removed_by_cleanup(location, version))
-        except LanceError:  # the table itself is gone, or the listing failed
+        except LanceError:  # a removed table or a failed listing: no explanation
             raise error from None
         if explanation is None:
             raise

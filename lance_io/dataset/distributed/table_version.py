@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
-from lance_io.commit.record import transaction_of
+from lance_io.commit.manifest_reads import transaction_of
 from lance_io.dataset.distributed.job_history import newest_manifest
 from lance_io.dataset.distributed.scan_request import ScanRequest, scan_projection
 from lance_io.dataset.distributed.table_place import explain_missing_version

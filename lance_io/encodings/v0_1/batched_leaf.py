@@ -1,24 +1,27 @@
-"""A leaf column of a file of version 0.1: all of its batches, as one page (spec: legacy 0.1, sections 5 and 6).
+"""A leaf column of a file of version 0.1, which stores one small page per batch (spec: legacy 0.1, sections 5 and 6).
 
-Batches are small and numerous, so the state of a column is held as arrays over batches, and one kernel call decodes all
-of them. For a leaf inside lists, the offsets of the lists are read first, then the items that they refer to:
+`BatchedLeaf` presents all of these pages as one page to the readers of files. Batches are small and numerous, so
+`BatchedLeaf` holds numpy arrays with one value per batch, and one kernel call decodes all batches.
 
-    fixed width   1 round
+A string page has the positions of the strings, which are file offsets; the bytes of the strings are elsewhere in the
+file. A list page has offsets into the item page of the same batch. So reading some rows takes these rounds of I/O:
+
+    fixed width   1
     strings       2: positions, then bytes
-    each list     1 more
+    each list     1 more, before its items
 
-Whole batches take one round: the page table has the number of items, and writers put the bytes of strings directly
-before their positions. If positions point elsewhere, another round reads those bytes. The format stores no nulls: an
-empty string or blob of a nullable field reads as null. Structs have no page of their own.
+Reading whole batches takes one round: the page table has the number of items, and writers put the bytes of strings
+directly before their positions. If the positions point elsewhere, another round reads the bytes from there.
 
-Blobs of the first kind are stored like strings. They are read as descriptors, as in later versions.
+The format stores no nulls: an empty string or blob of a nullable field reads as null. Structs have no pages. Blobs are
+stored like strings, and are read as descriptors (position and size), as in later versions.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -43,47 +46,67 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray, Steps
 
 
-SHARED_BYTES_MAX: Final = 4  # times the file's size: more bytes of strings mean damage, even if values share bytes
+# Values may share bytes of a file, but if the sizes of all strings sum up to more than this many times the file's size,
+# the file is damaged.
+STRING_BYTES_RATIO_MAX: Final = 4
+
+
+class _Prefetched(NamedTuple):
+    """Bytes of whole batches that one round has read, for each enclosing list (outermost first) and then for the leaf.
+
+    runs     the values that were read, if the lists have all items that the page table counts
+    values   the bytes of these values
+    strings  file ranges of the bytes of strings, one per run of the leaf, and these bytes; None if not prefetched
+    """
+
+    runs: list[Runs]
+    values: list[Fetched]
+    strings: tuple[Ranges, Fetched] | None
 
 
 class BatchedLeaf:
-    """See the module docstring.
+    """All pages of one leaf column of one file, presented as one page; see the module docstring.
 
-    path        the leaf, as the table declares it
-    row_starts  i64[batches + 1], rows before each batch
-    levels      the pages of the enclosing lists, outermost first
-    leaf        the pages of the leaf
-    before      i64[batches], lower bound of the file offset of the string bytes; None if unknown
-    file_bytes  size of the file in bytes
+    path               the leaf column, as the table's schema declares it
+    row_starts         i64[batches + 1], number of rows before each batch
+    list_pages         the pages of each enclosing list, outermost list first
+    leaf_pages         the pages of the leaf
+    min_string_starts  i64[batches], file offset from which on the bytes of each batch's strings can begin, namely
+                       the end of the page that precedes them in the file; None if unknown
+    file_bytes         size of the file in bytes
     """
 
     def __init__(
         self,
         path: LeafPath,
         row_starts: IntArray,
-        levels: list[FieldPages],
-        leaf: FieldPages,
-        before: IntArray | None,
+        list_pages: list[FieldPages],
+        leaf_pages: FieldPages,
+        min_string_starts: IntArray | None,
         file_bytes: int,
     ) -> None:
         self.path = path
         self.row_starts = row_starts
-        self.levels = levels
-        self.leaf = leaf
-        self.before = before
+        self.list_pages = list_pages
+        self.leaf_pages = leaf_pages
+        self.min_string_starts = min_string_starts
         self.file_bytes = file_bytes
         self.num_rows = int(row_starts[-1])
         self._check_counts()
 
     def _check_counts(self) -> None:
         """Raises FormatError unless the outermost page of each batch has as many values as the batch has rows."""
-        first = self.levels[0] if self.levels else self.leaf
-        rows = np.diff(self.row_starts)
-        wrong = np.flatnonzero(first.counts != rows)
-        if len(wrong):
-            batch = int(wrong[0])
-            text = f"{int(first.counts[batch])} values in a page; the batch has {int(rows[batch])} rows"
+        outermost, batch_rows = self._outermost_pages, np.diff(self.row_starts)
+        wrong_batches = np.flatnonzero(outermost.counts != batch_rows)
+        if len(wrong_batches):
+            batch = int(wrong_batches[0])
+            text = f"{int(outermost.counts[batch])} values in a page; the batch has {int(batch_rows[batch])} rows"
             raise FormatError(text, where=f"batch {batch}")
+
+    @property
+    def _outermost_pages(self) -> FieldPages:
+        """The pages with one value per row."""
+        return self.list_pages[0] if self.list_pages else self.leaf_pages
 
     # -- the interface of every page -----------------------------------------------------------------------------------
 
@@ -96,176 +119,190 @@ class BatchedLeaf:
         return NoIndex()
 
     def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
-        """The selected rows."""
+        """Read and decode the selected rows."""
         return self._read(self._runs(selection))
 
     def scan(self) -> Steps[pa.Array]:
-        """All rows."""
-        rows = np.diff(self.row_starts)
-        batches = np.flatnonzero(rows)
-        return self._read(Runs(batches, np.zeros(len(batches), np.int64), rows[batches]))
+        """Read and decode all rows."""
+        batch_rows = np.diff(self.row_starts)
+        batches = np.flatnonzero(batch_rows)
+        return self._read(Runs(batches, np.zeros(len(batches), np.int64), batch_rows[batches]))
 
     def describe(self) -> PageDescription:
         """A readable description of the pages."""
         return PageDescription(
             "batches",
-            self.leaf.kind,
+            self.leaf_pages.kind,
             self.num_rows,
             int(self.batch_bytes.sum()),
-            {"batches": len(self.row_starts) - 1, "lists": len(self.levels)},
+            {"batches": len(self.row_starts) - 1, "lists": len(self.list_pages)},
         )
 
     @cached_property
     def batch_bytes(self) -> IntArray:
-        """i64[batches], approximate bytes that are read of each batch."""
+        """i64[batches], approximate number of bytes that reading each batch takes."""
         sizes = sum(
-            (pages.ends - pages.positions for pages in self.levels), np.zeros(len(self.row_starts) - 1, np.int64)
+            (pages.ends - pages.positions for pages in self.list_pages), np.zeros(len(self.row_starts) - 1, np.int64)
         )
-        sizes = sizes + self.leaf.ends - self.leaf.positions
-        if self.leaf.kind == "binary":
-            before = np.maximum.accumulate(np.append(0, self.leaf.ends))[:-1] if self.before is None else self.before
-            sizes = sizes + (self.leaf.positions - before).clip(0)
+        sizes = sizes + self.leaf_pages.ends - self.leaf_pages.positions
+        if self.leaf_pages.kind == "binary":
+            string_starts = self.min_string_starts
+            if string_starts is None:  # strings of a batch begin after the pages of earlier batches
+                string_starts = np.maximum.accumulate(np.append(0, self.leaf_pages.ends))[:-1]
+            sizes = sizes + (self.leaf_pages.positions - string_starts).clip(0)
         batch_bytes: IntArray = sizes
         return batch_bytes
 
     # -- rows to runs ----------------------------------------------------------------------------------------------
 
     def _runs(self, selection: RowSelection) -> Runs:
-        """Map rows of the file to runs in the outermost pages; neighbouring single rows become one run."""
+        """Map rows of the file to runs of values in the outermost pages; neighbouring single rows become one run."""
         starts = selection.starts
-        first = self._batches_of(starts)
-        if selection.ends is None:
-            batches, low, last = first, starts, starts
+        first_batches = self._batches_of(starts)
+        if selection.ends is None:  # single rows
+            batches, first_rows, last_rows = first_batches, starts, starts
             if len(starts) > 1:
-                follows = (starts[1:] == starts[:-1] + 1) & (first[1:] == first[:-1])
-                if follows.any():
-                    begins = np.append(True, ~follows)
-                    batches, low, last = first[begins], starts[begins], starts[np.append(~follows, True)]
-            base = self.row_starts[batches]
-            return Runs(batches, low - base, last - base + 1)
+                continues = (starts[1:] == starts[:-1] + 1) & (first_batches[1:] == first_batches[:-1])
+                if continues.any():
+                    is_first = np.append(True, ~continues)
+                    batches, first_rows = first_batches[is_first], starts[is_first]
+                    last_rows = starts[np.append(~continues, True)]
+            batch_starts = self.row_starts[batches]
+            return Runs(batches, first_rows - batch_starts, last_rows - batch_starts + 1)
         ends = selection.ends
-        spans = self._batches_of(np.maximum(ends - 1, starts)) - first + 1
-        batches = np.repeat(first - np.cumsum(spans) + spans, spans) + np.arange(int(spans.sum()))
-        base = self.row_starts[batches]
-        low = np.maximum(np.repeat(starts, spans), base) - base
-        high = np.minimum(np.repeat(ends, spans), self.row_starts[batches + 1]) - base
-        runs = Runs(batches, low, high)
-        return runs.where(low < high)
+        num_batches = self._batches_of(np.maximum(ends - 1, starts)) - first_batches + 1  # of each range of rows
+        batches = np.repeat(first_batches - np.cumsum(num_batches) + num_batches, num_batches)
+        batches = batches + np.arange(int(num_batches.sum()))
+        batch_starts = self.row_starts[batches]
+        run_starts = np.maximum(np.repeat(starts, num_batches), batch_starts) - batch_starts
+        run_ends = np.minimum(np.repeat(ends, num_batches), self.row_starts[batches + 1]) - batch_starts
+        return Runs(batches, run_starts, run_ends).where(run_starts < run_ends)
 
     def _batches_of(self, rows: IntArray) -> IntArray:
+        """The batch that has each row."""
         batches: IntArray = self.row_starts.searchsorted(rows, side="right") - 1
         return batches
 
     # -- runs to arrays ----------------------------------------------------------------------------------------------
 
     def _read(self, runs: Runs) -> Steps[pa.Array]:
+        """Read and decode runs of values of the outermost pages, which are rows of the file."""
         if not len(runs.batches):
             return pa.array([], self.path.nodes[0].arrow_type)
-        ahead = (yield from self._fetch_whole(runs)) if self._is_whole(runs) else None
-        layers: list[tuple[Any, int]] = []  # offsets and number of lists, outermost first
-        for depth, pages in enumerate(self.levels):
-            if ahead is not None and ahead[depth][0] != runs:  # not the items of the page table: read again
-                ahead = None
-            fetched = (yield pages.ranges(runs)) if ahead is None else ahead[depth][1]
+        prefetched = (yield from self._prefetch_whole_batches(runs)) if self._selects_whole_batches(runs) else None
+        layers: list[tuple[Any, int]] = []  # offsets of the lists and number of lists, outermost lists first
+        for depth, pages in enumerate(self.list_pages):
+            if prefetched is not None and prefetched.runs[depth] != runs:
+                prefetched = None  # the lists do not have exactly the items that the page table counts
+            fetched = (yield pages.ranges(runs)) if prefetched is None else prefetched.values[depth]
             num_lists = runs.num_values
             offsets, runs = self._decode_lists(depth, runs, fetched)
             layers.append((offsets, num_lists))
-        known = ahead[-1][1:] if ahead is not None and ahead[-1][0] == runs else None
-        array = yield from self._read_leaf(runs, known)
+        if prefetched is not None and prefetched.runs[-1] != runs:
+            prefetched = None
+        array = yield from self._read_leaf(runs, prefetched)
         return self._nest(array, layers)
 
-    def _is_whole(self, runs: Runs) -> bool:
+    def _selects_whole_batches(self, runs: Runs) -> bool:
         if runs.starts[0]:
             return False
-        first = self.levels[0] if self.levels else self.leaf
-        return bool((runs.starts == 0).all() and (runs.ends == first.counts[runs.batches]).all())
+        counts = self._outermost_pages.counts[runs.batches]
+        return bool((runs.starts == 0).all() and (runs.ends == counts).all())
 
-    def _fetch_whole(self, runs: Runs) -> Steps[list[tuple[Any, ...]]]:
-        """Read whole batches in one round: `(runs, fetched)` per list, `(runs, fetched, bytes)` for the leaf."""
-        wanted: list[tuple[Runs, Ranges]] = []
-        for pages in self.levels:
-            wanted.append((runs, pages.ranges(runs)))
-            runs = self._items_of(runs.batches, len(wanted))
-        wanted.append((runs, self.leaf.ranges(runs)))
-        bytes_ranges = self._bytes_before(runs)
-        ranges = [requested for _, requested in wanted] + ([] if bytes_ranges is None else [bytes_ranges])
+    def _prefetch_whole_batches(self, runs: Runs) -> Steps[_Prefetched]:
+        """Read all pages of whole batches in one round, with the bytes of strings where writers put them."""
+        all_runs, ranges = [], []
+        for depth, pages in enumerate(self.list_pages):
+            all_runs.append(runs)
+            ranges.append(pages.ranges(runs))
+            runs = self._all_values(self._pages_below(depth), runs.batches)
+        all_runs.append(runs)
+        ranges.append(self.leaf_pages.ranges(runs))
+        string_ranges = self._string_byte_ranges(runs)
+        if string_ranges is not None:
+            ranges.append(string_ranges)
         starts = np.concatenate([each.starts for each in ranges])
         ends = np.concatenate([each.ends for each in ranges])
-        is_kept = self.leaf.kind == "binary" and bytes_ranges is None
+        is_kept = self.leaf_pages.kind == "binary" and string_ranges is None
         fetched = yield Ranges(starts, ends, keep=is_kept)
         bounds = np.cumsum([0, *(len(each) for each in ranges)]).tolist()
-        parts = [Fetched(fetched.buffer, fetched.offsets[low:high]) for low, high in pairwise(bounds)]
-        levels: list[tuple[Any, ...]] = [
-            (level_runs, part) for (level_runs, _), part in zip(wanted, parts, strict=False)
-        ]
-        levels[-1] = (*levels[-1], None if bytes_ranges is None else (bytes_ranges, parts[-1]))
-        return levels
+        parts = [Fetched(fetched.buffer, fetched.offsets[start:end]) for start, end in pairwise(bounds)]
+        strings = None if string_ranges is None else (string_ranges, parts.pop())
+        return _Prefetched(all_runs, parts, strings)
 
-    def _items_of(self, batches: IntArray, depth: int) -> Runs:
-        """All values below the lists of these batches."""
-        counts = self._pages_below(depth - 1).counts[batches]
+    def _all_values(self, pages: FieldPages, batches: IntArray) -> Runs:
+        """All values of the pages of these batches, one run per page that is not empty."""
+        counts = pages.counts[batches]
         return Runs(batches, np.zeros(len(batches), np.int64), counts).where(counts > 0)
 
     def _pages_below(self, depth: int) -> FieldPages:
-        return self.levels[depth + 1] if depth + 1 < len(self.levels) else self.leaf
+        """The pages with the items of the lists at a depth, where 0 is the outermost list."""
+        return self.list_pages[depth + 1] if depth + 1 < len(self.list_pages) else self.leaf_pages
 
-    def _bytes_before(self, runs: Runs) -> Ranges | None:
-        """Ranges of the string bytes, if the file has the layout that writers produce."""
-        if self.before is None or self.leaf.kind != "binary":
+    def _string_byte_ranges(self, runs: Runs) -> Ranges | None:
+        """Ranges with the bytes of all strings of these batches, if the file has the layout that writers produce.
+
+        Returns None if the leaf has no strings, or if the file has another layout.
+        """
+        if self.min_string_starts is None or self.leaf_pages.kind != "binary":
             return None
-        starts, ends = self.before[runs.batches], self.leaf.positions[runs.batches]
+        starts, ends = self.min_string_starts[runs.batches], self.leaf_pages.positions[runs.batches]
         is_plausible = (starts <= ends).all() and int((ends - starts).sum()) <= self.file_bytes
         return Ranges(starts, ends) if is_plausible else None
 
     def _decode_lists(self, depth: int, runs: Runs, fetched: Fetched) -> tuple[Any, Runs]:
-        """Join the offsets of the lists into one array; also the runs of their items."""
-        pages = self.levels[depth]
-        items = self._pages_below(depth).counts[runs.batches]
+        """Join the offsets of the lists of all runs; returns these offsets for one array, and the runs of the items."""
+        pages = self.list_pages[depth]
+        num_items = self._pages_below(depth).counts[runs.batches]
         try:
-            offsets, firsts, ends = join_lists(fetched.buffer, fetched.offsets, runs.counts, items, pages.bits == 64)
+            offsets, starts, ends = join_lists(
+                fetched.buffer, fetched.offsets, runs.counts, num_items, pages.bits == 64
+            )
         except DamagedError as error:
-            raise _locate(error, runs) from None
-        below = Runs(runs.batches, int64s(firsts), int64s(ends))
-        return offsets, below.where(below.starts < below.ends)
+            raise _to_format_error(error, runs) from None
+        items = Runs(runs.batches, int64s(starts), int64s(ends))
+        return offsets, items.where(items.starts < items.ends)
 
-    def _read_leaf(self, runs: Runs, known: tuple[Any, ...] | None) -> Steps[pa.Array]:
-        pages, dtype = self.leaf, self.path.leaf_type
+    def _read_leaf(self, runs: Runs, prefetched: _Prefetched | None) -> Steps[pa.Array]:
+        """Read and decode the values of the leaf; `prefetched` has their bytes if they have been read already."""
+        pages, dtype = self.leaf_pages, self.path.leaf_type
         if pages.kind == "none":
             return pa.nulls(runs.num_values)
         if not len(runs.batches):
-            return self._without_values(dtype)
-        if known is None:
-            known = (yield pages.ranges(runs)), None
-        fetched, string_bytes = known
+            return self._empty_array(dtype)
+        if prefetched is None:
+            fetched, strings = (yield pages.ranges(runs)), None
+        else:
+            fetched, strings = prefetched.values[-1], prefetched.strings
         if pages.kind == "blob":
-            return self._describe_blobs(runs, fetched)
+            return self._build_blob_descriptors(runs, fetched)
         if pages.kind == "binary":
-            return (yield from self._read_strings(runs, fetched, string_bytes))
-        return self._plain(dtype, runs, fetched)
+            return (yield from self._read_strings(runs, fetched, strings))
+        return self._decode_plain(dtype, runs, fetched)
 
-    def _without_values(self, dtype: pa.DataType) -> pa.Array:
+    def _empty_array(self, dtype: pa.DataType) -> pa.Array:
         return (
-            self._with_dictionary(dtype, pa.array([], dtype.index_type))
+            self._add_dictionary_values(dtype, pa.array([], dtype.index_type))
             if pa.types.is_dictionary(dtype)
             else pa.array([], dtype)
         )
 
-    def _plain(self, dtype: pa.DataType, runs: Runs, fetched: Fetched) -> pa.Array:
-        bits, counts = self.leaf.bits, runs.counts
+    def _decode_plain(self, dtype: pa.DataType, runs: Runs, fetched: Fetched) -> pa.Array:
+        bits, counts = self.leaf_pages.bits, runs.counts
         if bits % 8:
-            starts = fetched.offsets * 8 + runs.starts * bits % 8
-            data = join_bits(fetched.buffer, starts, counts * bits)
+            first_bits = fetched.offsets * 8 + runs.starts * bits % 8
+            data = join_bits(fetched.buffer, first_bits, counts * bits)
         else:
             lengths = counts * (bits // 8)
-            is_even = len(lengths) == 1 or (lengths == lengths[0]).all()
-            data = gather_ranges(fetched.buffer, fetched.offsets, lengths[:1] if is_even else lengths)
+            is_uniform = len(lengths) == 1 or (lengths == lengths[0]).all()
+            data = gather_ranges(fetched.buffer, fetched.offsets, lengths[:1] if is_uniform else lengths)
         if pa.types.is_dictionary(dtype):
             keys = build_values(dtype.index_type, FixedShape(bits), [data], runs.num_values, None, 0)
-            return self._with_dictionary(dtype, keys)
+            return self._add_dictionary_values(dtype, keys)
         shape, num_bitmaps = fixed_shape(dtype)
         return build_values(dtype, shape, [*[None] * num_bitmaps, data], runs.num_values, None, 0)
 
-    def _with_dictionary(self, dtype: pa.DataType, keys: pa.Array) -> pa.Array:
+    def _add_dictionary_values(self, dtype: pa.DataType, keys: pa.Array) -> pa.Array:
         stored = self.path.leaf.dictionary
         if stored is None and not is_readable(dtype.value_type):
             raise UnsupportedError(f"v1 dictionary values do not support data type {dtype.value_type}")
@@ -281,40 +318,42 @@ class BatchedLeaf:
         except (pa.ArrowException, IndexError) as error:
             raise FormatError(f"keys of a dictionary of {len(values)} values: {error}") from None
 
-    def _read_strings(
-        self, runs: Runs, fetched: Fetched, string_bytes: tuple[Ranges, Fetched] | None
-    ) -> Steps[pa.Array]:
+    def _read_strings(self, runs: Runs, fetched: Fetched, strings: tuple[Ranges, Fetched] | None) -> Steps[pa.Array]:
+        """Decode strings, and read their bytes unless `strings` has them.
+
+        fetched  positions of the strings
+        strings  file ranges that were prefetched, one per run, and the bytes of these ranges
+        """
         counts = runs.counts
-        firsts = int64s(gather_ranges(fetched.buffer, fetched.offsets, np.array([8])))
+        starts = int64s(gather_ranges(fetched.buffer, fetched.offsets, np.array([8])))
         ends = int64s(gather_ranges(fetched.buffer, fetched.offsets + POSITION_BYTES * counts, np.array([8])))
-        wanted, data = string_bytes if string_bytes is not None else (None, None)
-        if wanted is None or (firsts < wanted.starts).any() or (ends > wanted.ends).any():
-            self._check_bytes(runs, firsts, ends)
-            tables = fetched.buffer if wanted is None else bytes(fetched.buffer)  # a copy outlives the round
-            wanted = Ranges(firsts, ends)
-            data = yield wanted
+        positions = fetched.buffer
+        if strings is None or (starts < strings[0].starts).any() or (ends > strings[0].ends).any():
+            self._check_string_ranges(runs, starts, ends)
+            if strings is not None:
+                positions = bytes(positions)  # a prefetch with strings is not kept beyond the next `yield`
+            ranges = Ranges(starts, ends)
+            data = yield ranges
         else:
-            tables = fetched.buffer
-        assert data is not None, "read ahead or just now"
+            ranges, data = strings
         dtype, nullable = self.path.leaf_type, self.path.leaf.nullable
         is_wide = OFFSET_BYTES[dtype.id] == 8
-        byte_ranges = (data.buffer, data.offsets, wanted.starts, wanted.ends)
+        byte_ranges = (data.buffer, data.offsets, ranges.starts, ranges.ends)
         try:
             offsets, values, bitmap, nulls = join_strings(
-                tables, fetched.offsets, counts, *byte_ranges, is_wide, nullable
+                positions, fetched.offsets, counts, *byte_ranges, is_wide, nullable
             )
         except DamagedError as error:
-            raise _locate(error, runs) from None
+            raise _to_format_error(error, runs) from None
         buffers = [None if bitmap is None else pa.py_buffer(bitmap), pa.py_buffer(offsets), pa.py_buffer(values)]
-        array = pa.Array.from_buffers(dtype, runs.num_values, buffers, nulls)
-        return array
+        return pa.Array.from_buffers(dtype, runs.num_values, buffers, nulls)
 
-    def _describe_blobs(self, runs: Runs, fetched: Fetched) -> pa.Array:
-        """Build blob descriptors: the positions in the page of a blob are file offsets, as in descriptors."""
+    def _build_blob_descriptors(self, runs: Runs, fetched: Fetched) -> pa.Array:
+        """Build blob descriptors from the positions of the blobs: both are file offsets. Empty blobs may mean null."""
         counts = runs.counts
-        data = int64s(gather_ranges(fetched.buffer, fetched.offsets, POSITION_BYTES * (counts + 1)))
-        lasts = np.cumsum(counts + 1) - 1
-        starts, ends = np.delete(data, lasts), np.delete(data, lasts - counts)
+        positions = int64s(gather_ranges(fetched.buffer, fetched.offsets, POSITION_BYTES * (counts + 1)))
+        last_positions = np.cumsum(counts + 1) - 1  # a run has one position more than blobs: the end of its last blob
+        starts, ends = np.delete(positions, last_positions), np.delete(positions, last_positions - counts)
         is_bad = (starts < 0) | (starts > ends) | (ends > self.file_bytes)
         if is_bad.any():
             at = int(np.flatnonzero(is_bad)[0])
@@ -326,33 +365,41 @@ class BatchedLeaf:
         validity = pa.py_buffer(np.packbits(~is_empty, bitorder="little")) if nulls else None
         return pa.Array.from_buffers(DESCRIPTOR_TYPE, runs.num_values, [validity], nulls, children=children)
 
-    def _check_bytes(self, runs: Runs, firsts: IntArray, ends: IntArray) -> None:
-        is_bad = (firsts < 0) | (firsts > ends) | (ends > self.file_bytes)
-        if is_bad.any() or int((ends - firsts).astype(np.float64).sum()) > SHARED_BYTES_MAX * self.file_bytes:
+    def _check_string_ranges(self, runs: Runs, starts: IntArray, ends: IntArray) -> None:
+        """Raises FormatError unless the bytes of each run are in the file, and are not too many in total."""
+        is_bad = (starts < 0) | (starts > ends) | (ends > self.file_bytes)
+        if is_bad.any() or int((ends - starts).astype(np.float64).sum()) > STRING_BYTES_RATIO_MAX * self.file_bytes:
             at = int(np.flatnonzero(is_bad)[0]) if is_bad.any() else 0
-            text = f"values from {int(firsts[at])} to {int(ends[at])} in a file of {self.file_bytes} bytes"
+            text = f"values from {int(starts[at])} to {int(ends[at])} in a file of {self.file_bytes} bytes"
             raise FormatError(text, where=f"batch {int(runs.batches[at])}")
 
     def _nest(self, leaf: pa.Array, lists: list[tuple[Any, int]]) -> pa.Array:
-        """Wrap the leaf in its structs and lists."""
+        """Wrap the leaf in its structs and lists.
+
+        lists  offsets of the lists and number of lists, outermost lists first
+        """
         layers: list[Layer] = []
-        length, remaining = len(leaf), list(lists)
+        length, lists_left = len(leaf), list(lists)
         for node in reversed(self.path.nodes):
             offsets = None
             if node.kind is NodeKind.LIST:
-                offsets, length = remaining.pop()
+                offsets, length = lists_left.pop()
             layers.append((length, None, 0, offsets))
         return nest(self.path, leaf, layers)
 
 
 def fixed_shape(dtype: pa.DataType) -> tuple[Shape, int]:
-    """The shape of fixed-width values in memory, and the number of absent item bitmaps that precede them."""
+    """The shape of fixed-width values in memory, and the number of fixed-size lists around the innermost values.
+
+    For each of these lists, `build_values` expects a bitmap of its items; the format has none, so the bitmaps are None.
+    """
     if pa.types.is_fixed_size_list(dtype):
         inner, num_bitmaps = fixed_shape(dtype.value_type)
         return ListShape(dtype.list_size, False, inner), num_bitmaps + 1
     return FixedShape(plain_bits(dtype)), 0
 
 
-def _locate(error: DamagedError, runs: Runs) -> FormatError:
+def _to_format_error(error: DamagedError, runs: Runs) -> FormatError:
+    """Convert a kernel's error, whose second argument is the index of the damaged run, and add the run's batch."""
     text, run = error.args if len(error.args) > 1 else (str(error), 0)
     return FormatError(text, where=f"batch {int(runs.batches[run])}")

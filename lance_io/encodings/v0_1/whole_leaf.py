@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lance_io import _kernels
 from lance_io._kernels import KnownBatches
-from lance_io.encodings.v0_1.batched_leaf import SHARED_BYTES_MAX, fixed_shape
+from lance_io.encodings.v0_1.batched_leaf import STRING_BYTES_RATIO_MAX, fixed_shape
 from lance_io.encodings.v0_1.field_pages import page_kind
 from lance_io.encodings.values import build_values
 from lance_io.errors import UnsupportedError
@@ -89,7 +89,7 @@ class WholeLeaf:
 def known_batches(leaves: Sequence[WholeLeaf], first_id: int, last_id: int) -> KnownBatches:
     """The kernel's decoder for these leaves of small files with these field ids."""
     described = [leaf.described(first_id) for leaf in leaves]
-    return KnownBatches(described, last_id - first_id + 1, METADATA_BYTES_MAX, PAGE_ROWS_MAX, SHARED_BYTES_MAX)
+    return KnownBatches(described, last_id - first_id + 1, METADATA_BYTES_MAX, PAGE_ROWS_MAX, STRING_BYTES_RATIO_MAX)
 
 
 def decode_files(files: Sequence[tuple[FileBytes, int, Sequence[WholeLeaf]]]) -> list[list[pa.Array] | None]:
@@ -99,7 +99,7 @@ def decode_files(files: Sequence[tuple[FileBytes, int, Sequence[WholeLeaf]]]) ->
            of that table; the leaves
     """
     wanted = [(*file_bytes, [leaf.described(first_id) for leaf in leaves]) for file_bytes, first_id, leaves in files]
-    decoded = _kernels.scan_batches(wanted, PAGE_ROWS_MAX, SHARED_BYTES_MAX)
+    decoded = _kernels.scan_batches(wanted, PAGE_ROWS_MAX, STRING_BYTES_RATIO_MAX)
     return [
         None if parts is None else [leaf.build(*part) for leaf, part in zip(leaves, parts, strict=True)]
         for (_, _, leaves), parts in zip(files, decoded, strict=True)

@@ -1,7 +1,9 @@
-"""Writes strings and bytes of version 2.0 (spec: encodings 2.0, 5.5 to 5.7 and 7).
+"""Encodes strings and binary values for files of version 2.0 (spec: encodings 2.0, 5.5 to 5.7 and 7).
 
-few distinct    `string` pages of 100 rows or more with fewer than 100 distinct values: a dictionary
-otherwise       ends and bytes; the field's options compress the bytes all together or (fsst) value by value
+A page of type `string` with at least 100 rows and fewer than 100 distinct values is stored as a dictionary: codes, and
+the distinct values. All other pages are stored as ends and bytes: the bytes are those of all values of the page, and an
+end is the offset behind the last byte of a value. If the field's options ask for compression, FSST compresses each
+value by itself; other codecs compress the bytes of a page as one block.
 """
 
 from __future__ import annotations
@@ -24,123 +26,139 @@ if TYPE_CHECKING:
     from lance_io.encodings.options import ColumnOptions
 
 DICTIONARY_ROWS_MIN: Final = 100
-DICTIONARY_ITEMS_MAX: Final = 99
-CODED_BYTES_MIN: Final = 32 * KIB  # below, a symbol table does not pay off: stored raw
-RAW_SYMBOLS: Final = (bytes(4) + b"TSSF").ljust(2312, b"\0")
+DICTIONARY_VALUES_MAX: Final = 99
+FSST_BYTES_MIN: Final = 32 * KIB  # FSST stores fewer bytes than these as raw bytes: a symbol table does not pay off
+# The symbol table that marks raw bytes. 2312 is the size of every table in bytes; its header ends in the magic "TSSF".
+RAW_SYMBOL_TABLE: Final = (bytes(4) + b"TSSF").ljust(2312, b"\0")
 
 
 class PageParts:
-    """The buffers of a page, numbered in the order of `add`, as messages refer to them."""
+    """The buffers of a page that is being encoded. Encoding messages refer to a buffer by its index."""
 
     def __init__(self) -> None:
         self._buffers: list[PageBuffer] = []
 
     def add(self, data: Any) -> pb.Buffer:
-        """Add a buffer."""
+        """Add a buffer; returns the reference to it for an encoding message."""
         self._buffers.append(PageBuffer(Role.DATA, [data]))
         return pb.Buffer(buffer_index=len(self._buffers) - 1)
 
-    def replace_last(self, change: Callable[[Any], Any]) -> None:
-        """Replace the last buffer by `change(buffer)`."""
+    def transform_last(self, transform: Callable[[Any], Any]) -> None:
+        """Replace the last buffer by `transform(buffer)`."""
         [data] = self._buffers[-1].parts
-        self._buffers[-1] = PageBuffer(Role.DATA, [change(data)])
+        self._buffers[-1] = PageBuffer(Role.DATA, [transform(data)])
 
     def page(self, num_rows: int, message: pb.ArrayEncoding) -> EncodedPage:
-        """The page of these buffers."""
+        """Build the page from all buffers and the encoding message that refers to them."""
         return EncodedPage(num_rows, message.SerializeToString(deterministic=True), tuple(self._buffers))
 
 
 def encode_binary(array: pa.Array, parts: PageParts, options: ColumnOptions | None) -> pb.ArrayEncoding:
-    """Encode values of variable width: ends, which include the nulls, and bytes.
+    """Encode strings or binary values: add their ends and bytes to `parts`, and return the encoding message.
 
-    options  of the field; None for the items of a dictionary
+    options  options of the field; None for the distinct values of a dictionary
     """
-    array = _without_hidden(array)
-    offsets, data = _buffers(array)
+    array = _drop_invalid_text_under_nulls(array)
+    offsets, data = _offsets_and_bytes(array)
     compression = None if options is None else options.compression
     if compression == "fsst" and offsets.dtype == np.int32:
-        return _encode_coded(array, offsets, data, parts)
-    plain = _binary(array, offsets, data, parts)
+        return _encode_fsst(array, offsets, data, parts)
+    message = _encode_ends_and_bytes(array, offsets, data, parts)
     if options is not None and compression in (*SCHEMES, "none"):
-        _compress(plain, parts, options)
-    return plain
+        _compress_bytes(message, parts, options)
+    return message
 
 
-def _encode_coded(array: pa.Array, offsets: Any, data: memoryview, parts: PageParts) -> pb.ArrayEncoding:
-    symbols: Any = RAW_SYMBOLS
-    if len(data) >= CODED_BYTES_MIN:
-        symbols, coded, codes = _kernels.encode_fsst(offsets - offsets[0], data, False, len(array))
-        offsets, data = np.frombuffer(memoryview(coded), np.int32), memoryview(codes).cast("B")
-    message = pb.Fsst(binary=_binary(array, offsets, data, parts), symbol_table=bytes(symbols))
+def _encode_fsst(array: pa.Array, offsets: Any, data: memoryview, parts: PageParts) -> pb.ArrayEncoding:
+    """Encode values with FSST, each by itself, so that a reader can decode single values."""
+    symbol_table: Any = RAW_SYMBOL_TABLE
+    if len(data) >= FSST_BYTES_MIN:
+        symbol_table, coded_offsets, codes = _kernels.encode_fsst(offsets - offsets[0], data, False, len(array))
+        offsets, data = np.frombuffer(memoryview(coded_offsets), np.int32), memoryview(codes).cast("B")
+    message = pb.Fsst(binary=_encode_ends_and_bytes(array, offsets, data, parts), symbol_table=bytes(symbol_table))
     return pb.ArrayEncoding(fsst=message)
 
 
-def _binary(array: pa.Array, offsets: Any, data: memoryview, parts: PageParts) -> pb.ArrayEncoding:
+def _encode_ends_and_bytes(array: pa.Array, offsets: Any, data: memoryview, parts: PageParts) -> pb.ArrayEncoding:
+    """Add ends and bytes to `parts`. The end of a null is increased by `null_adjustment`, which marks it as null.
+
+    array  gives the number of values and the nulls
+    """
     ends = (offsets[1:] - offsets[0]).astype(np.uint64)
     adjustment = len(data) + 1 if len(array) else 0
     if array.null_count:
         ends[array.is_null().to_numpy(zero_copy_only=False)] += np.uint64(adjustment)
-    indices = pb.ArrayEncoding(flat=pb.Flat(bits_per_value=8 * END_BYTES, buffer=parts.add(ends)))
-    wrapped = pb.ArrayEncoding(nullable=pb.Nullable(no_nulls=pb.Nullable.NoNulls(values=indices)))
+    flat_ends = pb.ArrayEncoding(flat=pb.Flat(bits_per_value=8 * END_BYTES, buffer=parts.add(ends)))
+    indices = pb.ArrayEncoding(nullable=pb.Nullable(no_nulls=pb.Nullable.NoNulls(values=flat_ends)))
     values = pb.ArrayEncoding(flat=pb.Flat(bits_per_value=8, buffer=parts.add(data)))
-    return pb.ArrayEncoding(binary=pb.Binary(indices=wrapped, bytes=values, null_adjustment=adjustment))
+    return pb.ArrayEncoding(binary=pb.Binary(indices=indices, bytes=values, null_adjustment=adjustment))
 
 
-def _compress(message: pb.ArrayEncoding, parts: PageParts, options: ColumnOptions) -> None:
-    """Compress the bytes of strings, which are the last buffer."""
+def _compress_bytes(message: pb.ArrayEncoding, parts: PageParts, options: ColumnOptions) -> None:
+    """Compress the bytes of the values, which are the last buffer of `parts`, as one block."""
     name = options.compression
-    assert name is not None, "the field names a codec"
+    assert name is not None, "the caller has checked that the options contain a codec"
     compression = message.binary.bytes.flat.compression
     compression.scheme = name
     if options.compression_level is not None:
         compression.level = options.compression_level
     if name in SCHEMES:
-        parts.replace_last(lambda data: _kernels.compress_block(data, SCHEMES[name], options.compression_level))
+        parts.transform_last(lambda data: _kernels.compress_block(data, SCHEMES[name], options.compression_level))
 
 
-def _without_hidden(array: pa.Array) -> pa.Array:
-    """Remove the bytes under nulls if they are not valid text, because they are stored and pylance reads them."""
+def _drop_invalid_text_under_nulls(array: pa.Array) -> pa.Array:
+    """Remove the bytes that Arrow has under nulls, if these bytes are not valid UTF-8.
+
+    A page contains the bytes under nulls, and pylance reads these bytes as text, too.
+    """
     if not array.null_count or array.type not in (pa.string(), pa.large_string()):
         return array
-    offsets, data = _buffers(array)
+    offsets, data = _offsets_and_bytes(array)
     is_wide = offsets.dtype == np.int64
     if not np.diff(offsets)[array.is_null().to_numpy(zero_copy_only=False)].any():
         return array
     if _kernels.find_invalid_text(data, offsets - offsets[0], is_wide, None, 0) is None:
         return array
-    return array.take(pa.array(np.arange(len(array))))
+    return array.take(pa.array(np.arange(len(array))))  # a taken null has no bytes
 
 
-def _buffers(array: pa.Array) -> tuple[Any, memoryview]:
-    """Offsets, from any start, and the bytes that they refer to."""
-    kind = np.int64 if array.type in (pa.large_string(), pa.large_binary()) else np.int32
+def _offsets_and_bytes(array: pa.Array) -> tuple[Any, memoryview]:
+    """The offsets of an array and the bytes between the first and the last of them.
+
+    The first offset need not be 0, while the bytes begin at the first value.
+    """
+    dtype = np.int64 if array.type in (pa.large_string(), pa.large_binary()) else np.int32
     _, offsets, data = array.buffers()
     if not len(array) or offsets is None:
-        return np.zeros(1, kind), memoryview(b"")
-    bounds = np.frombuffer(offsets, kind)[array.offset : array.offset + len(array) + 1]
-    return bounds, memoryview(data or b"").cast("B")[int(bounds[0]) : int(bounds[-1])]
+        return np.zeros(1, dtype), memoryview(b"")
+    own_offsets = np.frombuffer(offsets, dtype)[array.offset : array.offset + len(array) + 1]
+    return own_offsets, memoryview(data or b"").cast("B")[int(own_offsets[0]) : int(own_offsets[-1])]
 
 
-def distinct_strings(array: pa.Array) -> tuple[Any, pa.Array] | None:
-    """Codes, u8, 0 for null, and the distinct strings by first appearance; None if a dictionary does not pay off."""
+def encode_few_distinct(array: pa.Array) -> tuple[Any, pa.Array] | None:
+    """Encode an array as a dictionary, if it has at least 100 strings and fewer than 100 of them are distinct.
+
+    Returns codes and distinct strings; None if a dictionary does not pay off. A code is u8: 0 for null,
+    otherwise 1 plus the index of the distinct string. Distinct strings are in the order of their first appearance.
+    """
     if len(array) < DICTIONARY_ROWS_MIN:
         return None
     valid = array.drop_null() if array.null_count else array
-    offsets, data = _buffers(valid)
+    offsets, data = _offsets_and_bytes(valid)
     bytes_max = len(data) + offsets.nbytes
     distinct = _kernels.distinct_variable(
-        offsets - offsets[0], data, False, len(valid), DICTIONARY_ITEMS_MAX, bytes_max
+        offsets - offsets[0], data, False, len(valid), DICTIONARY_VALUES_MAX, bytes_max
     )
     if distinct is None:
         return None
-    positions, item_offsets, item_bytes = distinct
-    num_items = len(memoryview(item_offsets).cast("B")) // 4 - 1
-    buffers = [None, pa.py_buffer(item_offsets), pa.py_buffer(item_bytes)]
-    items = pa.Array.from_buffers(pa.string(), num_items, buffers, 0) if num_items else pa.nulls(1, pa.string())
+    indices, distinct_offsets, distinct_bytes = distinct
+    num_distinct = len(memoryview(distinct_offsets).cast("B")) // 4 - 1
+    buffers = [None, pa.py_buffer(distinct_offsets), pa.py_buffer(distinct_bytes)]
+    # if all strings are null, the dictionary is one null, to which no code refers
+    values = pa.Array.from_buffers(pa.string(), num_distinct, buffers, 0) if num_distinct else pa.nulls(1, pa.string())
+    valid_codes = np.frombuffer(memoryview(indices), np.int32).astype(np.uint8) + np.uint8(1)
+    if not array.null_count:
+        return valid_codes, values
     codes = np.zeros(len(array), np.uint8)
-    numbers = np.frombuffer(memoryview(positions), np.int32).astype(np.uint8) + np.uint8(1)
-    if array.null_count:
-        codes[array.is_valid().to_numpy(zero_copy_only=False)] = numbers
-    else:
-        codes = numbers
-    return codes, items
+    codes[array.is_valid().to_numpy(zero_copy_only=False)] = valid_codes
+    return codes, values

@@ -23,7 +23,7 @@ from google.protobuf.empty_pb2 import Empty
 from lance_io import _kernels
 from lance_io.encodings.v2_0.fixed import width_of
 from lance_io.encodings.v2_0.variable import END_BYTES
-from lance_io.encodings.v2_0.write_array_strings import PageParts, distinct_strings, encode_binary
+from lance_io.encodings.v2_0.write_array_strings import PageParts, encode_binary, encode_few_distinct
 from lance_io.encodings.written import EncodedPage
 from lance_io.errors import UnsupportedDataError, UnsupportedError
 from lance_io.proto import encodings_pb2 as pb
@@ -70,7 +70,7 @@ def encode_array(path: LeafPath, array: pa.Array, options: ColumnOptions) -> Enc
         message = _encode_packed(_mark_nulls(array), parts)
     elif pa.types.is_struct(array.type) and array.type.num_fields:
         message = _encode_packed(array, parts)
-    elif pa.types.is_string(array.type) and (coded := distinct_strings(array)) is not None:
+    elif pa.types.is_string(array.type) and (coded := encode_few_distinct(array)) is not None:
         message = _dictionary(*coded, pa.uint8(), parts)
     elif pa.types.is_dictionary(array.type):
         message = _dictionary(*_split_dictionary(array, path), array.type.index_type, parts)

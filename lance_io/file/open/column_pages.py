@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard, overload
 from lance_io._kernels import split_items
 from lance_io.codecs.tree import FSST_TABLE_BYTES
 from lance_io.encodings.api import ArrayLayout
-from lance_io.encodings.registry import open_page
+from lance_io.encodings.open_page import open_page
 from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage, symbols_at
 from lance_io.encodings.v2_1.page import PageSource

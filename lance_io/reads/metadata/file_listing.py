@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import pyarrow as pa
 
 from lance_io.commit.latest import list_versions
-from lance_io.commit.record import read_manifest
+from lance_io.commit.manifest_reads import read_manifest
 from lance_io.plans.plan import Together
 from lance_io.plans.store_requests import List
 from lance_io.table.manifest.index_section import decode_indices

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from lance_io.commit.latest import list_versions, missing_version, names_to_try
+from lance_io.commit.manifest_reads import manifest_in_bytes, read_manifest
 from lance_io.commit.put_absent import PutAbsentHandler
-from lance_io.commit.record import manifest_in_bytes, read_manifest
 from lance_io.errors import LanceError, NotFound
 from lance_io.lazy_names import lazy_module
 from lance_io.plans.store_requests import FindCopy

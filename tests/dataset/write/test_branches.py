@@ -367,8 +367,8 @@ def test_from_a_coroutine(uri: str, tmp_path: Path) -> None:
 
 def test_a_clone_is_no_change_of_a_table(uri: str) -> None:
     from lance_io.changes.edits.change_plans import commit_target
+    from lance_io.commit.commit_loop import commit
     from lance_io.commit.commit_request import CommitRequest
-    from lance_io.commit.loop import commit
     from lance_io.plans.plan import drive_sync
     from lance_io.table.transaction.operations import Clone
     from lance_io.table.transaction.transaction import Transaction

@@ -27,15 +27,15 @@ from typing import TYPE_CHECKING
 from lance_io.commit.commit_counts import COMMITS
 from lance_io.commit.commit_files import CommitFiles
 from lance_io.commit.commit_queue import LocalCommit, QueueTicket
-from lance_io.commit.commit_request import CommitRequest, count_version, encode_next
+from lance_io.commit.commit_request import CommitRequest, encode_next_manifest, report_version
 from lance_io.commit.deciding_write import write_deciding
 from lance_io.commit.fetched_versions import FetchedVersions
 from lance_io.commit.handler import Created, NewVersion, Taken
 from lance_io.commit.latest import missing_version
+from lance_io.commit.manifest_reads import recorded_transaction
 from lance_io.commit.other_names import is_undecided, list_decided
 from lance_io.commit.pins import pin_version, release
 from lance_io.commit.rebase_reads import rebase
-from lance_io.commit.record import recorded_transaction
 from lance_io.commit.removed_versions import MISSING_SHOWN, Gap
 from lance_io.commit.target import (
     FIRST_PAUSE_S,
@@ -93,7 +93,7 @@ def commit(target: CommitTarget, request: CommitRequest) -> Plan[CommittedVersio
         COMMITS.add(request.transaction.name, conflicts=1)
         raise
     if committed.attempts:  # 0: an earlier call had committed it
-        count_version(target, request, committed)
+        report_version(target, request, committed)
     if committed.failure is not None:
         raise committed.failure
     return committed
@@ -510,7 +510,7 @@ class _Loop:
         if self.request.detached:
             version, scheme = secrets.randbits(63) | DETACHED_BIT, "detached"
         restored = None if self._restored is None else self.fetched.manifest(self._restored)
-        file = encode_next(target, self.base, self.request, transaction, version=version, restored=restored)
+        file = encode_next_manifest(target, self.base, self.request, transaction, version=version, restored=restored)
         is_mixed = newest is not None and newest.is_mixed
         new = NewVersion(version, scheme, file.data, transaction.uuid, target.durability, is_mixed, self.base)
         sent_at = target.clock.monotonic()

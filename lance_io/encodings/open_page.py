@@ -1,7 +1,8 @@
-"""Opens a page's encoding message as a layout, by file version.
+"""Opens a page of a file of version 2.1 or 2.2: finds the page layout that reads it.
 
-A page carries a `PageLayout` message in an `Any`. `open_page` parses it, checks it against the column's schema path and
-returns the layout that reads it. Specification: file container, section 3; structural encodings, section 1.
+The column metadata describes each page by a `PageLayout` message in an `Any`. `open_page` parses the message, checks it
+against the column's path in the schema and returns the page layout, which reads and decodes the page's values.
+Specification: file container, section 3; structural encodings, section 1.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ else:
     null_pages = lazy_module("lance_io.encodings.v2_1.constant")
     constant_pages = lazy_module("lance_io.encodings.v2_2.constant")
 
-LAYOUT_TYPE: Final = "lance.encodings21.PageLayout"
+PAGE_LAYOUT_MESSAGE: Final = "lance.encodings21.PageLayout"
 RULES: Final[dict[FileVersion, VersionRules]] = {V2_1: RULES_2_1, V2_2: RULES_2_2}
 
 
 def rules_for(version: FileVersion) -> VersionRules:
-    """The rules of a file version. Raises UnsupportedError for versions that these layouts do not read."""
+    """The rules by which page layouts differ between file versions. Raises UnsupportedError unless it is 2.1 or 2.2."""
     rules = RULES.get(version)
     if rules is None:
         raise UnsupportedError(f"pages of file version {version} are not read by this release")
@@ -43,48 +44,49 @@ def rules_for(version: FileVersion) -> VersionRules:
 
 
 def open_page(version: FileVersion, page: PageInfo, path: LeafPath) -> PageLayout:
-    """The layout of one page.
+    """The page layout that reads one page. Does no I/O.
 
-    version  of the file
+    version  version of the file
+    page     the page, as the column metadata describes it
     path     the column's path in the schema
-    Raises FormatError for messages that contradict themselves or the schema, UnsupportedError for unknown ones.
+    Raises FormatError if the message does not parse, or contradicts itself or the schema; UnsupportedError for a
+    message or a layout of an unknown type.
     """
-    if page.type_name != LAYOUT_TYPE:
-        raise UnsupportedError(f"page encoding {page.type_name!r}; file version {version} uses {LAYOUT_TYPE!r}")
-    layout = pb.PageLayout()
+    if page.type_name != PAGE_LAYOUT_MESSAGE:
+        raise UnsupportedError(f"page encoding {page.type_name!r}; file version {version} uses {PAGE_LAYOUT_MESSAGE!r}")
+    message = pb.PageLayout()
     try:
-        layout.ParseFromString(page.encoding)
+        message.ParseFromString(page.encoding)
     except DecodeError as error:
         raise FormatError(f"page encoding message does not parse: {error}") from None
     source = PageSource(page.buffer_offsets, page.buffer_sizes, page.num_rows, path, rules_for(version))
-    return _open(layout, source)
+    return _open_layout(message, source)
 
 
-def _open(layout: pb.PageLayout, source: PageSource) -> PageLayout:
-    match layout.WhichOneof("layout"):
+def _open_layout(message: pb.PageLayout, source: PageSource) -> PageLayout:
+    match message.WhichOneof("layout"):
         case "mini_block_layout":
-            return MiniBlockPage(source, layout.mini_block_layout)
+            return MiniBlockPage(source, message.mini_block_layout)
         case "full_zip_layout":
-            return FullZipPage(source, layout.full_zip_layout)
+            return FullZipPage(source, message.full_zip_layout)
         case "constant_layout":
             if source.rules.constant_values:
-                return constant_pages.ConstantPage(source, layout.constant_layout)
-            return null_pages.NullPage(source, layout.constant_layout)
+                return constant_pages.ConstantPage(source, message.constant_layout)
+            return null_pages.NullPage(source, message.constant_layout)
         case "blob_layout":
-            return _open_blob(layout.blob_layout, source)
+            return _open_blob(message.blob_layout, source)
         case None:
             raise FormatError("unknown page layout (or an empty message)")
-        case other:
-            raise UnsupportedError(f"page layout {other!r} is not part of file versions 2.1 and 2.2")
+        case layout_name:
+            raise UnsupportedError(f"page layout {layout_name!r} is not part of file versions 2.1 and 2.2")
 
 
 def _open_blob(blob: pb.BlobLayout, source: PageSource) -> PageLayout:
+    """Open a blob page. Its inner layout stores the descriptors, which locate the blobs in the file."""
     if not source.path.leaf.is_blob:
         raise FormatError("a blob page in a column that the schema does not declare as blob")
     if blob.inner_layout.WhichOneof("layout") == "blob_layout":
         raise FormatError("a blob page inside a blob page")
-    leaf = PathNode(NodeKind.LEAF, source.path.leaf, blob_pages.DESCRIPTOR_TYPE)
-    descriptors = PageSource(
-        source.buffer_offsets, source.buffer_sizes, source.num_rows, LeafPath((leaf,)), source.rules
-    )
-    return blob_pages.BlobPage(source, tuple(blob.layers), _open(blob.inner_layout, descriptors))
+    descriptor_leaf = PathNode(NodeKind.LEAF, source.path.leaf, blob_pages.DESCRIPTOR_TYPE)
+    descriptor_source = source._replace(path=LeafPath((descriptor_leaf,)))
+    return blob_pages.BlobPage(source, tuple(blob.layers), _open_layout(blob.inner_layout, descriptor_source))

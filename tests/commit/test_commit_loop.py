@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lance_io.commit.commit_loop import commit
 from lance_io.commit.commit_queue import CommitQueues
 from lance_io.commit.commit_request import CommitRequest
 from lance_io.commit.first_version import create_table
 from lance_io.commit.handler import Created, NewVersion
 from lance_io.commit.lock import LockHandler
-from lance_io.commit.loop import commit
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.target import CommitTarget, Listing, SystemClock
 from lance_io.errors import AlreadyExists, CommitConflictError, CommitHandlerError, CommitUnknownError, NotFound
@@ -262,7 +262,7 @@ def test_a_short_listing_that_hides_versions_is_made_longer(target: CommitTarget
 def test_a_writer_far_behind_looks_at_a_few_versions_at_a_time(
     target: CommitTarget, sample: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lance_io.commit.loop.VERSIONS_AT_ONCE", 3)
+    monkeypatch.setattr("lance_io.commit.commit_loop.VERSIONS_AT_ONCE", 3)
     base = sample.create_sync(target).manifest
     for _ in range(7):
         commit_sync(target, sample.append(1))

@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from lance_io.commit.latest import versions_prefix
+from lance_io.commit.manifest_reads import recorded_transaction
 from lance_io.commit.other_names import decide, is_same_commit
 from lance_io.commit.pins import pin_names, release, release_expired
-from lance_io.commit.record import recorded_transaction
 from lance_io.commit.target import SystemClock
 from lance_io.errors import FormatError, LanceError, NotFound, UnsupportedError
 from lance_io.plans.plan import Pause, Together
@@ -43,7 +43,7 @@ _FIRST_PAUSE_S: Final = 0.2
 _SHOWN_MAX: Final = 5
 
 
-def migrate_names(state: DatasetState) -> Plan[None]:
+def rename_manifests(state: DatasetState) -> Plan[None]:
     """Rename all manifests of the open branch; see `LanceDataset.migrate_manifest_paths_v2`."""
     location, handler = state.location, state.session.handler(state.location)
     if not handler.decides_by_name:
