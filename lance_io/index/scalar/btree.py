@@ -107,20 +107,23 @@ class BTree:
         is_null_test = isinstance(question, IsNull)
         spans = [] if is_null_test else _spans(question)
         keys = keys_of(question.values) if isinstance(question, OneOf) else None
-        wanted = {page for span in spans for page in self._pages_of(span)} if keys is None else self._pages_with(keys)
+        keys_by_page = {} if keys is None else self._keys_by_page(keys)
+        wanted = {page for span in spans for page in self._pages_of(span)} if keys is None else {*keys_by_page}
         if is_null_test or needs_null:
             wanted.update(np.flatnonzero(self.null_counts).tolist())
-        pages: list[Page] = yield self._blocks(sorted(wanted))
+        numbers = sorted(wanted)
+        pages: list[Page] = yield self._blocks(numbers)
         true: list[np.ndarray[Any, Any]] = []
         null: list[np.ndarray[Any, Any]] = []
-        for page in pages:
+        for number, page in zip(numbers, pages, strict=True):
             if page.num_nulls:
                 null.append(page.rows[: page.num_nulls])
             if is_null_test:
                 continue
             rows = page.rows[page.num_nulls :]
             if keys is not None:
-                true += [rows[low:high] for low, high in _pairs(*page.keys.equal_to(keys))]
+                its_keys = keys_by_page.get(number, keys[:0])  # none in a page of nulls
+                true += [rows[low:high] for low, high in _pairs(*page.keys.equal_to(its_keys))]
             else:
                 for span in spans:
                     low, high = span.within(page.keys)
@@ -167,10 +170,16 @@ class BTree:
         end = self.first_page + len(self.least) - span.num_above(self.least)
         return range(first, max(first, end))
 
-    def _pages_with(self, keys: np.ndarray[Any, Any] | list[Any]) -> set[int]:
-        """The pages that may have values with these keys."""
+    def _keys_by_page(self, keys: np.ndarray[Any, Any] | list[Any]) -> dict[int, np.ndarray[Any, Any] | list[Any]]:
+        """The keys that pages may have, by page: comparing every page with every key would take most of a search."""
         firsts, ends = self.first_value_page + self.greatest.lefts(keys), self.first_page + self.least.rights(keys)
-        return {page for low, high in _pairs(firsts, ends) for page in range(low, high)}
+        positions: dict[int, list[int]] = {}
+        for at, (low, high) in enumerate(zip(firsts.tolist(), ends.tolist(), strict=True)):
+            for page in range(low, high):
+                positions.setdefault(page, []).append(at)
+        if isinstance(keys, list):
+            return {page: [keys[at] for at in its] for page, its in positions.items()}
+        return {page: keys[its] for page, its in positions.items()}
 
     def _keys_of_page(self, page: int, values: pa.Array) -> SortedKeys:
         """The values of a page, compared with the lookup."""
