@@ -81,5 +81,5 @@ def _open_with_database(uri: str, storage_options: Mapping[str, str] | None) -> 
     assert isinstance(location.store, s3.S3Store)
     s3_options, options = location.store.options, normalize(storage_options)
     named = [options.get(name) for name in DATABASE_ENDPOINTS]
-    endpoint = next(filter(None, named), None) or os.environ.get("DYNAMODB_ENDPOINT") or s3_options.database_endpoint
+    endpoint = next(filter(None, named), None) or os.environ.get("DYNAMODB_ENDPOINT") or s3_options.dynamodb_endpoint
     return location, external.ExternalHandler(dynamodb.DynamoManifestStore(parameters[0][1], s3_options, endpoint))
