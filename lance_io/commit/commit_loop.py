@@ -216,9 +216,9 @@ class _Loop:
             yield from self._fetch(newest)
             if not self.ticket.admitted.done():
                 yield from self.ticket.wait()
-                courtesy_max_s = self._courtesy_max_s(newest)
+                yield_max_s = self._next_yield_max_s(newest)
                 self._merge_local_commits(newest)
-                yield from self._yield_to_rivals(courtesy_max_s)
+                yield from self._yield_to_rivals(yield_max_s)
                 continue
             num_read = sum(file.version in self.fetched for file in self._unchecked)
             committed = yield from self._check(newest)
@@ -254,18 +254,18 @@ class _Loop:
         if pin is not None:
             yield from release(self.target.location, pin)
 
-    def _courtesy_max_s(self, newest: VersionFile) -> float:
+    def _next_yield_max_s(self, newest: VersionFile) -> float:
         """Upper bound of the time that this process yields to others after its last version."""
         rivals, base = self.ticket.rivals, self.base
         if self.ticket.is_foreign(newest) and base is not None and base.version == newest.version:
             rivals.record_version(base.writer)
-        return rivals.courtesy_max_s()
+        return rivals.next_yield_max_s()
 
-    def _yield_to_rivals(self, courtesy_max_s: float) -> Plan[None]:
+    def _yield_to_rivals(self, yield_max_s: float) -> Plan[None]:
         """Pause for other processes if this one committed a moment ago."""
         clock = self.target.clock
-        if courtesy_max_s:
-            pause_s = self.ticket.committed_at + clock.random() * courtesy_max_s - clock.monotonic()
+        if yield_max_s:
+            pause_s = self.ticket.committed_at + clock.random() * yield_max_s - clock.monotonic()
             if pause_s > 0:
                 yield Pause(pause_s)
                 self.listing = None

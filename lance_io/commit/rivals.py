@@ -1,15 +1,18 @@
-"""Fairness between processes that commit to one table: pauses after lost races, and yielding after won ones.
+"""Fairness between processes that commit to one table: pauses after lost races, and yielding after won races.
 
-A winner could commit again at once, with the newest version at hand, while the losers pause. And the more versions a
-writer has missed, the longer its next attempt takes, because it has to read them. With pauses that grow with every
-loss, a few writers create nearly all versions. Therefore:
+A race is the creation of the next version: one process wins it, the others lose. A winner could commit again at once,
+because it holds the newest version, while the losers pause. The more versions a writer has missed, the longer its next
+attempt takes, because the writer has to read them. If pauses grew with every loss, a few writers would create nearly
+all versions. Therefore:
 
-- A pause after a lost race is at most a few times as long as an attempt, however many were lost. After the first loss
-  there is none: the files are in place, so that another attempt takes less time than the winner's next commit.
-- A winner yields for about as long, if it met others lately. That time counts from its last version, so that it
-  includes writing its next files. A process that is alone never waits.
-- Another library may wait longer: pylance pauses for up to 127 times its first attempt, and many versions behind, its
-  attempts take ten times as long. The rarer its versions are among those of others, the longer we yield.
+- A pause after a lost race is at most a few times as long as an attempt, however many races were lost. After the first
+  loss there is no pause: the data files are written, so the next attempt takes less time than the winner's next commit.
+- A winner that met other processes lately yields: it waits before its next commit, for about as long as a loser pauses.
+  The wait counts from its last version, so the time for writing its next data files is part of it. A process that is
+  alone never waits.
+- Another library may pause longer than this one: pylance pauses for up to 127 times the duration of its first attempt,
+  and its attempts take ten times as long when it is many versions behind. The smaller the library's share of the
+  versions by other processes, the longer this process yields.
 """
 
 from __future__ import annotations
@@ -19,67 +22,74 @@ from typing import Final
 from lance_io.records import dataclass
 from lance_io.table.manifest.manifest import LIBRARY
 
-PAUSE_SLOTS_MAX: Final = 4.0  # the longest pause after a lost race, in attempts; longer pauses starve a writer
-COURTESY_SLOTS: Final = 4.0  # how long the winner yields at most, in attempts: as long as the others pause
-FOREIGN_SLOTS: Final = 5.0  # the same beside another library that creates all other versions; divided by its share
-FOREIGN_SLOTS_MAX: Final = 32.0
-COURTESY_MAX_S: Final = 1.0  # less than the lease of the commit queue
-COMMITS_NEAR: Final = 64  # commits of this process after which rivals not met again are forgotten
-_WEIGHT: Final = 0.125  # weight of the last observation in a mean
-_OUTLIER: Final = 4.0  # times the mean; longer attempts count as this long: the machine was busy otherwise
+# These four are multiples of the mean duration of an attempt.
+PAUSE_FACTOR_MAX: Final = 4.0  # longest pause after a lost race; longer pauses starve a writer
+YIELD_FACTOR_MAX: Final = 4.0  # longest wait of a winner: as long as the losers pause
+FOREIGN_YIELD_FACTOR: Final = 5.0  # the same beside another library, divided by its share of the others' versions
+FOREIGN_YIELD_FACTOR_MAX: Final = 32.0  # upper bound of FOREIGN_YIELD_FACTOR divided by the share
+
+YIELD_MAX_S: Final = 1.0  # less than the duration of a lease of the commit queue
+REMEMBERED_COMMITS: Final = 64  # number of commits of this process for which it remembers a rival
+_WEIGHT: Final = 0.125  # weight of the last observation in a moving average
+_OUTLIER_FACTOR: Final = 4.0  # a longer attempt counts as this many means, because other work of the machine delayed it
 
 
 @dataclass(slots=True)
 class Rivals:
     """Statistics on other processes that commit to one table. Only the commit that holds the lease uses them.
 
-    attempt_s      duration of an attempt, from its listing to its outcome; a mean
-    near           number of commits for which others are assumed to be active
-    foreign_near   the same for another library
-    foreign_share  share of that library in the versions of others; a mean
+    attempt_s             duration of an attempt, from its listing to its outcome; a moving average
+    commits_left          countdown: this process yields to other processes for so many further commits
+    foreign_commits_left  countdown: this process yields to another library for so many further commits
+    foreign_share         share of another library in the versions by other processes; a moving average from 0 to 1
     """
 
     attempt_s: float = 0.0
-    near: int = 0
-    foreign_near: int = 0
+    commits_left: int = 0
+    foreign_commits_left: int = 0
     foreign_share: float = 1.0
 
     def record_attempt(self, attempt_s: float, *, is_whole: bool) -> None:
-        """Record the duration of an attempt; `is_whole`: it includes a listing, as the next attempt will."""
+        """Record the duration of an attempt.
+
+        is_whole  whether the attempt began with a listing, as the next attempt will; an attempt without a listing
+                  is recorded only if it is the first
+        """
         if not self.attempt_s:
             self.attempt_s = attempt_s
         if is_whole:
-            self.attempt_s += _WEIGHT * (min(attempt_s, _OUTLIER * self.attempt_s) - self.attempt_s)
+            self.attempt_s += _WEIGHT * (min(attempt_s, _OUTLIER_FACTOR * self.attempt_s) - self.attempt_s)
 
     def record_loss(self) -> None:
         """Record a lost race."""
-        self.near = COMMITS_NEAR
+        self.commits_left = REMEMBERED_COMMITS
 
     def record_version(self, writer: str) -> None:
-        """Record a version of another process; `writer`: its library and version."""
-        self.near = COMMITS_NEAR
+        """Record a version by another process. writer: library and its version, separated by a space"""
+        self.commits_left = REMEMBERED_COMMITS
         is_foreign = writer.partition(" ")[0] != LIBRARY
-        if is_foreign and not self.foreign_near:
+        if is_foreign and not self.foreign_commits_left:
             self.foreign_share = 1.0
         if is_foreign:
-            self.foreign_near = COMMITS_NEAR
+            self.foreign_commits_left = REMEMBERED_COMMITS
         self.foreign_share += _WEIGHT * (is_foreign - self.foreign_share)
 
     def pause_max_s(self, num_lost: int, attempts_max: int | None = None) -> float:
         """Upper bound of the pause after `num_lost` lost races in a row.
 
-        attempts_max  attempts that the commit may make: after a quarter of them, pauses double with each loss, because
-                      succeeding at all among many writers then matters more than fairness
+        attempts_max  number of attempts that the commit may make. After a quarter of them, pauses double with each
+                      loss: success among many writers then matters more than fairness
         """
-        slots = min(num_lost - 1, PAUSE_SLOTS_MAX)
+        factor = min(num_lost - 1, PAUSE_FACTOR_MAX)
         if attempts_max is not None and num_lost >= attempts_max // 4:
-            slots = max(slots, 2.0 ** (num_lost - attempts_max // 4))
-        return self.attempt_s * slots
+            factor = max(factor, 2.0 ** (num_lost - attempts_max // 4))
+        return self.attempt_s * factor
 
-    def courtesy_max_s(self) -> float:
-        """Upper bound of the time that this process yields after its last version; each commit calls it once."""
-        slots = COURTESY_SLOTS if self.near else 0.0
-        if self.foreign_near:
-            slots = FOREIGN_SLOTS / max(self.foreign_share, FOREIGN_SLOTS / FOREIGN_SLOTS_MAX)
-        self.near, self.foreign_near = max(self.near - 1, 0), max(self.foreign_near - 1, 0)
-        return min(slots * self.attempt_s, COURTESY_MAX_S)
+    def next_yield_max_s(self) -> float:
+        """Upper bound of the wait after the last version of this process. Counts down: call it once for each commit."""
+        factor = YIELD_FACTOR_MAX if self.commits_left else 0.0
+        if self.foreign_commits_left:
+            factor = FOREIGN_YIELD_FACTOR / max(self.foreign_share, FOREIGN_YIELD_FACTOR / FOREIGN_YIELD_FACTOR_MAX)
+        self.commits_left = max(self.commits_left - 1, 0)
+        self.foreign_commits_left = max(self.foreign_commits_left - 1, 0)
+        return min(factor * self.attempt_s, YIELD_MAX_S)

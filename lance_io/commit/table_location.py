@@ -88,5 +88,5 @@ def _open_with_database(uri: str, storage_options: Mapping[str, str] | None) -> 
     s3_options, options = location.store.options, normalize(storage_options)
     endpoints = [options.get(name) for name in DATABASE_ENDPOINT_OPTIONS]
     option = next(filter(None, endpoints), None)
-    endpoint = option or os.environ.get("DYNAMODB_ENDPOINT") or s3_options.database_endpoint
+    endpoint = option or os.environ.get("DYNAMODB_ENDPOINT") or s3_options.dynamodb_endpoint
     return location, external.ExternalHandler(dynamodb.DynamoManifestStore(parameters[0][1], s3_options, endpoint))

@@ -1,7 +1,8 @@
-"""Memory limits of changes: the meaning of `memory_limit` (bytes) everywhere.
+"""Memory limits of operations that change a table: the parameter `memory_limit`, in bytes.
 
-The limit covers data that a change itself holds: waiting rows, tables of keys, readahead. It does not cover the
-interpreter, the writer's page buffers and the caller's data. The rest goes to local disk.
+The limit bounds the data that a change holds itself: queued rows, hash tables of keys, prefetched bytes. Data beyond
+the limit is written to temporary files on local disk. The interpreter, the page buffers of the file writer and the
+caller's data do not count.
 """
 
 from __future__ import annotations
@@ -23,15 +24,17 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
 
 MEMORY_LIMIT_BYTES: Final = 512 * MIB
-UNSEEN_ROWS_MAX: Final = 1 << 16  # of a batch that the caller's code does not see: large batches have less overhead
-_BATCH_SHARE: Final = 32  # share of the limit for a batch
-_ROWS_GROWTH: Final = 32
-MEMORY_LIMIT_BYTES_MIN: Final = 16 * MIB  # with less, batches become so small that cutting them dominates
+MEMORY_LIMIT_BYTES_MIN: Final = 16 * MIB  # below this limit, the overhead of each batch dominates
+INTERNAL_BATCH_ROWS_MAX: Final = 1 << 16  # rows of a batch that no code of the caller receives: less overhead
+_BATCH_DIVISOR: Final = 32  # a batch takes this fraction of the limit: 1/32
+_READAHEAD_DIVISOR: Final = 8  # readahead takes this fraction of the limit: 1/8
+_GROWTH_FACTOR_MAX: Final = 32  # growth of the number of rows from one read to the next
 
 
 def check_memory_limit(memory_limit: int | None) -> int:
-    """The limit in bytes, the default for None. Raises `TypeError` for a non-integer, `UsageError` for a value that is
-    too small.
+    """The limit in bytes; None for the default.
+
+    Raises `TypeError` for a value that is not an integer, `UsageError` for a value that is too small.
     """
     if memory_limit is None:
         return MEMORY_LIMIT_BYTES
@@ -42,39 +45,42 @@ def check_memory_limit(memory_limit: int | None) -> int:
 
 
 def limit_of(state: DatasetState, memory_limit: int | None) -> int:
-    """The limit of a call in bytes: its own, the open table's, or the default. Raises as `check_memory_limit`."""
+    """The limit in bytes: the argument of the call, else the option of the open table, else the default.
+
+    Raises the errors of `check_memory_limit`.
+    """
     return check_memory_limit(state.memory_limit if memory_limit is None else memory_limit)
 
 
 def batch_bytes(limit_bytes: int) -> int:
-    """Bytes of values at which batches are cut; a change with this limit holds a few batches at a time."""
-    return limit_bytes // _BATCH_SHARE
+    """Maximum bytes of a batch: small enough that a change with this limit can hold several batches."""
+    return limit_bytes // _BATCH_DIVISOR
 
 
 def scan_bounds(limit_bytes: int) -> dict[str, Any]:
-    """Options of a scan within a change: readahead and bytes of values per batch."""
+    """Options of a scan within a change: bytes of readahead, and bytes of a batch."""
     return {
-        "io_buffer_size": min(IO_BUFFER_BYTES, limit_bytes // 8),
+        "io_buffer_size": min(IO_BUFFER_BYTES, limit_bytes // _READAHEAD_DIVISOR),
         "batch_size_bytes": batch_bytes(limit_bytes),
     }
 
 
 def batch_rows(types: Iterable[pa.DataType], limit_bytes: int, *, rows_max: int = BATCH_ROWS) -> int:
-    """Maximum rows of a batch; a batch ends earlier if its values reach their share of the limit.
+    """Maximum number of rows of a batch, such that the batch takes about `batch_bytes(limit_bytes)`.
 
-    types     of the columns, stored or computed
-    rows_max  limit if all types have a width; otherwise `BATCH_ROWS` is a limit, too
+    types     types of all columns, stored and computed
+    rows_max  upper bound of the result; if the values of a type differ in size, `BATCH_ROWS` is an upper bound, too
     """
-    known = list(types)
-    most = rows_max if all(map(has_width, known)) else min(rows_max, BATCH_ROWS)
-    return max(1, min(most, int(batch_bytes(limit_bytes) / max(1.0, sum(map(width_bytes, known))))))
+    column_types = list(types)
+    bound = rows_max if all(map(has_fixed_width, column_types)) else min(rows_max, BATCH_ROWS)
+    return max(1, min(bound, int(batch_bytes(limit_bytes) / max(1.0, sum(map(width_bytes, column_types))))))
 
 
 class RowsAtOnce:
-    """Number of rows to read next when their size is unknown, estimated from the last ones.
+    """The number of rows to read next (`num_rows`), estimated from the size of the rows that were read last.
 
-    bytes_max   approximate bytes of the rows together
-    first_rows  number of rows before anything is known
+    bytes_max   bytes that the next rows may take together; approximate, because their size is not known in advance
+    first_rows  number of rows of the first read
     """
 
     def __init__(self, bytes_max: int, first_rows: int) -> None:
@@ -84,45 +90,45 @@ class RowsAtOnce:
     def record(self, num_rows: int, num_bytes: int) -> None:
         """Record the size of the rows read last."""
         if num_rows:
-            fitting = self._bytes_max * num_rows // max(1, num_bytes)
-            self.num_rows = max(1, min(fitting, num_rows * _ROWS_GROWTH))
+            fitting_rows = self._bytes_max * num_rows // max(1, num_bytes)
+            self.num_rows = max(1, min(fitting_rows, num_rows * _GROWTH_FACTOR_MAX))
 
 
 def row_bytes(state: DatasetState, types: Iterable[pa.DataType]) -> float:
-    """Approximate memory of a row: the larger of the width of these types and twice the mean stored size of a row."""
+    """Approximate bytes of a row in memory, at least 1.
+
+    This is the larger of two estimates: the width of the types, and twice the mean size of a row in the data files.
+    """
     num_rows = max(1, int(state.physical_rows.sum()))
-    stored = sum(file.size_bytes or 0 for fragment in state.manifest.fragments for file in fragment.files)
-    return max(1.0, sum(map(width_bytes, types)), 2 * stored / num_rows)
+    stored_bytes = sum(file.size_bytes or 0 for fragment in state.manifest.fragments for file in fragment.files)
+    return max(1.0, sum(map(width_bytes, types)), 2 * stored_bytes / num_rows)
 
 
 @dataclass(frozen=True, slots=True)
 class ScanBounds:
-    """How much a change reads of columns at once.
+    """Bounds of the scan of a change: rows of a batch, and bytes of memory.
 
-    batch_size   rows of a batch, as given by the caller; None for as many as the limit allows
-    limit_bytes  of the whole change
+    batch_size   exact number of rows of a batch, from the caller; None for as many rows as the limit allows
+    limit_bytes  memory limit of the whole change, in bytes
     """
 
     batch_size: int | None
     limit_bytes: int
 
-    def options(self, types: Iterable[pa.DataType], *, rows_max: int = UNSEEN_ROWS_MAX) -> dict[str, Any]:
-        """Options of a scan for batches of columns of these types, stored or computed.
-
-        rows_max  of a batch, as for `batch_rows`
-        """
+    def options(self, types: Iterable[pa.DataType], *, rows_max: int = INTERNAL_BATCH_ROWS_MAX) -> dict[str, Any]:
+        """Options of a scan whose batches have columns of these types; parameters as for `batch_rows`."""
         bounds = scan_bounds(self.limit_bytes)
-        if self.batch_size is not None:  # exact to the row
+        if self.batch_size is not None:
             return {"batch_size": self.batch_size, "io_buffer_size": bounds["io_buffer_size"]}
         return {"batch_size": batch_rows(types, self.limit_bytes, rows_max=rows_max), **bounds}
 
 
-def has_width(dtype: pa.DataType) -> bool:
+def has_fixed_width(dtype: pa.DataType) -> bool:
     """Whether all values of a type take the same number of bytes."""
     if isinstance(dtype, pa.BaseExtensionType):
-        return has_width(dtype.storage_type)
+        return has_fixed_width(dtype.storage_type)
     if pt.is_struct(dtype):
-        return all(has_width(dtype.field(index).type) for index in range(dtype.num_fields))
+        return all(has_fixed_width(dtype.field(index).type) for index in range(dtype.num_fields))
     if pt.is_fixed_size_list(dtype):
-        return has_width(dtype.value_type)
+        return has_fixed_width(dtype.value_type)
     return bool(pt.is_primitive(dtype) or pt.is_decimal(dtype) or pt.is_fixed_size_binary(dtype) or pt.is_null(dtype))

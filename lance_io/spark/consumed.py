@@ -1,11 +1,14 @@
-"""Detects whether the JVM has consumed the batches that a worker sent, and so waits for more (Linux only).
+"""Waits until the JVM has read the batches that a Python worker sent, or has closed the connection (Linux only).
 
-Spark ends a task that has enough rows by closing the connection, without a message. Until then a worker cannot know
-whether Spark is still busy or has enough rows. But both ends of the connection are on this machine, so the kernel shows
-the bytes that the JVM has not read yet: none are left when it waits for more. The connection itself is not changed.
+When Spark has enough rows, it ends a task by closing the connection, without a message. A worker that prefetches rows
+before the end of the task may do so in vain. If the JVM has read all sent bytes and keeps the connection open, it waits
+for more rows. Both ends of the connection are on this machine, so Linux shows the number of bytes that the JVM has not
+read yet:
 
-    TCP    /proc/net/tcp, tcp6   the queues of both ends, found by their ports
+    TCP    /proc/net/tcp, tcp6   sizes of the queues of both ends, which are found by their ports
     Unix   TIOCOUTQ              bytes sent and not read
+
+The connection itself is not changed.
 """
 
 from __future__ import annotations
@@ -25,104 +28,113 @@ from lance_io.spark.task_context import this_task
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-BUFFER_BYTES: Final = 64 << 10  # buffer of both ends, unless `spark.buffer.size` says otherwise
-TAKEN_WITHIN_S: Final = 60.0  # a consumer that takes longer for some rows does not need prefetching
-_WAIT_MS_MAX: Final = 50
-_TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-_ESTABLISHED: Final = "01"
+BUFFER_BYTES: Final = 64 << 10  # buffer of each end, unless `spark.buffer.size` is set
+WAIT_S_MAX: Final = 60.0  # longest wait for the JVM to read the sent batches; after it, the worker goes on
+_POLL_MS_MAX: Final = 50  # longest pause between two looks at the queues
+_TCP_TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_ESTABLISHED: Final = "01"  # state of an open connection in these tables
 
-_inodes: set[int] = set()  # of the connections that `find_connection` saw; each forked process calls it again
+_spark_inodes: set[int] = set()  # inodes of the connections that `find_connection` saw; each worker process calls it
 
 
 def buffer_bytes() -> int:
-    """Size of the buffers: bytes that may stay in the worker's, and that the JVM may read ahead into its own."""
+    """Bytes of the worker's output buffer, and of the JVM's input buffer; both have this size."""
     text = os.environ.get("SPARK_BUFFER_SIZE", "")
     return int(text) if text.isdecimal() else BUFFER_BYTES
 
 
 def find_connection() -> None:
-    """Find the worker's connection to Spark. Call it before the worker opens other connections."""
-    global _inodes
+    """Find the worker's connection to Spark, and remember its inode. The worker calls it before it opens others."""
+    global _spark_inodes
     tcp: set[int] = set()
     unix: set[int] = set()
-    for inode, connection in _connections():
+    for inode, connection in _local_connections():
         with connection:
-            (unix if connection.family == socket.AF_UNIX else tcp).add(inode)  # may also be an event loop's own socket
-    _inodes = tcp or unix
+            (unix if connection.family == socket.AF_UNIX else tcp).add(inode)
+    _spark_inodes = tcp or unix  # beside a TCP connection, a Unix socket belongs to an event loop
 
 
 @contextmanager
 def connection_to_spark() -> Iterator[socket.socket | None]:
-    """A duplicate of the connection, open during the block; None if it was not found, or has been closed."""
-    with ExitStack() as opened:
-        local = {inode: opened.enter_context(each) for inode, each in _connections()} if len(_inodes) == 1 else {}
-        yield next((connection for inode, connection in local.items() if inode in _inodes), None)
+    """A duplicate of the connection to Spark, open during the block.
 
-
-def wants_more() -> bool:
-    """Wait until Spark has consumed this worker's batches, at most `TAKEN_WITHIN_S`; returns False if it has closed.
-
-    Returns True immediately outside of workers, and on systems that do not show the queues.
+    None if this process has closed the connection, or if `find_connection` saw none or several.
     """
-    if this_task() is None or len(_inodes) != 1 or not hasattr(select, "POLLRDHUP"):
+    with ExitStack() as stack:
+        is_found = len(_spark_inodes) == 1
+        local = {inode: stack.enter_context(each) for inode, each in _local_connections()} if is_found else {}
+        yield next((connection for inode, connection in local.items() if inode in _spark_inodes), None)
+
+
+def wait_until_consumed() -> bool:
+    """Wait until Spark has read the batches of this worker, for at most `WAIT_S_MAX`. Blocks the thread.
+
+    Returns False if Spark has closed the connection, so that it needs no more rows; otherwise True. Outside of workers,
+    and on systems that do not show the queues, returns True immediately.
+    """
+    if this_task() is None or len(_spark_inodes) != 1 or not hasattr(select, "POLLRDHUP"):
         return True
     with connection_to_spark() as connection:
-        return connection is not None and _is_taken(connection)
+        return connection is not None and _wait_until_read(connection)
 
 
-def _is_taken(connection: socket.socket) -> bool:
-    closed = select.poll()
-    closed.register(connection, select.POLLRDHUP)
-    ends_at, wait_ms, num_empty = monotonic() + TAKEN_WITHIN_S, 1, 0
-    while monotonic() < ends_at:
-        if closed.poll(wait_ms):
+def _wait_until_read(connection: socket.socket) -> bool:
+    """Wait until the peer has read all bytes, for at most `WAIT_S_MAX`; returns whether the connection is open."""
+    hangups = select.poll()
+    hangups.register(connection, select.POLLRDHUP)
+    ends_at_s, poll_ms, num_empty = monotonic() + WAIT_S_MAX, 1, 0
+    while monotonic() < ends_at_s:
+        if hangups.poll(poll_ms):
             return False
-        waiting = _waiting_bytes(connection)
-        num_empty = 0 if waiting else num_empty + 1
-        if waiting is None or num_empty == 2:  # bytes may be between the two queues at one check, not at two
+        num_bytes = _count_unread(connection)
+        num_empty = 0 if num_bytes else num_empty + 1
+        if num_bytes is None or num_empty == 2:  # one look may miss bytes that move between the queues; two do not
             return True
-        wait_ms = min(2 * wait_ms, _WAIT_MS_MAX)
+        poll_ms = min(2 * poll_ms, _POLL_MS_MAX)
     return True
 
 
-def _waiting_bytes(connection: socket.socket) -> int | None:
+def _count_unread(connection: socket.socket) -> int | None:
+    """Number of bytes that the peer has not read yet; None if the system does not show it."""
     if connection.family == socket.AF_UNIX:
         import fcntl
         import termios
 
         return int.from_bytes(fcntl.ioctl(connection, termios.TIOCOUTQ, b"\0" * 4), "little")
     tables = []
-    for table in _TABLES:
+    for table in _TCP_TABLES:
         with suppress(OSError):
             tables.append(table.read_text())
-    return waiting_bytes(tables, connection.getpeername()[1], connection.getsockname()[1])
+    return unread_tcp_bytes(tables, reader=connection.getpeername()[1], writer=connection.getsockname()[1])
 
 
-def waiting_bytes(tables: Iterable[str], local: int, remote: int) -> int | None:
-    """Bytes in flight to one end of a local connection, or received and not read; None if the end does not exist.
+def unread_tcp_bytes(tables: Iterable[str], *, reader: int, writer: int) -> int | None:
+    """Number of bytes that the writer has sent and the reader has not read, on a connection within this machine.
 
-    tables         texts of /proc/net/tcp and tcp6; the ends may be in different tables
-    local, remote  ports of that end and of the other end
+    None if the tables do not show the reader's end.
+
+    tables          texts of /proc/net/tcp and tcp6; the two ends may be in different tables
+    reader, writer  ports of the two ends
     """
-    num_bytes, is_there = 0, False
+    num_bytes, has_reader = 0, False
     for line in (line for table in tables for line in table.splitlines()[1:]):
-        _, here, there, state, queues, *_ = line.split()
-        ports = int(here.rpartition(":")[2], 16), int(there.rpartition(":")[2], 16)
+        _, local, remote, state, queues, *_ = line.split()
+        ports = int(local.rpartition(":")[2], 16), int(remote.rpartition(":")[2], 16)
         sent, received = (int(text, 16) for text in queues.split(":"))
         if state != _ESTABLISHED:
             continue
-        if ports == (local, remote):
-            num_bytes, is_there = num_bytes + received, True
-        elif ports == (remote, local):
+        if ports == (reader, writer):
+            num_bytes, has_reader = num_bytes + received, True
+        elif ports == (writer, reader):
             num_bytes += sent
-    return num_bytes if is_there else None
+    return num_bytes if has_reader else None
 
 
-def _connections() -> Iterator[tuple[int, socket.socket]]:
-    """This process's connections to processes of this machine: the inode of each, and a duplicate."""
+def _local_connections() -> Iterator[tuple[int, socket.socket]]:
+    """Connections of this process to processes of this machine: inode and duplicate. The caller closes duplicates."""
     seen = set()
     for name in os.listdir("/dev/fd") if os.path.isdir("/dev/fd") else ():
-        with suppress(OSError):  # the listing's own descriptor is closed, and not every socket is a connection
+        with suppress(OSError):  # the descriptor of the listing itself is closed by now
             status = os.fstat(int(name))
             if not stat.S_ISSOCK(status.st_mode) or status.st_ino in seen:
                 continue

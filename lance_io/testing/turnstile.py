@@ -1,8 +1,9 @@
-"""Chosen interleavings: every store call of every writer waits at a turnstile, and a function chooses the next one.
+"""Chosen interleavings: every store call of every writer waits at a turnstile, and a function chooses the next call.
 
-No sleeps: all writers run on one loop, and the turnstile lets the next call through only when no writer can move, work
-in threads included. Time is virtual, and advances when no call waits at the turnstile. So a race is a list of numbers,
-which a property test can draw, shrink and repeat, on machines of any speed.
+All writers run on one event loop. The turnstile lets a call through only when no writer can go on: no callback is ready
+and no thread works for a writer. Time is virtual: a timer fires at once, but only while no call waits at the turnstile.
+Nothing depends on the speed of the machine, so the numbers that the function returns determine the interleaving, and a
+property test can draw, shrink and repeat them.
 
     turnstile = Turnstile(choose)
     with asyncio.Runner(loop_factory=TurnstileLoop) as runner:
@@ -36,102 +37,102 @@ Ts = TypeVarTuple("Ts")
 _writer: ContextVar[int] = ContextVar("writer", default=-1)  # number of the running writer; its tasks inherit it
 
 
-class _SettlingSelector(JumpingSelector):
-    """Detects that only time can move: no callback is ready, and no thread works for the loop.
+class _IdleSelector(JumpingSelector):
+    """Detects that the loop is idle: no callback is ready, and no thread works for the loop. Timers may be pending.
 
-    settled     set once that is so
-    moved       set once time has advanced
-    in_threads  jobs in progress in threads
+    on_idle          future that is set when the loop is idle; None if no task waits for it
+    on_advance       future that is set when virtual time has advanced; None if no task waits for it
+    num_thread_jobs  number of jobs that run in threads
     """
 
-    settled: asyncio.Future[None] | None = None
-    moved: asyncio.Future[None] | None = None
-    in_threads = 0
+    on_idle: asyncio.Future[None] | None = None
+    on_advance: asyncio.Future[None] | None = None
+    num_thread_jobs = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is not None and timeout <= 0:
             return super().select(0)
-        if self.in_threads:
+        if self.num_thread_jobs:
             return super().select(None)
         events = super().select(0)
         if events:
             return events
-        if self.settled is not None:
-            settled, self.settled = self.settled, None
-            settled.set_result(None)
+        if self.on_idle is not None:
+            on_idle, self.on_idle = self.on_idle, None
+            on_idle.set_result(None)
             return []
         events = super().select(timeout)
-        if self.moved is not None:
-            moved, self.moved = self.moved, None
-            moved.set_result(None)
+        if self.on_advance is not None:
+            on_advance, self.on_advance = self.on_advance, None
+            on_advance.set_result(None)
         return events
 
 
 class TurnstileLoop(VirtualTimeLoop):
-    """The loop of a turnstile: detects that all of its tasks wait, after it has waited for threads."""
+    """The event loop of a turnstile: it has virtual time, and detects that all of its tasks and threads wait."""
 
     def __init__(self) -> None:
-        self._settling = _SettlingSelector()
-        super().__init__(self._settling)
+        self._idle_selector = _IdleSelector()
+        super().__init__(self._idle_selector)
 
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts
     ) -> asyncio.Future[T]:
         """See `AbstractEventLoop.run_in_executor`. All threads that a writer waits for must be started with this."""
         future = super().run_in_executor(executor, func, *args)
-        self._settling.in_threads += 1
-        future.add_done_callback(self._end_thread)
+        self._idle_selector.num_thread_jobs += 1
+        future.add_done_callback(self._count_ended_job)
         return future
 
-    def _end_thread(self, _: asyncio.Future[Any]) -> None:
-        self._settling.in_threads -= 1
+    def _count_ended_job(self, _: asyncio.Future[Any]) -> None:
+        self._idle_selector.num_thread_jobs -= 1
 
-    async def settle(self) -> None:
-        """Wait until only time can move."""
-        self._settling.settled = self.create_future()
-        await self._settling.settled
+    async def wait_until_idle(self) -> None:
+        """Wait until no task can go on before virtual time advances."""
+        self._idle_selector.on_idle = self.create_future()
+        await self._idle_selector.on_idle
 
-    async def move_on(self) -> None:
-        """Wait until time has advanced."""
-        self._settling.moved = self.create_future()
-        await self._settling.moved
+    async def wait_for_time(self) -> None:
+        """Wait until virtual time has advanced to the next timer."""
+        self._idle_selector.on_advance = self.create_future()
+        await self._idle_selector.on_advance
 
 
 class TurnstileClosed(Exception):
-    """The turnstile is closed: the run has ended, or `choose` has raised."""
+    """Raised by a call at a closed turnstile: the run has ended, or `choose` has raised."""
 
 
 class Turnstile:
     """Lets one waiting call through at a time.
 
     Args:
-        choose: Called with the number of waiting calls; returns the index of the next one.
+        choose: Called with the number of waiting calls; returns the index of the call to let through.
 
     Attributes:
-        passed: Labels of the calls that were let through, in order.
+        admitted_labels: Labels of the calls that were let through, in order.
     """
 
     def __init__(self, choose: Callable[[int], int]) -> None:
         self._choose = choose
-        self._waiting: list[_Waiting] = []
+        self._calls: list[_WaitingCall] = []
         self._is_closed = False
-        self.passed: list[str] = []
+        self.admitted_labels: list[str] = []
 
     @property
-    def waiting(self) -> list[str]:
-        """Labels of the waiting calls, in the order that `choose` chooses from."""
-        return [call.label for call in self._in_order()]
+    def waiting_labels(self) -> list[str]:
+        """Labels of the waiting calls; the number that `choose` returns is an index in this list."""
+        return [call.label for call in self._waiting_calls()]
 
-    def _in_order(self) -> list[_Waiting]:
-        """Waiting calls by writer: their order of arrival may depend on threads."""
-        return sorted([call for call in self._waiting if not call.gate.done()], key=lambda call: call.writer)
+    def _waiting_calls(self) -> list[_WaitingCall]:
+        """The waiting calls, ordered by writer, because the order of arrival may depend on threads."""
+        return sorted([call for call in self._calls if not call.gate.done()], key=lambda call: call.writer)
 
     def store(self, inner: ObjectStore, name: str = "") -> TurnstileStore:
         """A store whose calls wait at this turnstile.
 
         Args:
             inner: The store that answers the calls.
-            name: Begins the labels of the calls.
+            name: First word of the labels of the calls.
         """
         return TurnstileStore(inner, self, name)
 
@@ -139,16 +140,16 @@ class Turnstile:
         """Wait to be let through.
 
         Args:
-            label: Name of the call, for `waiting` and `passed`.
+            label: Name of the call, for `waiting_labels` and `admitted_labels`.
 
         Raises:
             TurnstileClosed: The turnstile is closed.
         """
         if self._is_closed:
             raise TurnstileClosed
-        waiting = _Waiting(label, asyncio.get_running_loop().create_future(), _writer.get())
-        self._waiting.append(waiting)
-        await waiting.gate
+        call = _WaitingCall(label, asyncio.get_running_loop().create_future(), _writer.get())
+        self._calls.append(call)
+        await call.gate
 
     async def run(self, writers: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
         """Run all writers to their ends, on a `TurnstileLoop`.
@@ -160,40 +161,40 @@ class Turnstile:
             The result of each writer, or the exception that it raised.
         """
         loop = asyncio.get_running_loop()
-        assert isinstance(loop, TurnstileLoop), "other loops do not detect that no writer can move"
-        tasks = [_begin(loop, number, writer) for number, writer in enumerate(writers)]
+        assert isinstance(loop, TurnstileLoop), "only a TurnstileLoop detects that no writer can go on"
+        tasks = [_start_writer(loop, number, writer) for number, writer in enumerate(writers)]
         try:
-            await loop.settle()
+            await loop.wait_until_idle()
             while not all(task.done() for task in tasks):
-                waiting = self._in_order()
-                if waiting:
-                    chosen = waiting[self._choose(len(waiting))]
-                    self._waiting = [call for call in waiting if call is not chosen]
-                    self.passed.append(chosen.label)
+                calls = self._waiting_calls()
+                if calls:
+                    chosen = calls[self._choose(len(calls))]
+                    self._calls = [call for call in calls if call is not chosen]
+                    self.admitted_labels.append(chosen.label)
                     chosen.gate.set_result(None)
                 else:
-                    await loop.move_on()
-                await loop.settle()
+                    await loop.wait_for_time()
+                await loop.wait_until_idle()
             return list(await asyncio.gather(*tasks, return_exceptions=True))
         finally:
             self._is_closed = True  # `choose` may have raised, and some waiting calls are shielded from cancellation
-            for call in self._in_order():
+            for call in self._waiting_calls():
                 call.gate.set_exception(TurnstileClosed())
             for task in tasks:
                 task.cancel()
 
 
 @dataclass(frozen=True, eq=False)
-class _Waiting:
-    """One call that waits at a turnstile."""
+class _WaitingCall:
+    """A call that waits at a turnstile. gate: set when the call may go on; writer: number of the calling writer"""
 
     label: str
     gate: asyncio.Future[None]
     writer: int
 
 
-def _begin(loop: asyncio.AbstractEventLoop, number: int, writer: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """The task of a writer, with its number in the context."""
+def _start_writer(loop: asyncio.AbstractEventLoop, number: int, writer: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Start the task of a writer, with the writer's number in the task's context."""
     context = copy_context()
     context.run(_writer.set, number)
     return loop.create_task(writer, context=context)
@@ -204,8 +205,8 @@ class TurnstileStore(WrappedStore):
 
     Args:
         inner: The store that answers the calls.
-        turnstile: Where they wait.
-        name: Begins the labels of the calls.
+        turnstile: The turnstile where the calls wait.
+        name: First word of the labels of the calls.
     """
 
     def __init__(self, inner: ObjectStore, turnstile: Turnstile, name: str) -> None:
@@ -214,6 +215,6 @@ class TurnstileStore(WrappedStore):
         self._name = name
 
     async def request(self, request: Request, send: Callable[[], Awaitable[T]]) -> T:
-        """See `WrappedStore.request`; waits first."""
+        """Wait at the turnstile, then send the request; see `WrappedStore.request`."""
         await self._turnstile.wait(f"{self._name} {request}")
         return await send()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lance_io.commit.rivals import COMMITS_NEAR, Rivals
+from lance_io.commit.rivals import REMEMBERED_COMMITS, Rivals
 
 OURS, PYLANCE = "lance_io 0.1.0", "lance 14.0.2"
 
@@ -24,24 +24,28 @@ def test_pauses_do_not_grow_without_end(rivals: Rivals) -> None:
 
 
 def test_nobody_waits_for_those_who_left(rivals: Rivals) -> None:
-    assert rivals.courtesy_max_s() == 0
+    assert rivals.next_yield_max_s() == 0
     rivals.record_loss()
-    assert [rivals.courtesy_max_s() > 0 for _ in range(COMMITS_NEAR + 1)] == [True] * COMMITS_NEAR + [False]
+    assert [rivals.next_yield_max_s() > 0 for _ in range(REMEMBERED_COMMITS + 1)] == [True] * REMEMBERED_COMMITS + [
+        False
+    ]
     rivals.record_version(PYLANCE)
-    assert [rivals.courtesy_max_s() > 0 for _ in range(COMMITS_NEAR + 1)] == [True] * COMMITS_NEAR + [False]
+    assert [rivals.next_yield_max_s() > 0 for _ in range(REMEMBERED_COMMITS + 1)] == [True] * REMEMBERED_COMMITS + [
+        False
+    ]
 
 
 def test_another_library_that_gets_little_is_given_more_room(rivals: Rivals) -> None:
     rivals.record_version(OURS)
-    among_ours = rivals.courtesy_max_s()
+    among_ours = rivals.next_yield_max_s()
     rivals.record_version(PYLANCE)
-    alone = rivals.courtesy_max_s()
+    alone = rivals.next_yield_max_s()
     for _ in range(4):
         rivals.record_version(OURS)
-    rare = rivals.courtesy_max_s()
-    for _ in range(COMMITS_NEAR):
+    rare = rivals.next_yield_max_s()
+    for _ in range(REMEMBERED_COMMITS):
         rivals.record_version(OURS)
-    assert among_ours < alone < rare < rivals.courtesy_max_s() <= 0.32
+    assert among_ours < alone < rare < rivals.next_yield_max_s() <= 0.32
 
 
 def test_an_attempt_that_was_held_up_counts_little(rivals: Rivals) -> None:

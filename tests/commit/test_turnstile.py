@@ -187,7 +187,7 @@ def settled(*parties: Callable[[Turnstile], Coroutine[Any, Any, None]]) -> tuple
     turnstile = Turnstile(choose)
     with asyncio.Runner(loop_factory=TurnstileLoop) as runner:
         assert runner.run(turnstile.run([party(turnstile) for party in parties])) == [None] * len(parties)
-    return counts, turnstile.passed
+    return counts, turnstile.admitted_labels
 
 
 async def go(turnstile: Turnstile) -> None:

@@ -264,7 +264,7 @@ class Runs:
 
     def choose(self, count: int) -> int:
         """See `Turnstile`."""
-        names = [label.split()[0] for label in self.turnstile.waiting]
+        names = [label.split()[0] for label in self.turnstile.waiting_labels]
         if self._left and self._name in names:
             self._left -= 1
             return names.index(self._name)

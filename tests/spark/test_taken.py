@@ -39,7 +39,7 @@ TABLE_6 = """  sl  local_address                         remote_address         
     ],
 )
 def test_what_waits_at_the_other_end(table: str, local: int, remote: int, expected: int | None) -> None:
-    assert taken.waiting_bytes([table], local, remote) == expected
+    assert taken.unread_tcp_bytes([table], reader=local, writer=remote) == expected
 
 
 @pytest.fixture(params=["tcp", "tcp6", "unix"])
@@ -54,7 +54,7 @@ def ends(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         with socket.create_server((host, 0), family=family) as server:
             theirs = socket.create_connection(server.getsockname()[:2])
             ours, _ = server.accept()
-    monkeypatch.setattr(taken, "_inodes", {os.fstat(ours.fileno()).st_ino})
+    monkeypatch.setattr(taken, "_spark_inodes", {os.fstat(ours.fileno()).st_ino})
     monkeypatch.setattr(taken, "this_task", object)
     with ours, theirs:
         yield ours, theirs
@@ -64,14 +64,14 @@ def test_what_was_read_makes_room_for_more(ends: tuple[socket.socket, ...]) -> N
     ours, theirs = ends
     ours.sendall(bytes(1000))
     assert len(theirs.recv(1000, socket.MSG_WAITALL)) == 1000
-    assert taken.wants_more()
+    assert taken.wait_until_consumed()
 
 
 def test_a_connection_that_was_closed_wants_nothing(ends: tuple[socket.socket, ...]) -> None:
     ours, theirs = ends
     ours.sendall(bytes(1000))
     theirs.close()
-    assert not taken.wants_more()
+    assert not taken.wait_until_consumed()
 
 
 def test_the_connection_is_found_and_left_as_it_is(
@@ -81,10 +81,10 @@ def test_the_connection_is_found_and_left_as_it_is(
     ours, theirs = ends
     inode = os.fstat(ours.fileno()).st_ino
     near = [(inode, ours.dup())]
-    monkeypatch.setattr(taken, "_connections", lambda: iter(near))
-    monkeypatch.setattr(taken, "_inodes", set())
+    monkeypatch.setattr(taken, "_local_connections", lambda: iter(near))
+    monkeypatch.setattr(taken, "_spark_inodes", set())
     taken.find_connection()
-    assert taken._inodes == {inode}
+    assert taken._spark_inodes == {inode}
     near = [(inode, ours.dup())]
     with taken.connection_to_spark() as found:
         assert found is not None and os.fstat(found.fileno()).st_ino == inode
@@ -99,11 +99,11 @@ def test_nobody_is_waited_for_for_ever(ends: tuple[socket.socket, ...], monkeypa
     ours, _ = ends
     ours.sendall(bytes(1000))
     looks: list[int] = []
-    look = taken._waiting_bytes
-    monkeypatch.setattr(taken, "_waiting_bytes", lambda one: looks.append(look(one) or 0) or looks[-1])
+    look = taken._count_unread
+    monkeypatch.setattr(taken, "_count_unread", lambda one: looks.append(look(one) or 0) or looks[-1])
     monkeypatch.setattr(taken, "monotonic", count().__next__)
-    monkeypatch.setattr(taken, "TAKEN_WITHIN_S", 5)
-    assert taken.wants_more()
+    monkeypatch.setattr(taken, "WAIT_S_MAX", 5)
+    assert taken.wait_until_consumed()
     assert len(looks) == 4
     assert min(looks) == max(looks) >= 1000  # Unix sockets count the memory that it takes
 
@@ -114,5 +114,5 @@ def test_outside_of_workers_nobody_is_waited_for(
     ours, _ = ends
     ours.sendall(bytes(1000))
     monkeypatch.setattr(taken, "this_task", lambda: None)
-    monkeypatch.setattr(taken, "_is_taken", None)
-    assert taken.wants_more()
+    monkeypatch.setattr(taken, "_wait_until_read", None)
+    assert taken.wait_until_consumed()

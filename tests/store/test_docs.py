@@ -41,7 +41,7 @@ def test_every_number_of_a_profile_is_named() -> None:
 
 def test_every_option_of_s3_is_named_and_no_other() -> None:
     source = "".join(Path(module.__file__).read_text() for module in (bucket_options, client_options))
-    read = {*re.findall(READ, source), *bucket_options.CONTAINER}
+    read = {*re.findall(READ, source), *bucket_options.CONTAINER_OPTIONS}
     assert named(SECTIONS["S3"]) == read - {"fast_get"} and "`fast_get`" in SECTIONS["S3"]  # it has no effect any more
 
 

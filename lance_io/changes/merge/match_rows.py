@@ -33,7 +33,7 @@ from lance_io.levels.portable import copy_array
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.streams import EachInPlan
 from lance_io.reads.index.table_indices import key_indices
-from lance_io.reads.memory_limit import has_width, scan_bounds
+from lance_io.reads.memory_limit import has_fixed_width, scan_bounds
 from lance_io.reads.rows.value_widths import width_bytes
 from lance_io.reads.scan.execute import projected_batches
 from lance_io.reads.scan.scan_options import scan_options
@@ -346,7 +346,7 @@ class _Join:
         key_bytes = 2 * key_width(types) + TABLE_BYTES + _ROW_BYTES
         source, target = self._source_columns, self._target_columns
         given = self._bytes_of(source)
-        if not all(has_width(self._type(name)) for name in source):
+        if not all(has_fixed_width(self._type(name)) for name in source):
             given = max(given, 2 * self._source.num_bytes // max(1, self._source.num_rows))
         return key_bytes + given, key_bytes + self._bytes_of(target)
 

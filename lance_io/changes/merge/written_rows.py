@@ -23,7 +23,7 @@ from lance_io.levels.arrays import numbers, values_of
 from lance_io.levels.join import join_arrays
 from lance_io.levels.row_sizes import cut_by_size, row_sizes
 from lance_io.plans.cpu_requests import Compute
-from lance_io.reads.memory_limit import RowsAtOnce, batch_bytes, has_width, row_bytes
+from lance_io.reads.memory_limit import RowsAtOnce, batch_bytes, has_fixed_width, row_bytes
 from lance_io.reads.rows.row_arithmetic import OFFSET_BITS, OFFSET_MASK, group_rows
 from lance_io.reads.takes.take_rows import PreparedTake, prepare, take_grouped
 from lance_io.reads.version.blob_fields import with_binaries
@@ -253,7 +253,7 @@ class _TargetColumns:
         types = projection.arrow_schema.types
         fitting = int(limit_bytes / 16 / row_bytes(state, types))
         # On a local disk, where requests are quick, the size of rows is measured by reading a single row first.
-        is_unknown = state.is_local and not all(map(has_width, types))
+        is_unknown = state.is_local and not all(map(has_fixed_width, types))
         self.at_once = RowsAtOnce(limit_bytes // 16, 1 if is_unknown else fitting)
 
     def take(self, addresses: npt.NDArray[np.uint64]) -> Plan[pa.Table]:

@@ -90,7 +90,7 @@ class ArrayQueues:
         self._page_bytes = page_bytes
         self._cache_bytes = cache_bytes
         self._tops: list[_Column] = []
-        for below in plan.by_field:
+        for below in plan.columns_by_field:
             above: list[_Column] = []
             for path, options in below:
                 column = _Column(len(self._all), path, options)

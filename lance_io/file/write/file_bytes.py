@@ -377,8 +377,8 @@ class FileWriter:
             check_sums(dict(enumerate(self._sums_in)), dict(enumerate(self._sums_out)), self.path)
         sidecars = yield from self._blobs.finish()
         schema = self.schema
-        if self._plan.described != schema.fields:
-            schema = replace(schema, fields=self._plan.described)
+        if self._plan.file_fields != schema.fields:
+            schema = replace(schema, fields=self._plan.file_fields)
         for buffers in self._layout.finish(schema, self._metadata, self.num_rows):
             yield from self._writes.add(buffers)
         yield from self._writes.flush()

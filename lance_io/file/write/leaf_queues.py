@@ -61,7 +61,7 @@ class LeafQueues:
         self._small_bytes_max = [-1 if kind is None else SMALL_PAGE_BYTES_MAX for kind in plan.small_kinds]
         self._columns: list[_Column] = []
         self._by_field = []
-        for leaves in plan.by_field:
+        for leaves in plan.columns_by_field:
             first = len(self._columns)
             for column, (path, options) in enumerate(leaves, first):
                 self._columns.append(_Column(path, options, ColumnQueue(column, path, page_bytes, cache_bytes)))

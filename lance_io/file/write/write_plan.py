@@ -1,7 +1,7 @@
-"""Derived state of a schema for all files written with it: columns, their options, and the ingestion of batches.
+"""The plan of a data file: columns, their encoding options, and functions that convert batches to stored form.
 
-A plan is created once and cached with its schema, without keeping the schema alive, so that small appends need not
-process all fields.
+A plan depends only on schema and file version, and is cached by them, so that small appends need not process all
+fields. The cache does not keep the schema alive.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PLANS: Final[PerSchema[dict[FileVersion, FilePlan]]] = PerSchema("file plans by
 
 
 def file_plan(schema: Schema, version: FileVersion) -> FilePlan:
-    """The plan of files of this schema and version, cached.
+    """The plan of files of this schema and version, from the cache or new.
 
     Raises `SchemaError` and `UnsupportedError` for schemas that such files cannot hold, `UsageError` for invalid
     encoding options.
@@ -49,72 +49,82 @@ def file_plan(schema: Schema, version: FileVersion) -> FilePlan:
 
 
 class FilePlan:
-    """See `file_plan`.
+    """The plan of all files of one schema and version; `file_plan` returns it.
 
-    by_field          columns and their options per top-level field: leaves, in version 2.0 also structs and lists
-    field_ids         field ids of the columns
+    A column of a file belongs to a leaf of the schema; in version 2.0, structs and lists have columns, too.
+
+    columns_by_field  for each top-level field, its columns: the path in the schema and the encoding options
+    field_ids         field id of each column
     num_columns       number of columns
-    small_kinds       per column: kind for encoding small pages together; None for others and in version 2.0
-    blob_columns      columns of blobs in version 2.0, which files mark
+    small_kinds       for each column, the kernel's code of its type; None if the kernel does not encode small pages of
+                      the column, which includes all columns in version 2.0
+    blob_columns      in version 2.0, the indexes of the blob columns, which files mark; empty in other versions
     text_columns      indexes of the top-level fields that hold text
     has_dictionaries  whether any field has a dictionary type
-    has_blobs         whether any field has blobs
-    described         the fields as files describe them: blobs of the second kind by the content of their column
+    has_blobs         whether any field, at any depth, is a blob column
+    file_fields       the top-level fields as the schema of a file shows them: in place of a blob of the second kind,
+                      the struct that describes it
     """
 
     def __init__(self, schema: Schema, version: FileVersion) -> None:
         check_writable(schema, version)
         self._fields = schema.fields
-        self.described = tuple(_describe(field) for field in schema.fields)
-        paths_of = column_paths if version == V2_0 else leaf_paths
-        below = [paths_of(field) for field in schema.fields]
-        self.by_field = [[(path, column_options(path.top, path.leaf)) for path in paths] for paths in below]
-        columns = [path for paths in below for path in paths]
+        self.file_fields = tuple(_file_field(field) for field in schema.fields)
+        find_paths = column_paths if version == V2_0 else leaf_paths
+        paths_by_field = [find_paths(field) for field in schema.fields]
+        self.columns_by_field = [
+            [(path, column_options(path.top, path.leaf)) for path in paths] for paths in paths_by_field
+        ]
+        columns = [path for paths in paths_by_field for path in paths]
         self.field_ids = tuple(path.leaf.id for path in columns)
         self.num_columns = len(columns)
         self.small_kinds = [
-            None if version == V2_0 else small_kind(path, options) for paths in self.by_field for path, options in paths
+            None if version == V2_0 else small_kind(path, options)
+            for field_columns in self.columns_by_field
+            for path, options in field_columns
         ]
         is_marked = version == V2_0 and schema.has_blobs
         self.blob_columns = frozenset(at for at, path in enumerate(columns) if is_marked and path.leaf.is_blob)
         self.text_columns = tuple(at for at, field in enumerate(schema.fields) if holds_text(field))
         self.has_dictionaries = any("dict:" in field.logical_type for field in schema.walk())
         self.has_blobs = schema.has_blobs
-        self._batches: tuple[pa.Schema, list[tuple[int, Ingest]]] | None = None
+        self._last_ingesters: tuple[pa.Schema, list[tuple[int, Ingest]]] | None = None
 
-    def ingesters(self, batches: pa.Schema) -> list[tuple[int, Ingest]]:
-        """For batches of this schema: per top-level field, its column and the function that converts it to stored form.
+    def ingesters(self, batch_schema: pa.Schema) -> list[tuple[int, Ingest]]:
+        """For each top-level field, the index of its column in batches, and the function that converts this column.
 
-        Raises `SchemaError` for a missing column or another type.
+        The functions return arrays in stored form. Raises `SchemaError` if a column is missing, exists twice, or has
+        another type than its field.
         """
-        known = self._batches
-        if known is None or not known[0].equals(batches, check_metadata=True):
-            known = self._batches = batches, _ingests(self._fields, batches)
-        return known[1]
+        last = self._last_ingesters
+        if last is None or not last[0].equals(batch_schema, check_metadata=True):
+            last = self._last_ingesters = batch_schema, _make_ingesters(self._fields, batch_schema)
+        return last[1]
 
 
-def _ingests(fields: Sequence[Field], batches: pa.Schema) -> list[tuple[int, Ingest]]:
-    columns = [_column_of(field, batches) for field in fields]
-    is_all = columns == list(range(len(batches)))
-    batch_fields = schema_from_arrow(batches if is_all else pa.schema([batches.field(at) for at in columns])).fields
-    types = batches.types
+def _make_ingesters(fields: Sequence[Field], batch_schema: pa.Schema) -> list[tuple[int, Ingest]]:
+    columns = [_column_index(field, batch_schema) for field in fields]
+    is_same_order = columns == list(range(len(batch_schema)))
+    in_order = batch_schema if is_same_order else pa.schema([batch_schema.field(at) for at in columns])
+    batch_fields = schema_from_arrow(in_order).fields
+    types = batch_schema.types
     return [
         (at, ingester(field, types[at], batch_field))
         for at, field, batch_field in zip(columns, fields, batch_fields, strict=True)
     ]
 
 
-def _column_of(field: Field, batches: pa.Schema) -> int:
-    indices: list[int] = batches.get_all_field_indices(field.name)
+def _column_index(field: Field, batch_schema: pa.Schema) -> int:
+    indices: list[int] = batch_schema.get_all_field_indices(field.name)
     if len(indices) != 1:
         raise SchemaError(f"Cannot write batch. The batch was missing the column `{field.name}`, or has it twice")
     return indices[0]
 
 
-def _describe(field: Field) -> Field:
+def _file_field(field: Field) -> Field:
     if field.is_blob_v2:
         return field.describe_blobs()
     if field.has_column:
         return field
-    children = tuple(_describe(child) for child in field.children)
+    children = tuple(_file_field(child) for child in field.children)
     return field if children == field.children else replace(field, children=children)

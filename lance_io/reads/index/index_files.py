@@ -1,4 +1,8 @@
-"""Files of segments, by the entries of the index section: their keys, the buffers that they name, steps on several."""
+"""Files of index segments: references to them, cache keys of their folders, and steps that read several files at once.
+
+A segment is one build of an index over some fragments. Its files are in one folder, and the index section of the
+manifest has an entry (`IndexPart`) for it.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def folder_key(state: DatasetState, part: IndexPart[Any]) -> tuple[Any, ...]:
-    """Identifies the folder of a segment in the cache; its content never changes."""
-    return state.context.store.identity, file_ref(state, part, "x").key
+    """A cache key for the folder of a segment, whose content never changes."""
+    return state.context.store.identity, file_ref(state, part, "x").key  # any file name: the folder decides
 
 
 def file_ref(state: DatasetState, part: IndexPart[Any], name: str) -> FileRef:
-    """A file of a segment; the same object for each call of a version."""
+    """A reference to a file of a segment. All calls with the same state return the same object."""
     refs: dict[tuple[str, str], FileRef] = state.__dict__.setdefault("index_refs", {})
     ref = refs.get((part.uuid, name))
     if ref is None:
@@ -32,14 +36,17 @@ def file_ref(state: DatasetState, part: IndexPart[Any], name: str) -> FileRef:
     return ref
 
 
-def independent(steps: Sequence[tuple[FileRef, FileSteps[Any]]]) -> FilesSteps[list[Any]]:
-    """Steps on several files, in the same rounds."""
+def run_together(steps: Sequence[tuple[FileRef, FileSteps[Any]]]) -> FilesSteps[list[Any]]:
+    """Run the steps of several files in the same rounds of requests. Returns their results, in order."""
     results: list[Any] = yield Independent(steps)
     return results
 
 
 def buffer_number(file: SideFile, key: str) -> int | None:
-    """The global buffer that the metadata of a file names; None without one. Raises `FormatError`."""
+    """The number of a global buffer, from the entry `key` of a file's metadata; None without this entry.
+
+    Raises `FormatError` if the entry is not a number.
+    """
     text = file.metadata.get(key)
     if text is None:
         return None

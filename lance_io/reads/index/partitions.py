@@ -21,7 +21,7 @@ from lance_io.index.vector.ivf import (
 from lance_io.io.cache import CacheHit, ClaimAbandoned, LoadOwner
 from lance_io.limits import MIB
 from lance_io.plans.plan import Together, Wait
-from lance_io.reads.index.index_files import buffer_number, file_ref, folder_key, independent
+from lance_io.reads.index.index_files import buffer_number, file_ref, folder_key, run_together
 from lance_io.reads.rows.deletions_and_ids import load_cached
 from lance_io.reads.version.index_errors import INDEX_ERRORS, in_index
 from lance_io.records import dataclass
@@ -99,11 +99,11 @@ def _open(
     refs = [file_ref(state, part, name) for name in (INDEX_FILE, ROWS_FILE)]
     try:
         opening = [(ref, SideFile.open(state.context, ref.key, ref.size_bytes)) for ref in refs]
-        files: list[SideFile] = yield ReadFiles(state.context, independent(opening))
+        files: list[SideFile] = yield ReadFiles(state.context, run_together(opening))
         buffers = [(ref, file, number) for ref, file in zip(refs, files, strict=True) for number in _buffers(file)]
         steps: list[tuple[FileRef, FileSteps[Any]]] = [(ref, file.read_buffer(number)) for ref, file, number in buffers]
         steps.append((refs[1], files[1].load_indexes([*files[1].types], INDEXED_PAGES_MAX)))
-        layout, rows_layout, *codebook, _ = yield ReadFiles(state.context, independent(steps))
+        layout, rows_layout, *codebook, _ = yield ReadFiles(state.context, run_together(steps))
         head, rows = (
             FileHead(file.num_rows, file.types, file.metadata, buffer)
             for file, buffer in zip(files, (layout, rows_layout), strict=True)
@@ -206,7 +206,7 @@ def read_apart(state: DatasetState, index: VectorIndex, segment: Ivf, pieces: Se
     """
     ref = file_ref(state, index.parts[0], ROWS_FILE)
     read: list[list[Partition]] = yield ReadFiles(
-        state.context, independent([(ref, _read(state, index, ref, segment, pieces))])
+        state.context, run_together([(ref, _read(state, index, ref, segment, pieces))])
     )
     return read[0]
 
@@ -227,7 +227,7 @@ def _read_owned(
         ref = file_ref(state, index.parts[part], ROWS_FILE)
         steps.append((ref, _read(state, index, ref, segments[part], [pieces[at] for at in ordered])))
     try:
-        read: list[list[Partition]] = yield ReadFiles(state.context, independent(steps))
+        read: list[list[Partition]] = yield ReadFiles(state.context, run_together(steps))
     except BaseException as error:
         for claim in owned.values():
             claim.abandon(error if isinstance(error, LanceError) else None)

@@ -22,7 +22,7 @@ from lance_io.limits import MIB
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.plan import Together
 from lance_io.reads.index.index_counts import record_comparisons, record_opened, record_parts
-from lance_io.reads.index.index_files import buffer_number, file_ref, folder_key, independent
+from lance_io.reads.index.index_files import buffer_number, file_ref, folder_key, run_together
 from lance_io.reads.rows.deletions_and_ids import load_cached
 from lance_io.reads.version.index_errors import INDEX_ERRORS, in_index
 
@@ -68,7 +68,7 @@ def _open(state: DatasetState, index: TableIndex, part: IndexPart[IndexDetails])
     try:
         files = yield ReadFiles(
             state.context,
-            independent([(ref, _open_file(state, ref, use)) for ref, use in zip(refs, reader.uses, strict=True)]),
+            run_together([(ref, _open_file(state, ref, use)) for ref, use in zip(refs, reader.uses, strict=True)]),
         )
         dtype = None if part.details.json_path is not None else index.field.arrow_type
         named = {use.name: file for use, file in zip(reader.uses, files, strict=True)}
@@ -166,7 +166,7 @@ def search_segments(
     for at, search, cached in held:
         answers[at] = yield from _finish_held(state, searches[at][0], search, cached)
     if steps:
-        read: list[Any] = yield ReadFiles(state.context, independent(steps))
+        read: list[Any] = yield ReadFiles(state.context, run_together(steps))
         for at, answer in zip(positions, read, strict=True):
             answers[at] = answer
     return answers

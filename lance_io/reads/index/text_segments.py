@@ -44,7 +44,7 @@ from lance_io.limits import MIB
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.plan import Together
 from lance_io.reads.index.index_counts import record_opened, record_parts
-from lance_io.reads.index.index_files import file_ref, folder_key, independent
+from lance_io.reads.index.index_files import file_ref, folder_key, run_together
 from lance_io.reads.rows.deletions_and_ids import load_cached
 from lance_io.reads.version.index_errors import INDEX_ERRORS, in_index
 from lance_io.records import dataclass
@@ -136,7 +136,7 @@ def _open(state: DatasetState, index: TextIndex, part: IndexPart[bytes]) -> Plan
                 raise FormatError(f"partition {number} has no file {name} in the index section", path=ref.key)
             its_ref = refs.setdefault(name, file_ref(state, part, name))
             steps.append((its_ref, _read_part(state, its_ref, what)))
-        read: list[Any] = (yield ReadFiles(state.context, independent(steps))) if steps else []
+        read: list[Any] = (yield ReadFiles(state.context, run_together(steps))) if steps else []
         firsts = range(0, len(read), len(_READ))
         partitions = [
             _partition(number, *read[first : first + len(_READ)])
@@ -158,7 +158,7 @@ def _open_files(state: DatasetState, refs: Sequence[FileRef]) -> Plan[list[SideF
     """Open files; None if the entry does not name them, and the only one is missing."""
     steps = [(ref, SideFile.open(state.context, ref.key, ref.size_bytes)) for ref in refs]
     try:
-        return (yield ReadFiles[list[SideFile]](state.context, independent(steps)))  # type: ignore[no-any-return]
+        return (yield ReadFiles[list[SideFile]](state.context, run_together(steps)))  # type: ignore[no-any-return]
     except NotFound:
         if len(refs) > 1 or refs[0].size_bytes:
             raise
@@ -351,7 +351,7 @@ def _read_missing(
         names = (*form.columns, *(form.positions if has_positions else ()))
         rows = np.array([each.token for each in its], np.int64)
         steps.append((ref, _read_rows(state, opened.index, ref, names, rows)))
-    read: list[Any] = yield ReadFiles(state.context, independent(steps))
+    read: list[Any] = yield ReadFiles(state.context, run_together(steps))
     for (at, its), columns in zip(missing.items(), read, strict=True):
         partition = opened.partitions[at].partition
         tokens = [each.token for each in its]

@@ -1,1 +1,4 @@
-"""Look-ups of rows by values of an indexed column, in the order of the values. Scans find rows beyond the index."""
+"""Look-up of rows by keys, which are values of an indexed column. Rows are returned in the order of the keys.
+
+A scan finds the rows of fragments that the index does not cover.
+"""

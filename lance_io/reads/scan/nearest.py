@@ -35,10 +35,10 @@ from lance_io.reads.scan.scan_plan import explain as explain_plan
 from lance_io.reads.scan.scan_plan import plan_scan
 from lance_io.reads.scan.search_columns import (
     SearchColumns,
-    columns_to_take,
+    nearest_columns,
     nearest_projection,
+    prepare_take,
     query_of,
-    search_arrays,
     search_column_names,
     search_schema,
 )
@@ -204,7 +204,7 @@ def search(
         matches = matches[_window(options)]
     if predicate is not None and state.schema.has_blobs:  # the result may lack their descriptions
         matches, predicate = (yield from _filtered(state, predicate, names, matches)), None
-    table = yield from _take(state, *columns_to_take(state, projection, predicate, names), matches)
+    table = yield from _take(state, *prepare_take(state, projection, predicate, names), matches)
     if ordering is not None:
         return (yield from ordering.finish(table))
     if is_cut:
@@ -223,7 +223,7 @@ def _search_together(
     window = _window(options)
     parts = [part[window] for part in parts]
     matches = _Matches(np.zeros(sum(map(len, parts)), np.int32), Scored.joined(parts))
-    table = yield from _take(state, *columns_to_take(state, projection, predicate, names), matches)
+    table = yield from _take(state, *prepare_take(state, projection, predicate, names), matches)
     if len(parts) == 1:
         return [table]
     ends = np.cumsum([len(part) for part in parts]).tolist()
@@ -411,7 +411,7 @@ def _parts(
     for part in parts:
         chosen = slice(start, start + part.num_rows)
         start += part.num_rows
-        pairs.append((part, search_arrays(matches.queries[chosen], matches.rows.distances[chosen])))
+        pairs.append((part, nearest_columns(matches.queries[chosen], matches.rows.distances[chosen])))
     return pairs
 
 

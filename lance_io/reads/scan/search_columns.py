@@ -1,12 +1,12 @@
-"""Output columns of a search: those of the table, `_distance` or `_score`, and `query_index` for several queries.
+"""Output columns of a search: columns of the table, and columns that the search adds.
 
-    _distance    float32, distance between the row and the query
-    _score       float32 of a full-text search
-    _doc_index   list of uint32, the position of the matching element in a list of texts
-    query_index  int32, index of the query
+    _distance    float32, distance between the row and the query; added by a vector search
+    query_index  int32, index of the query; added by a vector search with several queries
+    _score       float32, relevance of the row; added by a full-text search
+    _doc_index   list of uint32, position of the matching element; added by a full-text search in lists of texts
 
-In column lists and filters, these columns come after the table's. The output is as in pylance: `query_index` comes
-first, and `_distance` or `_score` last unless the caller names it.
+Column lists and filters may refer to the added columns. The order of the output is pylance's: `query_index` is first.
+`_distance` or `_score` is last, unless the caller's column list contains it.
 """
 
 from __future__ import annotations
@@ -43,12 +43,15 @@ DOC_INDEX: Final = "_doc_index"
 
 
 def search_column_names(query: VectorQuery, column_is_multi: bool) -> tuple[str, ...]:
-    """The columns that a search adds to those of a table."""
+    """Names of the columns that a vector search adds. column_is_multi: each row of the column holds several vectors"""
     return (DISTANCE, QUERY_INDEX) if query.is_batch and not column_is_multi else (DISTANCE,)
 
 
 def search_schema(schema: Schema, names: tuple[str, ...]) -> Schema:
-    """The table's schema plus the columns of a search. Raises `UsageError` if the table has such a column."""
+    """The table's schema plus the columns that a search adds.
+
+    Raises `UsageError` if the table has a column with one of these names.
+    """
     for name in names:
         if schema.top(name) is not None:
             kind = "full text" if SCORE in names else "nearest neighbor"
@@ -66,7 +69,7 @@ def search_schema(schema: Schema, names: tuple[str, ...]) -> Schema:
 
 
 def nearest_projection(state: DatasetState, options: ScanOptions) -> Projection:
-    """The output columns of a search. Raises the errors of `vector_column` and `project`."""
+    """The output columns of a vector search. Raises the errors of `vector_column` and `project`."""
     query = query_of(options)
     column = vector_column(state.schema, query)
     column.metric(query.metric)
@@ -74,90 +77,101 @@ def nearest_projection(state: DatasetState, options: ScanOptions) -> Projection:
 
 
 def query_of(options: ScanOptions) -> VectorQuery:
-    """The search of a scan that has one."""
+    """The vector query of a scan. The options must have one."""
     query: VectorQuery | None = options.nearest
-    assert query is not None, "asked for where there is one"
+    assert query is not None, "callers run vector searches only, whose options have a query"
     return query
 
 
 def search_projection(state: DatasetState, options: ScanOptions, names: tuple[str, ...]) -> Projection:
-    """The output columns of a search that adds some columns, first the one by which it orders rows."""
-    shows_more = not options.hints.get("disable_scoring_autoprojection")
-    asked = columns_key(options.columns), options.with_row_id, options.with_row_address, options.blob_handling
-    key = ("search", names, shows_more, *asked)
+    """The output columns of a search, cached with the table version.
+
+    names  columns that the search adds; the first is `_distance` or `_score`
+    """
+    adds_score = not options.hints.get("disable_scoring_autoprojection")
+    options_key = columns_key(options.columns), options.with_row_id, options.with_row_address, options.blob_handling
+    key = ("search", names, adds_score, *options_key)
     projection: Projection | None = state.prepared.get(key)
     if projection is None:
-        projection = _made_projection(state, options, names, shows_more)
+        projection = _build_projection(state, options, names, adds_score)
         state.prepared.put(key, projection)
     return projection
 
 
-def _made_projection(state: DatasetState, options: ScanOptions, names: tuple[str, ...], shows_more: bool) -> Projection:
+def _build_projection(
+    state: DatasetState, options: ScanOptions, names: tuple[str, ...], adds_score: bool
+) -> Projection:
+    """See `search_projection`. adds_score: the output has `names[0]` even if the caller's column list does not"""
     schema = search_schema(state.schema, names)
     plain = project(schema, options.columns)
     outputs = [output for output in plain.outputs if output.path != (QUERY_INDEX,) or QUERY_INDEX not in names]
-    if options.columns is None and not shows_more:
+    if options.columns is None and not adds_score:
         outputs = [output for output in outputs if output.path != (names[0],)]
     if DOC_INDEX in names and not any(output.name == DOC_INDEX for output in outputs):
         outputs.append(OutputColumn(DOC_INDEX, (DOC_INDEX,), schema.field(DOC_INDEX).to_arrow()))
-    if shows_more and not any(output.name == names[0] for output in outputs):
+    if adds_score and not any(output.name == names[0] for output in outputs):
         outputs.append(OutputColumn(names[0], (names[0],), schema.field(names[0]).to_arrow()))
     if QUERY_INDEX in names:
         outputs.insert(0, OutputColumn(QUERY_INDEX, (QUERY_INDEX,), schema.field(QUERY_INDEX).to_arrow()))
     wanted = ((ROW_ID, options.with_row_id), (ROW_ADDRESS, options.with_row_address))
     all_outputs = replace(plain, outputs=tuple(outputs)).with_system(*(name for name, is_wanted in wanted if is_wanted))
-    stored = replace(all_outputs, outputs=tuple(output for output in all_outputs.outputs if not _names(output, names)))
-    shown = iter(state.shown(stored, options.blob_handling).outputs)
+    is_added = [_depends_on(output, names) for output in all_outputs.outputs]
+    table_outputs = [output for output, added in zip(all_outputs.outputs, is_added, strict=True) if not added]
+    shown = iter(state.shown(replace(all_outputs, outputs=tuple(table_outputs)), options.blob_handling).outputs)
     return replace(
-        all_outputs, outputs=tuple(output if _names(output, names) else next(shown) for output in all_outputs.outputs)
+        all_outputs,
+        outputs=tuple(
+            output if added else next(shown) for output, added in zip(all_outputs.outputs, is_added, strict=True)
+        ),
     )
 
 
-def _names(output: OutputColumn, names: tuple[str, ...]) -> bool:
-    """Whether an output depends on columns that a search adds."""
+def _depends_on(output: OutputColumn, names: tuple[str, ...]) -> bool:
+    """Whether an output column is one of these columns, or is computed from one of them."""
     return any(path[0] in names for path in output.sources)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchColumns:
-    """How output columns are built from taken rows and from the columns of the search.
+    """Builds the output columns of a search from rows of the table and from the columns that the search adds.
 
-    projection  the result
-    taken       columns to take: those of the result that the table has, in order, then sources of computed ones
-    predicate   filter of the matches, or None
-    names       columns that the search adds
+    projection   the output columns
+    taken        the columns to take from the table: first the output columns that depend on no added column, in order,
+                 then the sources of the filter and of the other output columns
+    predicate    filter of the matches; None for no filter
+    added_names  names of the columns that the search adds
     """
 
     projection: Projection
     taken: Projection
     predicate: Predicate | None
-    names: tuple[str, ...]
+    added_names: tuple[str, ...]
 
     @classmethod
     def of(
         cls, state: DatasetState, projection: Projection, predicate: Predicate | None, names: tuple[str, ...]
     ) -> SearchColumns:
-        """The columns to take for a result."""
-        own = [output for output in projection.outputs if not _names(output, names)]
-        computed = [output for output in projection.outputs if _names(output, names)]
-        paths = [path for output in computed for path in output.sources]
+        """A builder of these output columns. names: columns that the search adds"""
+        table_outputs = [output for output in projection.outputs if not _depends_on(output, names)]
+        search_outputs = [output for output in projection.outputs if _depends_on(output, names)]
+        paths = [path for output in search_outputs for path in output.sources]
         paths += [] if predicate is None else predicate.paths
         sources = _sources(state, [path for path in dict.fromkeys(paths) if path[0] not in names])
-        return cls(projection, Projection((*own, *sources), projection.metadata), predicate, names)
+        return cls(projection, Projection((*table_outputs, *sources), projection.metadata), predicate, names)
 
     def mask(self, rows: pa.RecordBatch, added: Mapping[str, pa.Array]) -> pa.BooleanArray:
-        """Which rows pass the filter; parameters as for `batch`."""
-        assert self.predicate is not None, "asked for where there is one"
+        """For each row, whether it passes the filter; parameters as for `batch`."""
+        assert self.predicate is not None, "callers check that there is a filter"
         columns = self._columns(rows, added)
         names = list(dict.fromkeys(path[0] for path in self.predicate.paths))
         arrays = [columns[name] for name in names] or [pa.nulls(rows.num_rows)]
         return self.predicate.mask(pa.RecordBatch.from_arrays(arrays, names or [""]))
 
     def batch(self, rows: pa.RecordBatch, added: Mapping[str, pa.Array]) -> pa.RecordBatch:
-        """The result of taken rows, without those that the filter drops.
+        """The output rows: the given rows that pass the filter, with the output columns.
 
-        rows   with the columns of `taken`
-        added  columns of the search, by name
+        rows   rows of the table, with the columns of `taken`
+        added  columns that the search adds, by name, with a value for each row
         """
         num_rows = rows.num_rows
         if self.predicate is not None:
@@ -165,9 +179,9 @@ class SearchColumns:
             num_rows = len(kept)
             rows = rows.take(kept) if rows.num_columns else rows
             added = {name: column.take(kept) for name, column in added.items()}
-        columns, plain = self._columns(rows, added), iter(rows.columns)
+        columns, table_columns = self._columns(rows, added), iter(rows.columns)
         arrays = [
-            output.values(columns, num_rows) if _names(output, self.names) else next(plain)
+            output.values(columns, num_rows) if _depends_on(output, self.added_names) else next(table_columns)
             for output in self.projection.outputs
         ]
         if not arrays:
@@ -175,54 +189,56 @@ class SearchColumns:
         return pa.RecordBatch.from_arrays(arrays, schema=self.projection.arrow_schema)
 
     def _columns(self, rows: pa.RecordBatch, added: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-        """Sources of the filter and of computed columns, by name."""
-        first = sum(not _names(output, self.names) for output in self.projection.outputs)
-        sources = enumerate(self.taken.outputs[first:], first)
+        """By name, the sources of the filter and of the output columns that depend on added columns."""
+        num_table_outputs = sum(not _depends_on(output, self.added_names) for output in self.projection.outputs)
+        sources = enumerate(self.taken.outputs[num_table_outputs:], num_table_outputs)
         return {**{output.path[0]: rows.column(column_index) for column_index, output in sources}, **added}
 
 
-def columns_to_take(
+def prepare_take(
     state: DatasetState, projection: Projection, predicate: Predicate | None, names: tuple[str, ...]
 ) -> tuple[SearchColumns, PreparedTake]:
-    """How the result is built, and the take for it; kept with the version for results without a filter."""
+    """The builder of the output columns, and the prepared take of its table columns.
+
+    Both are cached with the table version, unless there is a filter. names: columns that the search adds
+    """
     if predicate is not None:
         columns = SearchColumns.of(state, projection, predicate, names)
         return columns, prepare(state, columns.taken)
     key = "search take", id(projection), names
-    kept: tuple[Projection, SearchColumns, PreparedTake] | None = state.prepared.get(key)
-    if kept is None or kept[0] is not projection:
+    cached: tuple[Projection, SearchColumns, PreparedTake] | None = state.prepared.get(key)
+    if cached is None or cached[0] is not projection:  # another projection may have got the id of a deleted one
         columns = SearchColumns.of(state, projection, None, names)
-        kept = projection, columns, prepare(state, columns.taken)
-        state.prepared.put(key, kept)
-    return kept[1:]
+        cached = projection, columns, prepare(state, columns.taken)
+        state.prepared.put(key, cached)
+    return cached[1:]
 
 
 def _sources(state: DatasetState, paths: Iterable[tuple[str, ...]]) -> list[OutputColumn]:
-    """Top-level and system columns as they are stored, with the members that these paths name."""
+    """System columns and top-level columns that contain these paths, as stored: structs have only needed members."""
     outputs: list[OutputColumn] = []
-    stored: list[tuple[str, ...]] = []
+    stored_paths: list[tuple[str, ...]] = []
     for path in paths:
         if path[0] in SYSTEM_COLUMNS:
             outputs.append(OutputColumn(path[0], path, system_field(path[0])))
         else:
-            stored.append(path)
-    for field in prune(state.schema, stored):
-        shown = field.describe_blobs()
-        its = tuple(path for path in stored if path[0] == field.name)
-        parts = () if (field.name,) in its else its
-        arrow = pa.field(field.name, shown.arrow_type)
+            stored_paths.append(path)
+    for field in prune(state.schema, stored_paths):
+        field_paths = tuple(path for path in stored_paths if path[0] == field.name)
+        parts = () if (field.name,) in field_paths else field_paths  # () for the whole column
+        arrow = pa.field(field.name, field.describe_blobs().arrow_type)
         outputs.append(OutputColumn(field.name, (field.name,), arrow, parts=parts, narrows=bool(parts)))
     return outputs
 
 
-def search_arrays(queries: np.ndarray[Any, Any], distances: np.ndarray[Any, Any]) -> dict[str, pa.Array]:
-    """Columns that a search adds to rows, by name.
+def nearest_columns(query_indexes: np.ndarray[Any, Any], distances: np.ndarray[Any, Any]) -> dict[str, pa.Array]:
+    """The columns `query_index` and `_distance` of the matches of a vector search, by name. Zero-copy.
 
-    queries    i32[n], the query of each match
-    distances  f32[n]
+    query_indexes  i32[n], for each match the index of its query
+    distances      f32[n], for each match its distance to the query
     """
-    arrays = ((QUERY_INDEX, pa.int32(), queries), (DISTANCE, pa.float32(), distances))
+    columns = ((QUERY_INDEX, pa.int32(), query_indexes), (DISTANCE, pa.float32(), distances))
     return {
         name: pa.Array.from_buffers(dtype, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
-        for name, dtype, values in arrays
+        for name, dtype, values in columns
     }

@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from lance_io.errors import LanceError
-from lance_io.spark.consumed import buffer_bytes, wants_more
+from lance_io.spark.consumed import buffer_bytes, wait_until_consumed
 from lance_io.spark.engine import fit_to_task, io_buffer_bytes, named_version, open_version, table_place
 from lance_io.spark.options import StreamReadOptions
 from lance_io.spark.read.read_casts import ReadCast
@@ -160,7 +160,7 @@ def _batches(job: ReadJob, part: ScanPart) -> Iterator[pa.RecordBatch]:
     if rows:
         pushed = [part for batch in read(first_rows=rows) for part in push_out(batch)]
         yield from pushed
-        if len(pushed) > 1 and not wants_more():
+        if len(pushed) > 1 and not wait_until_consumed():
             return
     yield from read(skip_rows=rows)
 

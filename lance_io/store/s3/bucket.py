@@ -82,7 +82,7 @@ class S3Store(CloudStore[LoopState]):
 
     def __init__(self, options: S3Options, *, profile: StoreProfile = CLOUD, stats: StoreStats | None = None) -> None:
         capabilities = Capabilities(ordered_list=not options.express, create_unproven=not options.is_amazon)
-        if not options.decides:
+        if not options.has_conditional_puts:
             capabilities = replace(
                 capabilities,
                 conditional_create=False,
@@ -203,7 +203,7 @@ class S3Store(CloudStore[LoopState]):
             pass  # Amazon answers 204, other services 404
 
     def _require_conditional_put(self, key: str) -> None:
-        if not self.options.decides:
+        if not self.options.has_conditional_puts:
             raise UnsupportedError(f"{self.identity} {UNDECIDED}", path=key)
 
     # -- inside -----------------------------------------------------------------------------------------------------

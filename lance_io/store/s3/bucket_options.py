@@ -7,11 +7,11 @@
     aws_session_token, session_token, ...     AWS_SESSION_TOKEN    instance role
     aws_profile                               AWS_PROFILE          a profile of ~/.aws
     aws_endpoint, endpoint, ..._url           see `endpoints.py`   URL of a service other than Amazon's
-    aws_virtual_hosted_style_request          the same, upper case bucket in the host name (default: Amazon only)
-    aws_skip_signature                        the same             anonymous requests
+    aws_virtual_hosted_style_request          same in upper case   bucket in the host name (default: Amazon only)
+    aws_skip_signature                        same in upper case   anonymous requests
 
-`cloud/client_options.py` lists the options of all clients. AWS_ALLOW_HTTP and AWS_CA_BUNDLE replace ALLOW_HTTP and
-PROXY_CA_CERTIFICATE there.
+`_ALIASES` lists the rest. `cloud/client_options.py` lists the options that all cloud stores share; an S3 bucket reads
+AWS_ALLOW_HTTP and AWS_CA_BUNDLE instead of the variables ALLOW_HTTP and PROXY_CA_CERTIFICATE.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from lance_io.store.storage_options import switch
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-CONTAINER: Final = (  # sources of keys within a container; aiobotocore reads variables of these names
+CONTAINER_OPTIONS: Final = (  # where a container gets keys; aiobotocore reads variables with these names, upper case
     "aws_container_credentials_relative_uri",
     "aws_container_credentials_full_uri",
     "aws_container_authorization_token_file",
 )
-_ALIASES = {
+_ALIASES = {  # names of each option; variables have these names in upper case
     "aws_region": ("aws_region", "region", "aws_default_region", "default_region"),
     "aws_access_key_id": ("aws_access_key_id", "access_key_id"),
     "aws_secret_access_key": ("aws_secret_access_key", "secret_access_key"),
@@ -59,18 +59,18 @@ _ALIASES = {
     "allow_http": ("allow_http", "aws_allow_http"),
     "aws_metadata_endpoint": ("aws_metadata_endpoint", "metadata_endpoint"),
     "aws_imdsv1_fallback": ("aws_imdsv1_fallback", "imdsv1_fallback"),
-    **{name: (name, name.removeprefix("aws_")) for name in CONTAINER},
+    **{name: (name, name.removeprefix("aws_")) for name in CONTAINER_OPTIONS},
 }
 CUSTOMER_KEY_BYTES: Final = 32
 CHECKSUM_ALGORITHMS: Final = ("SHA256", "SHA1", "CRC32")  # need no library besides aiobotocore
 
-_FROM_CHAIN = frozenset(  # aiobotocore reads these from the environment itself
+_CHAIN_OPTIONS = frozenset(  # aiobotocore's credential chain reads the variables of these options itself
     {"aws_access_key_id", "aws_secret_access_key", "aws_session_token", "aws_role_arn", "aws_role_session_name",
-     "aws_web_identity_token_file", "aws_endpoint_url_sts", *CONTAINER}
+     "aws_web_identity_token_file", "aws_endpoint_url_sts", *CONTAINER_OPTIONS}
 )  # fmt: skip
 
 
-_CREDENTIAL_SOURCES: Final = (
+_CREDENTIAL_SOURCES: Final = (  # variables that select where aiobotocore's credential chain finds keys
     "AWS_PROFILE",
     "AWS_DEFAULT_PROFILE",
     "AWS_CONFIG_FILE",
@@ -99,41 +99,41 @@ class S3Options(ClientOptions):
     secret_key: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
     profile: str | None = None
-    ignores_endpoints: bool = False  # whether endpoints of variables and profiles are ignored
-    database_endpoint: str | None = None  # of DynamoDB, from variables and profiles
-    virtual_hosted: bool = False
-    express: bool = False
-    read_headers: Mapping[str, str] = field(default_factory=dict)
-    put_arguments: Mapping[str, object] = field(default_factory=dict, repr=False)
-    customer_key: str | None = field(default=None, repr=False)  # of SSE-C, in base64
-    checksum_algorithm: str | None = None  # of uploads, with aiobotocore's name
-    unsigned_payload: bool = False
-    role: Role | None = None  # to assume
-    decides: bool = True  # whether the store supports conditional puts
-    container: Mapping[str, str] = field(default_factory=dict)  # environment variables set by options
-    metadata_endpoint: str | None = None  # of the machine's metadata service, a source of keys
-    old_metadata: bool = True  # whether to fall back to IMDSv1
-    checksums: str | None = None  # "when_supported" or "when_required"; None for aiobotocore's default
+    ignores_configured_endpoints: bool = False  # whether to ignore endpoints in variables and profiles
+    dynamodb_endpoint: str | None = None  # URL of DynamoDB, from variables and profiles
+    virtual_hosted: bool = False  # whether the host name begins with the bucket
+    express: bool = False  # whether this is a directory bucket (S3 Express One Zone)
+    read_headers: Mapping[str, str] = field(default_factory=dict)  # further headers of requests that read objects
+    put_arguments: Mapping[str, object] = field(default_factory=dict, repr=False)  # aiobotocore's names
+    customer_key: str | None = field(default=None, repr=False)  # encryption key for SSE-C, in base64
+    checksum_algorithm: str | None = None  # checksum of uploads, in upper case
+    unsigned_payload: bool = False  # whether signatures leave out the body
+    role: Role | None = None  # role to assume
+    has_conditional_puts: bool = True  # whether the service supports conditional puts
+    container_variables: Mapping[str, str] = field(default_factory=dict)  # CONTAINER_OPTIONS, in upper case
+    metadata_endpoint: str | None = None  # URL of the machine's metadata service (IMDS), a source of keys
+    imdsv1_fallback: bool = True  # whether to ask IMDSv1 if IMDSv2 does not answer
+    checksum_calculation: str | None = None  # "when_supported" or "when_required"; None for aiobotocore's default
 
     @property
     def access(self) -> str:
-        """See `ClientOptions`."""
-        access = access_of(self, os.environ)
+        """Identifies the credentials and the key of the objects without a secret, as in `ClientOptions`."""
+        access = credentials_identity(self, os.environ)
         return access if self.customer_key is None else f"{access}, object key {fingerprint(self.customer_key)}"
 
     @property
     def object_headers(self) -> dict[str, str]:
-        """Headers of requests that read an object, besides those of ranges."""
+        """Headers of requests that read an object, except the `Range` header."""
         if self.customer_key is None:
             return {**self.read_headers, **self.headers}
         name = "x-amz-server-side-encryption-customer"
         digest = md5(b64decode(self.customer_key), usedforsecurity=False).digest()
-        key = {f"{name}-algorithm": "AES256", f"{name}-key": self.customer_key}
-        return {**self.read_headers, **self.headers, **key, f"{name}-key-md5": b64encode(digest).decode()}
+        key_headers = {f"{name}-algorithm": "AES256", f"{name}-key": self.customer_key}
+        return {**self.read_headers, **self.headers, **key_headers, f"{name}-key-md5": b64encode(digest).decode()}
 
     @property
     def identity(self) -> str:
-        """Bucket and endpoint."""
+        """Bucket and endpoint as one text, such as "s3://name@aws"."""
         return f"s3://{self.bucket}@{self.endpoint or 'aws'}"
 
     @property
@@ -150,17 +150,22 @@ class S3Options(ClientOptions):
 
 
 def parse_s3(bucket: str, options: Mapping[str, str], environment: Mapping[str, str] | None = None) -> S3Options:
-    """Parse storage options (lower-case names), then the environment.
+    """Parse storage options (lower-case names) and the environment. A storage option takes precedence over a variable.
+
+    environment  the variables; None for those of this process
 
     Raises `UsageError` for invalid values, for an incomplete set of credentials, and for an `http://` endpoint without
     `allow_http`.
     """
     variables = os.environ if environment is None else environment
-    source = OptionSource(options, variables, _ALIASES, "aws_", _FROM_CHAIN | {"aws_endpoint"})  # see `endpoints.py`
-    configured = Endpoints(source.text("ignore_configured_endpoint_urls"), variables, source.text("aws_profile"))
-    endpoint = _endpoint(source, configured, bucket)
+    not_from_variables = _CHAIN_OPTIONS | {"aws_endpoint"}  # `Endpoints` reads the variables of endpoints
+    source = OptionSource(options, variables, _ALIASES, "aws_", not_from_variables)
+    configured_endpoints = Endpoints(
+        source.text("ignore_configured_endpoint_urls"), variables, source.text("aws_profile")
+    )
+    endpoint = _endpoint(source, configured_endpoints, bucket)
     express = source.switch("aws_s3_express", bucket.endswith("--x-s3"))
-    keys = _keys(source)
+    keys = _parse_keys(source)
     payer = source.text("aws_request_payer")
     encryption, customer_key = _encryption(source)
     client = parse_client(source)
@@ -171,8 +176,8 @@ def parse_s3(bucket: str, options: Mapping[str, str], environment: Mapping[str, 
         secret_key=None if keys is None else keys.secret_key,
         token=source.text("aws_session_token"),
         profile=source.text("aws_profile"),
-        ignores_endpoints=configured.ignores,
-        database_endpoint=_configured(source, "aws_endpoint_url_dynamodb", configured, "dynamodb"),
+        ignores_configured_endpoints=configured_endpoints.ignores,
+        dynamodb_endpoint=_configured_endpoint(source, "aws_endpoint_url_dynamodb", configured_endpoints, "dynamodb"),
         endpoint=endpoint,
         virtual_hosted=source.switch("aws_virtual_hosted_style_request", endpoint is None and "." not in bucket),
         skip_signature=source.switch("aws_skip_signature", False),
@@ -183,16 +188,17 @@ def parse_s3(bucket: str, options: Mapping[str, str], environment: Mapping[str, 
         customer_key=customer_key,
         checksum_algorithm=_checksum_algorithm(source),
         unsigned_payload=source.switch("aws_unsigned_payload", False),
-        decides=_decides(source),
-        container=_container(source),
+        has_conditional_puts=_has_conditional_puts(source),
+        container_variables=_container_variables(source),
         metadata_endpoint=_metadata_endpoint(source),
-        old_metadata=source.switch("aws_imdsv1_fallback", True),
-        role=_role(source, variables, configured),
-        checksums=source.text("aws_request_checksum_calculation") or ("when_required" if endpoint else None),
+        imdsv1_fallback=source.switch("aws_imdsv1_fallback", True),
+        role=_role(source, variables, configured_endpoints),
+        checksum_calculation=source.text("aws_request_checksum_calculation") or ("when_required" if endpoint else None),
     )
 
 
-def _keys(source: OptionSource) -> Keys | None:
+def _parse_keys(source: OptionSource) -> Keys | None:
+    """Signing keys among the options; None without any."""
     access_key, secret_key = source.text("aws_access_key_id"), source.text("aws_secret_access_key")
     if (access_key is None) != (secret_key is None):
         raise UsageError("storage options: aws_access_key_id and aws_secret_access_key go together, found only one")
@@ -202,30 +208,38 @@ def _keys(source: OptionSource) -> Keys | None:
 
 
 def provided_keys(options: Mapping[str, str]) -> Keys | None:
-    """Keys among storage options (lower-case names). Raises `UsageError` for an incomplete set."""
-    return _keys(OptionSource(options, {}, _ALIASES, "aws_"))
+    """Signing keys among storage options (lower-case names); None without any.
+
+    Raises `UsageError` for an incomplete set.
+    """
+    return _parse_keys(OptionSource(options, {}, _ALIASES, "aws_"))
 
 
-def _endpoint(source: OptionSource, configured: Endpoints, bucket: str) -> str | None:
-    """The endpoint without a final slash, and without the bucket at the start of its host name."""
+def _endpoint(source: OptionSource, configured_endpoints: Endpoints, bucket: str) -> str | None:
+    """The endpoint for S3, without a final slash and without the bucket in its host name; None for Amazon's."""
     option = source.text("aws_endpoint")
-    text = _configured(source, "aws_endpoint", configured, "s3") if option is None else option
+    text = _configured_endpoint(source, "aws_endpoint", configured_endpoints, "s3") if option is None else option
     if not text:
         return None
     scheme, host, path = check_endpoint("aws_endpoint", text, source)
     return f"{scheme}://{host.removeprefix(f'{bucket}.')}{path}"
 
 
-def _configured(source: OptionSource, name: str, configured: Endpoints, service: Service) -> str | None:
-    """An endpoint from variables and profiles; recorded as the origin of the option `name`."""
-    text, origin = configured.find_with_origin(service) or (None, "")
+def _configured_endpoint(
+    source: OptionSource, name: str, configured_endpoints: Endpoints, service: Service
+) -> str | None:
+    """The endpoint of a service in variables or profiles; None without one.
+
+    Records this origin for error messages about the option `name`.
+    """
+    text, origin = configured_endpoints.find_with_origin(service) or (None, "")
     return None if text is None else source.note(name, text, origin)
 
 
 def static_keys(options: S3Options, environment: Mapping[str, str]) -> tuple[str, str, str | None] | None:
-    """Static access key, secret and session token from the options or, like botocore, from the environment.
+    """Static access key, secret key and session token, from the options or, as in botocore, from the environment.
 
-    None if aiobotocore has to search: they expire, or only a profile or service may have some.
+    None if the keys expire, or come from a provider, a role, a profile or a service.
     """
     if options.provided is not None or options.role is not None:
         return None
@@ -237,10 +251,11 @@ def static_keys(options: S3Options, environment: Mapping[str, str]) -> tuple[str
     return key, secret, environment.get("AWS_SECURITY_TOKEN") or environment.get("AWS_SESSION_TOKEN")
 
 
-def access_of(options: S3Options, environment: Mapping[str, str]) -> str:
-    """Identifies a set of credentials without a secret.
+def credentials_identity(options: S3Options, environment: Mapping[str, str]) -> str:
+    """A text that identifies the credentials without a secret.
 
-    The access key of static keys; the source of keys from profiles or services, which may change.
+    For static keys, it contains the access key. Keys from profiles or services may change, so that for these the text
+    contains their source.
     """
     if options.skip_signature:
         return "anonymous"
@@ -251,13 +266,13 @@ def access_of(options: S3Options, environment: Mapping[str, str]) -> str:
     keys = static_keys(options, environment)
     if keys is not None:
         return f"key {keys[0]}"
-    variables = {**environment, **options.container}
+    variables = {**environment, **options.container_variables}
     sources = (options.profile, [variables.get(name) for name in _CREDENTIAL_SOURCES])
     return repr(sources if options.metadata_endpoint is None else (*sources, options.metadata_endpoint))
 
 
 def has_profiles(options: S3Options, environment: Mapping[str, str]) -> bool:
-    """Whether there is an AWS profile file, which may set region or certificates."""
+    """Whether a profile is chosen, or an AWS profile file exists, which may set region or certificates."""
     files = (
         environment.get("AWS_CONFIG_FILE") or "~/.aws/config",
         environment.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials",
@@ -266,7 +281,7 @@ def has_profiles(options: S3Options, environment: Mapping[str, str]) -> bool:
 
 
 def _encryption(source: OptionSource) -> tuple[dict[str, object], str | None]:
-    """aiobotocore's arguments for server-side encryption, and the customer-provided key. Both are secrets."""
+    """aiobotocore's arguments for server-side encryption, and the customer's key for SSE-C. Both are secrets."""
     arguments: dict[str, object] = {}
     encryption, key = source.text("aws_server_side_encryption"), source.text("aws_sse_customer_key_base64")
     if (encryption or "").lower() == "sse-c":
@@ -291,8 +306,8 @@ def _encryption(source: OptionSource) -> tuple[dict[str, object], str | None]:
     return arguments, None
 
 
-def _container(source: OptionSource) -> dict[str, str]:
-    variables = {name.upper(): source.text(name) for name in CONTAINER}
+def _container_variables(source: OptionSource) -> dict[str, str]:
+    variables = {name.upper(): source.text(name) for name in CONTAINER_OPTIONS}
     return {name: text for name, text in variables.items() if text}
 
 
@@ -318,23 +333,25 @@ def _checksum_algorithm(source: OptionSource) -> str | None:
     return text.upper()
 
 
-def _role(source: OptionSource, environment: Mapping[str, str], configured: Endpoints) -> Role | None:
-    """The role named by options; aiobotocore reads roles in the environment."""
+def _role(source: OptionSource, environment: Mapping[str, str], configured_endpoints: Endpoints) -> Role | None:
+    """The role to assume, if storage options set a role or a token file; aiobotocore finds other roles itself."""
     token_file, arn = source.text("aws_web_identity_token_file"), source.text("aws_role_arn")
     arn = arn or (environment.get("AWS_ROLE_ARN") if token_file else None)
     if arn is None:
         if token_file is not None:
             raise UsageError("storage option aws_web_identity_token_file: needs aws_role_arn")
         return None
-    endpoint = source.text("aws_endpoint_url_sts") or _configured(source, "aws_endpoint_url_sts", configured, "sts")
+    endpoint = source.text("aws_endpoint_url_sts") or _configured_endpoint(
+        source, "aws_endpoint_url_sts", configured_endpoints, "sts"
+    )
     if endpoint:
         endpoint = "{}://{}{}".format(*check_endpoint("aws_endpoint_url_sts", endpoint, source))
     name = source.text("aws_role_session_name") or environment.get("AWS_ROLE_SESSION_NAME") or SESSION_NAME
     return Role(arn, name, token_file, endpoint or None)
 
 
-def _decides(source: OptionSource) -> bool:
+def _has_conditional_puts(source: OptionSource) -> bool:
     text = (source.text("aws_conditional_put") or "etag").strip().lower()
-    if text not in ("etag", "disabled"):  # earlier versions of pylance also accepted DynamoDB
+    if text not in ("etag", "disabled"):  # earlier versions of pylance also accepted a value for DynamoDB
         raise UsageError(f"storage option aws_conditional_put: expected 'etag' or 'disabled', found {text!r}")
     return text == "etag"

@@ -122,15 +122,15 @@ def _open_session(options: S3Options) -> Any:
     session.set_default_client_config(service_config(options, "sts", sts_endpoint, attempts_max))
     if (trust := trusted_by(options)) is not None:
         session.set_config_variable("ca_bundle", trust)
-    if options.ignores_endpoints:  # also for STS
+    if options.ignores_configured_endpoints:  # also for STS
         session.set_config_variable("ignore_configured_endpoint_urls", True)
     if options.metadata_endpoint is not None:
         session.set_config_variable("ec2_metadata_service_endpoint", options.metadata_endpoint)
-    if not options.old_metadata:
+    if not options.imdsv1_fallback:
         session.set_config_variable("ec2_metadata_v1_disabled", True)
-    if options.container:
+    if options.container_variables:
         provider = session.get_component("credential_provider").get_provider("container-role")
-        provider._environ = {**os.environ, **options.container}
+        provider._environ = {**os.environ, **options.container_variables}
     clock = ServerClock(SKEWED_ELSEWHERE)
     clock.follow(session, "sts")
     clock.follow_expirations(session, "sts")
@@ -361,9 +361,9 @@ class LoopState(LoopClients):
             proxy = options.proxy_for(self._host)
             config["proxies"] = {"http": proxy, "https": proxy}  # None also disables the environment's proxy
         config["http_session_cls"] = once_only_session()
-        if options.checksums:
-            config["request_checksum_calculation"] = options.checksums
-            config["response_checksum_validation"] = options.checksums
+        if options.checksum_calculation:
+            config["request_checksum_calculation"] = options.checksum_calculation
+            config["response_checksum_validation"] = options.checksum_calculation
         return self.session().create_client(
             "s3",
             region_name=self.region,

@@ -39,7 +39,7 @@ def token_secrets(options: S3Options) -> tuple[str, ...]:
 
     Covers roles named by options or environment, and containers.
     """
-    variables = {**os.environ, **options.container}
+    variables = {**os.environ, **options.container_variables}
     files = [variables.get(name) for name in ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")]
     if options.role is not None:
         files.append(options.role.token_file)

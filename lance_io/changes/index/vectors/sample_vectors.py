@@ -17,7 +17,7 @@ from lance_io.levels.arrays import distinct
 from lance_io.limits import MIB
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.streams import EachInPlan
-from lance_io.reads.memory_limit import UNSEEN_ROWS_MAX, scan_bounds
+from lance_io.reads.memory_limit import INTERNAL_BATCH_ROWS_MAX, scan_bounds
 from lance_io.reads.rows.deletions_and_ids import load_live_counts, load_live_starts
 from lance_io.reads.scan.execute import projected_batches
 from lance_io.reads.scan.scan_options import scan_options
@@ -165,7 +165,10 @@ def _scanned(
     dtype = computing_type(request.vectors.value_type)
     reservoir = _Reservoir(request.vectors.list_size, dtype, wanted, rng)
     options = scan_options(
-        fragments=tuple(fragment_ids), batch_size=UNSEEN_ROWS_MAX, scan_in_order=True, **scan_bounds(limit_bytes)
+        fragments=tuple(fragment_ids),
+        batch_size=INTERNAL_BATCH_ROWS_MAX,
+        scan_in_order=True,
+        **scan_bounds(limit_bytes),
     )
 
     def take(batch: pa.RecordBatch) -> Plan[None]:

@@ -2,7 +2,7 @@
 
 full_text_request  the keywords, checked
 text_choice  columns and indices of a query
-settled_text  the choice of an earlier search of the column, kept
+prepared_text  the part that all searches of a column share, cached
 flat_texts   texts that no index covers: their words, counted
 text_plan    a query -> the matches of its parts, combined
 text_search  matches -> a table: taken, filtered, ordered, cut

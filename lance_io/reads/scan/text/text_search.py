@@ -15,9 +15,9 @@ from lance_io.plans.plan import Import, Together
 from lance_io.reads.rows.rebatch import empty_columns
 from lance_io.reads.rows.row_arithmetic import OFFSET_BITS, OFFSET_MASK, group_rows
 from lance_io.reads.scan.ordering import Ordering
-from lance_io.reads.scan.search_columns import DOC_INDEX, SCORE, SearchColumns, columns_to_take, search_projection
+from lance_io.reads.scan.search_columns import DOC_INDEX, SCORE, SearchColumns, prepare_take, search_projection
+from lance_io.reads.scan.text.prepared_text import cache_prepared_text, find_prepared_search
 from lance_io.reads.scan.text.score_columns import added_columns, bind_with_score, text_projection
-from lance_io.reads.scan.text.settled_text import find_settled_text, settle_text
 from lance_io.reads.scan.text.text_plan import plan_text_search, run_text_search
 from lance_io.reads.takes.take_rows import prepare, take_grouped
 from lance_io.reads.version.column_lists import COMPILER, Projection
@@ -49,14 +49,14 @@ def search_text(
     if ordering is not None:
         projection = ordering.projection
     predicate = yield from _predicate(state, options, names)
-    columns, take = columns_to_take(state, projection, predicate, names)
+    columns, take = prepare_take(state, projection, predicate, names)
     matches = yield from _search(state, options, watch, columns)
     is_cut = predicate is None and ordering is None
     if is_cut and options.offset:  # there are at most as many as are wanted
         matches = matches[_window(options)]
     if predicate is not None and state.schema.has_blobs:  # the result may lack their descriptions
         matches = yield from _filtered(state, names, predicate, matches)
-        columns, take = columns_to_take(state, projection, None, names)
+        columns, take = prepare_take(state, projection, None, names)
     parts = yield from _parts(state, take, matches)
     batches = [columns.batch(part, arrays) for part, arrays in parts]
     table = pa.Table.from_batches(batches, schema=columns.projection.arrow_schema)
@@ -99,16 +99,16 @@ def _search(
 ) -> Plan[TextMatches]:
     """The matches. columns: that are taken of them"""
     opening = None if columns is None else _opened_beside(state, options, columns)
-    settled = find_settled_text(state, options)
-    if settled is not None:
-        searching = settled.run(state)
+    prepared = find_prepared_search(state, options)
+    if prepared is not None:
+        searching = prepared.run(state)
         if opening is None:
             return (yield from searching)
         matches: TextMatches = (yield Together[Any]([searching, opening]))[0]
         return matches
     planning = plan_text_search(state, options)
     plan: Any = (yield from planning) if opening is None else (yield Together[Any]([planning, opening]))[0]
-    settle_text(state, options, plan)
+    cache_prepared_text(state, options, plan)
     return (yield from run_text_search(state, plan, watch))
 
 
