@@ -48,13 +48,13 @@ from lance_io.table.transaction.garbage import (
     CleanupPolicy,
     FileKind,
     References,
-    candidates,
-    garbage,
-    is_old,
-    is_unsettled,
-    is_young,
-    keys_of,
-    unverified,
+    candidate_versions,
+    find_removable_files,
+    find_unverified_files,
+    is_staged_without_manifest,
+    is_version_old_enough,
+    is_version_protected,
+    reference_keys_of,
 )
 
 if TYPE_CHECKING:
@@ -151,10 +151,10 @@ def plan_cleanup(
     written = {
         path: time_ns(meta.last_modified)
         for path, meta in files.items()
-        if not is_unsettled(path, paths, oldest) or (staged is not None and meta.key not in staged.named)
+        if not is_staged_without_manifest(path, paths, oldest) or (staged is not None and meta.key not in staged.named)
     }
     rules: _Rules = {"unfinished": unfinished, "delete_unverified": policy.delete_unverified, "now_ns": now_ns}
-    unsure = unverified(written, sorted_out.kept, **rules)
+    unsure = find_unverified_files(written, sorted_out.kept, **rules)
     removed = yield from _verify(location, unsure, [version.file for version in old], blobs_of)
     if staged is not None:
         removed.files |= {key[depth:] for key in staged.dead}
@@ -163,7 +163,9 @@ def plan_cleanup(
         newest=max(versions.attached),
         seen_ns=max(time_ns(meta.last_modified) or 0 for meta in (*versions.metas, *files.values())),
         versions=old,
-        files=tuple((files[path], kind) for path, kind in garbage(written, sorted_out.kept, removed, **rules)),
+        files=tuple(
+            (files[path], kind) for path, kind in find_removable_files(written, sorted_out.kept, removed, **rules)
+        ),
         removed=removed,
         unfinished=frozenset(unfinished),
         root=root or location,
@@ -219,7 +221,7 @@ def _sort_versions(
 ) -> Plan[_SortedVersions]:
     """Sort the versions; reads manifests if the listing cannot decide. Parameters as for `plan_cleanup`."""
     sorted_out = _SortedVersions(kept=held.files)
-    chosen = candidates(versions.attached, policy, current=current)
+    chosen = candidate_versions(versions.attached, policy, current=current)
     undecided: list[ObjectMeta] = []
     for meta, name in versions.named:
         version = name.version
@@ -235,8 +237,8 @@ def _sort_versions(
         metas = undecided[start : start + READS_AT_ONCE]
         for meta, manifest in (yield from read_manifests(location, metas, decode_manifest)):
             old = OldVersion(manifest.version, meta, manifest.timestamp_ns)
-            asked_for = old.version in chosen and is_old(old.committed_ns, policy, now_ns=now_ns)
-            young = is_young(old.newest_ns, policy, now_ns=now_ns)
+            asked_for = old.version in chosen and is_version_old_enough(old.committed_ns, policy, now_ns=now_ns)
+            young = is_version_protected(old.newest_ns, policy, now_ns=now_ns)
             sorted_out.manages_blobs |= blobs_of is not None and has_managed_blobs(manifest)
             if asked_for and not young and not held.has(old.version):
                 sorted_out.old.append(old)
@@ -264,7 +266,9 @@ def _is_sure_to_go(meta: ObjectMeta, policy: CleanupPolicy, now_ns: int) -> bool
     written_ns = time_ns(meta.last_modified)
     if written_ns is None:
         return False
-    return is_old(written_ns, policy, now_ns=now_ns) and not is_young(written_ns, policy, now_ns=now_ns)
+    return is_version_old_enough(written_ns, policy, now_ns=now_ns) and not is_version_protected(
+        written_ns, policy, now_ns=now_ns
+    )
 
 
 def _verify(
@@ -275,7 +279,7 @@ def _verify(
     manifests  manifests of the versions, oldest first
     """
     named, references = References(), References()
-    files, indices = keys_of(unsure)
+    files, indices = reference_keys_of(unsure)
     asks_blobs = any(path.startswith(f"{BLOB_FOLDER}/") for path in files)
     for end in range(len(manifests), 0, -READS_AT_ONCE):
         if not files and not indices:
@@ -289,7 +293,7 @@ def _verify(
                 references.add(names)
         files -= references.files
         indices -= references.indices
-        named.take(references)
+        named.move_from(references)
     return named
 
 
