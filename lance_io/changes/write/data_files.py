@@ -2,9 +2,9 @@
 
     batches --cut at max_rows_per_file and max_bytes_per_file--> one `FileWriter` at a time --> fragments of id 0
 
-A file ends in two steps: it is completed (all of its bytes are sent), then published (it becomes visible at its key).
-Only the last file of a write waits between the two, until its commit. The rows come from the caller's thread or loop;
-encoding and uploading run concurrently. A write that fails or is cancelled removes its files.
+A file ends in two steps: it is completed (its rows and metadata are written), then published (it becomes visible at
+its key). Only the last file of a write waits between the two, until its commit. The rows come from the caller's thread
+or loop; encoding and uploading run concurrently. A write that fails or is cancelled removes its files.
 """
 
 from __future__ import annotations

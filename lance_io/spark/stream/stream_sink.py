@@ -99,7 +99,7 @@ class StreamMark:
 
 
 def checkpoint_digest(location: str | None) -> str:
-    """The digest of a checkpoint's location."""
+    """The digest of a checkpoint's location, "-" for None."""
     if location is None:
         return _NO_DIGEST
     return hashlib.sha256(location.rstrip("/").encode()).hexdigest()[:_DIGEST_DIGITS]
