@@ -1,7 +1,7 @@
-"""Column changes that may take rows from the caller.
+"""Methods of datasets and fragments that add or replace columns.
 
-The caller's thread or loop supplies the rows, while the plan may run on the engine's (`run_write.py`). All other kinds
-of new columns are plans without rows.
+New values come from rows of the caller, or are computed from the table's own rows. The caller's thread or loop supplies
+its rows, while the plan that uses them may run on the engine's loop.
 """
 
 from __future__ import annotations
@@ -37,33 +37,37 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.fragment import Fragment
 
-    Changed = tuple[FragmentMetadata, LanceSchema]
+    NewFragment = tuple[FragmentMetadata, LanceSchema]  # with the new columns; the schema of a table that has them
 
 T = TypeVar("T")
 
 
-def _run(state: DatasetState, data: Any, schema: pa.Schema | None, make: Callable[..., Plan[T]], *given: Any) -> T:
-    """Run the plan that `make` builds from the state, the rows and the other arguments."""
+def _run_with_rows(
+    state: DatasetState, data: Any, schema: pa.Schema | None, make_plan: Callable[..., Plan[T]], *arguments: Any
+) -> T:
+    """Run the plan that `make_plan` returns for the state, the rows of `data` and the arguments; returns its result."""
     rows = rows_of(data, schema)
 
     def work() -> T:
-        return run_change_with_rows(rows, lambda fed: make(state, fed, *given), answers_sync=state.answers_sync)
+        return run_change_with_rows(
+            rows, lambda plan_rows: make_plan(state, plan_rows, *arguments), answers_sync=state.answers_sync
+        )
 
-    return call_metrics.watch_call(make, work) if call_metrics.watchers else work()
+    return call_metrics.watch_call(make_plan, work) if call_metrics.watchers else work()
 
 
-async def _run_async(
-    state: DatasetState, data: Any, schema: pa.Schema | None, make: Callable[..., Plan[T]], *given: Any
+async def _run_with_rows_async(
+    state: DatasetState, data: Any, schema: pa.Schema | None, make_plan: Callable[..., Plan[T]], *arguments: Any
 ) -> T:
     rows = await async_rows_of(data, schema)
 
     async def work() -> T:
         return await run_change_with_rows_async(
-            rows, lambda fed: make(state, fed, *given), answers_sync=state.answers_sync
+            rows, lambda plan_rows: make_plan(state, plan_rows, *arguments), answers_sync=state.answers_sync
         )
 
     if call_metrics.watchers:
-        with call_metrics.count_call(make):
+        with call_metrics.count_call(make_plan):
             return await work()
     return await work()
 
@@ -83,7 +87,7 @@ def add_columns(
     """Add columns; see `LanceDataset.add_columns`."""
     bounds = ScanBounds(batch_size, limit_of(state, memory_limit))
     if are_rows(transforms):
-        return _run(state, transforms, schema, _add_columns_from_rows, bounds, progress)
+        return _run_with_rows(state, transforms, schema, _add_columns_from_rows, bounds, progress)
     return run(state, plan_columns(state, transforms, read_columns, bounds, progress))
 
 
@@ -96,10 +100,10 @@ async def add_columns_async(
     memory_limit: int | None,
     progress: Progress | None,
 ) -> DatasetState:
-    """`add_columns` on any loop."""
+    """`add_columns` for async callers."""
     bounds = ScanBounds(batch_size, limit_of(state, memory_limit))
     if are_rows(transforms):
-        return await _run_async(state, transforms, schema, _add_columns_from_rows, bounds, progress)
+        return await _run_with_rows_async(state, transforms, schema, _add_columns_from_rows, bounds, progress)
     plan = plan_columns(state, transforms, read_columns, bounds, progress)
     return await run_change(plan, answers_sync=state.answers_sync)
 
@@ -119,9 +123,9 @@ def merge(
     memory_limit: int | None,
     progress: Progress | None,
 ) -> DatasetState:
-    """Add columns of a table by a key; see `LanceDataset.merge`."""
+    """Add the columns of other rows, joined by a key; see `LanceDataset.merge`."""
     keys = JoinKeys(left_on, right_on or left_on)
-    return _run(state, data, schema, _merge, keys, limit_of(state, memory_limit), progress)
+    return _run_with_rows(state, data, schema, _merge, keys, limit_of(state, memory_limit), progress)
 
 
 async def merge_async(
@@ -133,28 +137,28 @@ async def merge_async(
     memory_limit: int | None,
     progress: Progress | None,
 ) -> DatasetState:
-    """`merge` on any loop."""
+    """`merge` for async callers."""
     keys = JoinKeys(left_on, right_on or left_on)
-    return await _run_async(state, data, schema, _merge, keys, limit_of(state, memory_limit), progress)
+    return await _run_with_rows_async(state, data, schema, _merge, keys, limit_of(state, memory_limit), progress)
 
 
 def _merge(
     state: DatasetState, rows: Rows | AsyncRows, keys: JoinKeys, limit_bytes: int, progress: Progress | None
 ) -> Plan[DatasetState]:
     with closing(LeftJoin(state, state.all_fragment_indexes, rows, keys, limit_bytes)) as join:
-        new = yield from columns_by_join(state, join)
-        return (yield from add_new_columns(state, new, progress))
+        new_columns = yield from columns_by_join(state, join)
+        return (yield from add_new_columns(state, new_columns, progress))
 
 
 # -- fragments ---------------------------------------------------------------------------------------------------------
 
 
-def _refuse_values(plan: Plan[T]) -> Plan[T]:
-    """Report a dataset's `OperationError` as a wrong argument of a fragment's method, as pylance does."""
+def _raise_usage_errors(plan: Plan[T]) -> Plan[T]:
+    """Run the plan; raise `UsageError` for its `OperationError`, as pylance does in the methods of fragments."""
     try:
         return (yield from plan)
     except OperationError as error:
-        if type(error) is not OperationError:
+        if type(error) is not OperationError:  # a subclass, such as a conflict, is no wrong argument
             raise
         raise UsageError(error.message) from error
 
@@ -168,12 +172,12 @@ def merge_fragment_columns(
     batch_size: int | None,
     memory_limit: int | None,
     progress: Progress | None,
-) -> Changed:
-    """Write new columns of one fragment; see `LanceFragment.merge_columns`."""
+) -> NewFragment:
+    """Write new columns of one fragment, without a commit; see `LanceFragment.merge_columns`."""
     bounds = ScanBounds(batch_size, limit_of(state, memory_limit))
     if are_rows(transforms):
-        return _run(state, transforms, schema, _columns_from_rows, fragment_index, bounds, progress)
-    return run(state, _merge_columns(state, fragment_index, transforms, read_columns, bounds, progress))
+        return _run_with_rows(state, transforms, schema, _write_given_columns, fragment_index, bounds, progress)
+    return run(state, _write_computed_columns(state, fragment_index, transforms, read_columns, bounds, progress))
 
 
 async def merge_fragment_columns_async(
@@ -185,38 +189,44 @@ async def merge_fragment_columns_async(
     batch_size: int | None,
     memory_limit: int | None,
     progress: Progress | None,
-) -> Changed:
-    """`merge_fragment_columns` on any loop."""
+) -> NewFragment:
+    """`merge_fragment_columns` for async callers."""
     bounds = ScanBounds(batch_size, limit_of(state, memory_limit))
     if are_rows(transforms):
-        return await _run_async(state, transforms, schema, _columns_from_rows, fragment_index, bounds, progress)
-    plan = _merge_columns(state, fragment_index, transforms, read_columns, bounds, progress)
+        return await _run_with_rows_async(
+            state, transforms, schema, _write_given_columns, fragment_index, bounds, progress
+        )
+    plan = _write_computed_columns(state, fragment_index, transforms, read_columns, bounds, progress)
     return await run_change(plan, answers_sync=state.answers_sync)
 
 
-def _columns_from_rows(
+def _write_given_columns(
     state: DatasetState, rows: Rows | AsyncRows, fragment_index: int, bounds: ScanBounds, progress: Progress | None
-) -> Plan[Changed]:
-    new = columns_from_rows(state, rows, bounds)
-    fragment, schema = yield from _refuse_values(fragment_with_columns(state, fragment_index, new, progress))
+) -> Plan[NewFragment]:
+    new_columns = columns_from_rows(state, rows, bounds)
+    fragment, schema = yield from _raise_usage_errors(
+        fragment_with_columns(state, fragment_index, new_columns, progress)
+    )
     return fragment_metadata(fragment), LanceSchema(schema)
 
 
-def _merge_columns(
+def _write_computed_columns(
     state: DatasetState,
     fragment_index: int,
     transforms: Any,
     read_columns: list[str] | None,
     bounds: ScanBounds,
     progress: Progress | None,
-) -> Plan[Changed]:
+) -> Plan[NewFragment]:
     if isinstance(transforms, BatchUDF) and transforms.checkpoint_file is not None:
         raise UsageError(
             "A checkpoint file cannot be used when applying a UDF with LanceFragment.merge_columns. "
             "You must apply your own checkpointing for fragment-level operations."
         )
-    new = yield from make_columns(state, transforms, read_columns, bounds)
-    fragment, schema = yield from _refuse_values(fragment_with_columns(state, fragment_index, new, progress))
+    new_columns = yield from make_columns(state, transforms, read_columns, bounds)
+    fragment, schema = yield from _raise_usage_errors(
+        fragment_with_columns(state, fragment_index, new_columns, progress)
+    )
     return fragment_metadata(fragment), LanceSchema(schema)
 
 
@@ -229,10 +239,12 @@ def merge_fragment(
     schema: pa.Schema | None,
     memory_limit: int | None,
     progress: Progress | None,
-) -> Changed:
-    """Write columns of a table, by a key, for one fragment; see `LanceFragment.merge`."""
+) -> NewFragment:
+    """Write the columns of other rows, joined by a key, for one fragment; see `LanceFragment.merge`."""
     keys = JoinKeys(left_on, right_on or left_on)
-    return _run(state, data, schema, _merge_fragment, fragment_index, keys, limit_of(state, memory_limit), progress)
+    return _run_with_rows(
+        state, data, schema, _merge_fragment, fragment_index, keys, limit_of(state, memory_limit), progress
+    )
 
 
 async def merge_fragment_async(
@@ -244,10 +256,10 @@ async def merge_fragment_async(
     schema: pa.Schema | None,
     memory_limit: int | None,
     progress: Progress | None,
-) -> Changed:
-    """`merge_fragment` on any loop."""
+) -> NewFragment:
+    """`merge_fragment` for async callers."""
     keys = JoinKeys(left_on, right_on or left_on)
-    return await _run_async(
+    return await _run_with_rows_async(
         state, data, schema, _merge_fragment, fragment_index, keys, limit_of(state, memory_limit), progress
     )
 
@@ -259,13 +271,13 @@ def _merge_fragment(
     keys: JoinKeys,
     limit_bytes: int,
     progress: Progress | None,
-) -> Plan[Changed]:
-    def merged() -> Plan[tuple[Fragment, Schema]]:
+) -> Plan[NewFragment]:
+    def join_and_write() -> Plan[tuple[Fragment, Schema]]:
         with closing(LeftJoin(state, [fragment_index], rows, keys, limit_bytes)) as join:
-            new = yield from columns_by_join(state, join)
-            return (yield from fragment_with_columns(state, fragment_index, new, progress))
+            new_columns = yield from columns_by_join(state, join)
+            return (yield from fragment_with_columns(state, fragment_index, new_columns, progress))
 
-    fragment, schema = yield from _refuse_values(merged())
+    fragment, schema = yield from _raise_usage_errors(join_and_write())
     return fragment_metadata(fragment), LanceSchema(schema)
 
 
@@ -279,9 +291,11 @@ def update_columns(
     memory_limit: int | None,
     progress: Progress | None,
 ) -> tuple[FragmentMetadata, list[int], bytes]:
-    """Replace columns of one fragment; see `LanceFragment.update_columns`."""
+    """Replace values of one fragment by those of other rows, joined by a key; see `LanceFragment.update_columns`."""
     keys = JoinKeys(left_on, right_on or left_on)
-    return _run(state, data, schema, _update_columns, fragment_index, keys, limit_of(state, memory_limit), progress)
+    return _run_with_rows(
+        state, data, schema, _update_columns, fragment_index, keys, limit_of(state, memory_limit), progress
+    )
 
 
 async def update_columns_async(
@@ -294,9 +308,9 @@ async def update_columns_async(
     memory_limit: int | None,
     progress: Progress | None,
 ) -> tuple[FragmentMetadata, list[int], bytes]:
-    """`update_columns` on any loop."""
+    """`update_columns` for async callers."""
     keys = JoinKeys(left_on, right_on or left_on)
-    return await _run_async(
+    return await _run_with_rows_async(
         state, data, schema, _update_columns, fragment_index, keys, limit_of(state, memory_limit), progress
     )
 
@@ -309,9 +323,9 @@ def _update_columns(
     limit_bytes: int,
     progress: Progress | None,
 ) -> Plan[tuple[FragmentMetadata, list[int], bytes]]:
-    def updated() -> Plan[tuple[Fragment, list[int], bytes]]:
+    def join_and_write() -> Plan[tuple[Fragment, list[int], bytes]]:
         with closing(LeftJoin(state, [fragment_index], rows, keys, limit_bytes)) as join:
             return (yield from update_fragment_columns(state, fragment_index, join, progress))
 
-    fragment, ids, offsets = yield from _refuse_values(updated())
-    return fragment_metadata(fragment), ids, offsets
+    fragment, field_ids, offsets = yield from _raise_usage_errors(join_and_write())
+    return fragment_metadata(fragment), field_ids, offsets

@@ -5,8 +5,8 @@
     get data/7f.lance -65536
     get data/7f.lance 0-16384
 
-`record(store)` keeps synchronous reads and writes if the store offers them.
-A list of ranges in one call gives one line per read, with ranges merged as the store merges them.
+The store that `record(store)` returns offers synchronous calls if `store` does.
+A call for several ranges gives one line per read: ranges with small gaps are merged as stores merge them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RecordingStore(WrappedStore):
         base: Prefix that is removed from keys in the log.
 
     Attributes:
-        requests: Requests so far.
+        requests: Requests since the last `take_log`; their keys lack the prefix `base`.
     """
 
     def __init__(self, inner: ObjectStore, base: str = "") -> None:
@@ -45,38 +45,38 @@ class RecordingStore(WrappedStore):
 
     @property
     def log(self) -> list[str]:
-        """One line per request."""
+        """One line per request in `requests`."""
         return [str(request) for request in self.requests]
 
     def take_log(self) -> list[str]:
-        """Return the log since the last call, and clear it."""
+        """Return the log, and clear it."""
         log = self.log
         self.requests.clear()
         return log
 
     async def request(self, request: Request, send: Callable[[], Awaitable[T]]) -> T:
         """See `WrappedStore.request`; records the request first."""
-        self._note(request)
+        self._record_request(request)
         return await send()
 
-    def _note(self, request: Request) -> None:
+    def _record_request(self, request: Request) -> None:
         key = request.key.removeprefix(self._base).lstrip("/")
         self.requests.append(Request(request.operation, key, request.start, request.end, request.num_bytes))
 
-    def _note_ranges(self, key: str, ranges: Ranges, gap_bytes: int) -> None:
-        for start, end in merge(ranges, gap_bytes):
-            self._note(Request("get", key, start, end))
+    def _record_ranges(self, key: str, ranges: Ranges, gap_bytes: int) -> None:
+        for start, end in merge_ranges(ranges, gap_bytes):
+            self._record_request(Request("get", key, start, end))
 
 
 class RecordingSyncStore(RecordingStore):
     """A `RecordingStore` around a store that offers `SyncReads` and `SyncWrites`; also records synchronous calls."""
 
     @property
-    def _sync(self) -> SyncReads:
+    def _sync_reads(self) -> SyncReads:
         return cast("SyncReads", self.inner)
 
     @property
-    def _writes(self) -> SyncWrites:
+    def _sync_writes(self) -> SyncWrites:
         return cast("SyncWrites", self.inner)
 
     def read_sync(
@@ -84,8 +84,8 @@ class RecordingSyncStore(RecordingStore):
     ) -> list[Fetched]:
         """See `SyncReads.read_sync`."""
         for key, ranges in wanted:
-            self._note_ranges(key, ranges, gap_bytes)
-        return self._sync.read_sync(wanted, gap_bytes, scratch)
+            self._record_ranges(key, ranges, gap_bytes)
+        return self._sync_reads.read_sync(wanted, gap_bytes, scratch)
 
     def read_joined_sync(
         self,
@@ -97,29 +97,29 @@ class RecordingSyncStore(RecordingStore):
     ) -> Fetched:
         """See `SyncReads.read_joined_sync`."""
         for key, (first, end) in zip(keys, pairwise(bounds), strict=True):
-            self._note_ranges(key, ranges.part(first, end), gap_bytes)
-        return self._sync.read_joined_sync(keys, ranges, bounds, gap_bytes, scratch)
+            self._record_ranges(key, ranges.part(first, end), gap_bytes)
+        return self._sync_reads.read_joined_sync(keys, ranges, bounds, gap_bytes, scratch)
 
     def get_sync(self, key: str) -> bytes:
         """See `SyncReads.get_sync`."""
-        self._note(Request("get", key))
-        return self._sync.get_sync(key)
+        self._record_request(Request("get", key))
+        return self._sync_reads.get_sync(key)
 
     def suffix_sync(self, keys: Sequence[str], num_bytes: int) -> list[tuple[Buffer, int]]:
         """See `SyncReads.suffix_sync`."""
         for key in keys:
-            self._note(Request("get", key, -num_bytes))
-        return self._sync.suffix_sync(keys, num_bytes)
+            self._record_request(Request("get", key, -num_bytes))
+        return self._sync_reads.suffix_sync(keys, num_bytes)
 
     def list_sync(self, prefix: str, asked: Selection = ALL) -> list[ObjectMeta]:
         """See `SyncReads.list_sync`."""
-        self._note(Request("list", prefix))
-        return self._sync.list_sync(prefix, asked)
+        self._record_request(Request("list", prefix))
+        return self._sync_reads.list_sync(prefix, asked)
 
     def head_sync(self, key: str) -> ObjectMeta:
         """See `SyncReads.head_sync`."""
-        self._note(Request("head", key))
-        return self._sync.head_sync(key)
+        self._record_request(Request("head", key))
+        return self._sync_reads.head_sync(key)
 
     def put_sync(
         self,
@@ -132,23 +132,23 @@ class RecordingSyncStore(RecordingStore):
         in_place: bool = False,
     ) -> ObjectMeta:
         """See `SyncWrites.put_sync`."""
-        self._note(put_request(key, data, if_absent))
-        return self._writes.put_sync(
+        self._record_request(put_request(key, data, if_absent))
+        return self._sync_writes.put_sync(
             key, data, if_absent=if_absent, if_match=if_match, durability=durability, in_place=in_place
         )
 
     def open_upload_sync(
         self, key: str, *, if_absent: bool = False, durability: Durability | None = None
     ) -> SyncUpload:
-        """See `SyncWrites.open_upload_sync`; recorded when it begins."""
-        self._note(Request("put_create" if if_absent else "put", key))
-        return self._writes.open_upload_sync(key, if_absent=if_absent, durability=durability)
+        """See `SyncWrites.open_upload_sync`; records one request, when the upload begins."""
+        self._record_request(Request("put_create" if if_absent else "put", key))
+        return self._sync_writes.open_upload_sync(key, if_absent=if_absent, durability=durability)
 
     def delete_sync(self, keys: Iterable[str]) -> None:
-        """See `SyncWrites.delete_sync`; recorded one by one."""
+        """See `SyncWrites.delete_sync`; records and sends one request per key."""
         for key in keys:
-            self._note(Request("delete", key))
-            self._writes.delete_sync([key])
+            self._record_request(Request("delete", key))
+            self._sync_writes.delete_sync([key])
 
 
 def record(store: ObjectStore, base: str = "") -> RecordingStore:
@@ -161,8 +161,8 @@ def record(store: ObjectStore, base: str = "") -> RecordingStore:
     return (RecordingSyncStore if isinstance(store, SyncReads) else RecordingStore)(store, base)
 
 
-def merge(ranges: Ranges, gap_bytes: int) -> list[tuple[int, int]]:
-    """The reads for `ranges`, a reference implementation.
+def merge_ranges(ranges: Ranges, gap_bytes: int) -> list[tuple[int, int]]:
+    """Compute the reads that a store sends for `ranges`, as a plain reference implementation.
 
     Args:
         ranges: Ranges of one object, in any order.

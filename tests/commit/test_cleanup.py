@@ -41,10 +41,10 @@ from lance_io.table.transaction.garbage import (
     NS,
     CleanupPolicy,
     References,
-    candidates,
-    garbage,
-    is_old,
-    is_young,
+    candidate_versions,
+    find_removable_files,
+    is_version_old_enough,
+    is_version_protected,
     kind_of,
 )
 from lance_io.table.transaction.transaction import Transaction
@@ -415,8 +415,9 @@ def going(policy: CleanupPolicy, now_ns: int) -> set[int]:
     """Of ten versions, one an hour, those that go."""
     return {
         one
-        for one in candidates(range(1, 11), policy)
-        if is_old(one * HOUR_NS, policy, now_ns=now_ns) and not is_young(one * HOUR_NS, policy, now_ns=now_ns)
+        for one in candidate_versions(range(1, 11), policy)
+        if is_version_old_enough(one * HOUR_NS, policy, now_ns=now_ns)
+        and not is_version_protected(one * HOUR_NS, policy, now_ns=now_ns)
     }
 
 
@@ -448,9 +449,9 @@ def test_which_versions_go(policy: CleanupPolicy, gone: Any) -> None:
 )
 def test_who_speaks_of_young_versions_is_believed(policy: CleanupPolicy, young: bool) -> None:
     """Even if the clock of the writer was ahead."""
-    assert is_young(HOUR_NS, policy, now_ns=HOUR_NS + 599 * NS) is young
-    assert is_young(HOUR_NS, policy, now_ns=HOUR_NS - 5 * NS) is young
-    assert not is_young(HOUR_NS, policy, now_ns=HOUR_NS + 600 * NS)
+    assert is_version_protected(HOUR_NS, policy, now_ns=HOUR_NS + 599 * NS) is young
+    assert is_version_protected(HOUR_NS, policy, now_ns=HOUR_NS - 5 * NS) is young
+    assert not is_version_protected(HOUR_NS, policy, now_ns=HOUR_NS + 600 * NS)
 
 
 def test_after_two_weeks_they_go_by_default() -> None:
@@ -577,7 +578,7 @@ def test_which_files_are_ours_to_remove(path: str, kind: str | None) -> None:
 def test_files_of_unknown_age_are_young() -> None:
     kept, removed = References(), References(files={"data/gone.lance"})
     written = {"data/x.lance": None, "data/old.lance": 0, "data/gone.lance": None, "data/gone/1.blob": None}
-    found = dict(garbage(written, kept, removed, delete_unverified=False, now_ns=8 * DAY_S * NS))
+    found = dict(find_removable_files(written, kept, removed, delete_unverified=False, now_ns=8 * DAY_S * NS))
     assert set(found) == {"data/old.lance", "data/gone.lance", "data/gone/1.blob"}
 
 
@@ -626,19 +627,19 @@ def plan_by_reading_all(root: Path, policy: CleanupPolicy) -> tuple[set[int], se
     """What may go by the rules, with every manifest read: versions, and paths of other files."""
     now_ns = TenDaysOn().time_ns()
     manifests = {path: decode_manifest(path.read_bytes()) for path in (root / "_versions").glob("*.manifest")}
-    chosen = candidates([manifest.version for manifest in manifests.values()], policy)
+    chosen = candidate_versions([manifest.version for manifest in manifests.values()], policy)
     kept, removed, going = References(), References(), set()
     for path, manifest in manifests.items():
         newest_ns = max(manifest.timestamp_ns, path.stat().st_mtime_ns)
         goes = (
             manifest.version in chosen
-            and is_old(manifest.timestamp_ns, policy, now_ns=now_ns)
-            and not is_young(newest_ns, policy, now_ns=now_ns)
+            and is_version_old_enough(manifest.timestamp_ns, policy, now_ns=now_ns)
+            and not is_version_protected(newest_ns, policy, now_ns=now_ns)
         )
         (removed if goes else kept).add(manifest)
         going |= {manifest.version} if goes else set()
     written = {name: (root / name).stat().st_mtime_ns for name in files(root)}
-    found = garbage(written, kept, removed, delete_unverified=policy.delete_unverified, now_ns=now_ns)
+    found = find_removable_files(written, kept, removed, delete_unverified=policy.delete_unverified, now_ns=now_ns)
     return going, {path for path, _ in found}
 
 

@@ -123,7 +123,7 @@ class SeenStore(RecordingSyncStore):
         """Another one in each process."""
         return f"{self.inner.identity}#{self._process}"
 
-    def _note(self, request: Request) -> None:
+    def _record_request(self, request: Request) -> None:
         if self._before is not None:
             self._before(request)
 

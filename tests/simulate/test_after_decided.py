@@ -85,7 +85,7 @@ class DecidedStore(SeenStore):
         """Whether the version is there, or was refused."""
         return self._left == 0
 
-    def _note(self, request: Request) -> None:
+    def _record_request(self, request: Request) -> None:
         if self.is_decided:
             self.later(request)
 

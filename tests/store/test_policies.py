@@ -27,7 +27,7 @@ from lance_io.store.profile import CLOUD, LOCAL
 from lance_io.store.s3.bucket_options import S3Options, parse_s3
 from lance_io.store.storage_options import normalize, planning, seconds, switch
 from lance_io.testing.latency import run_virtual
-from lance_io.testing.record import merge
+from lance_io.testing.record import merge_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -415,7 +415,7 @@ def test_variables_that_are_set_later_are_seen_by_what_is_opened_then(monkeypatc
 @given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 40))), st.integers(0, 30))
 def test_what_merged_reads_cost(spans: list[tuple[int, int]], gap_bytes: int) -> None:
     ranges = Ranges.of(*((start, start + length) for start, length in spans))
-    reads = merge(ranges, gap_bytes)
+    reads = merge_ranges(ranges, gap_bytes)
     assert merge_cost(ranges.starts, ranges.ends, gap_bytes) == (len(reads), sum(end - start for start, end in reads))
 
 

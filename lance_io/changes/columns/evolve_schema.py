@@ -156,7 +156,9 @@ def _cast_columns(
         kept = tuple(without_dead_files(fragment, schema) for fragment in fragments)
         operation = Merge(kept, schema, preserves_nullability=True)
         commit_files = CommitFiles()
-        return (yield from change(state, operation, files=commit_files, alongside=[files.publish(commit_files)]))
+        return (
+            yield from change(state, operation, files=commit_files, alongside=[files.publish_for_commit(commit_files)])
+        )
 
     after_cast: DatasetState = yield RollBackOnError(write(), files.roll_back)
     return after_cast

@@ -121,7 +121,7 @@ def update_fragment_columns(
             changed = yield from write_fragment_columns(state, fragment_index, files, values_of, then, row_progress)
         except SchemaError as error:
             raise OperationError(error.message, path=state.location.uri) from error
-        yield from files.close_last()
+        yield from files.publish_last_file()
         return changed
 
     changed: Fragment = yield RollBackOnError(write(), files.roll_back)

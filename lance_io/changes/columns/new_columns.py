@@ -112,7 +112,9 @@ def add_new_columns(state: DatasetState, new: NewColumns, progress: Progress | N
         keeps = all(field.nullable for field in new.fields)
         operation = Merge(changed, schema, preserves_nullability=keeps)
         commit_files = CommitFiles()
-        return (yield from change(state, operation, files=commit_files, alongside=[files.publish(commit_files)]))
+        return (
+            yield from change(state, operation, files=commit_files, alongside=[files.publish_for_commit(commit_files)])
+        )
 
     if new.finished is None:
         after: DatasetState = yield RollBackOnError(write(None), files.roll_back)
@@ -158,7 +160,7 @@ def fragment_with_columns(
                 yield from new.finish()
         except (EvaluationError, SchemaError) as error:
             raise OperationError(error.message, path=state.location.uri) from error
-        yield from files.close_last()
+        yield from files.publish_last_file()
         return changed, schema
 
     written: tuple[Fragment, Schema] = yield RollBackOnError(write(), files.roll_back)

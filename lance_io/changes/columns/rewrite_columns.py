@@ -73,7 +73,7 @@ def column_files(
     """
     limits = FileLimits(rows=FRAGMENT_ROWS_MAX, num_bytes=1 << 62, unnamed=unnamed)
     version = version or state.manifest.data_version
-    return NewFiles(state.location, schema, version, limits, splits=False, new_name=new_name)
+    return NewFiles(state.location, schema, version, limits, ends_before_overflow=False, new_name=new_name)
 
 
 ComputeColumns: TypeAlias = "Callable[[pa.RecordBatch], Request[pa.RecordBatch]]"
@@ -124,7 +124,7 @@ def write_columns(
             done = yield from write_fragment_columns(state, index, files, values_of_fragment, then, row_progress)
             if finished is not None:
                 yield from finished.add(fragment, done)
-                files.keep()
+                files.keep_written_files()
         changed.append(done)
     return tuple(changed)
 
@@ -147,7 +147,7 @@ def write_fragment_columns(
     writer = _PositionWriter(files, num_rows, then, progress or RowProgress(None, num_rows), has_gaps)
     yield EachInPlan(values_of_fragment(fragment.id), writer.add)
     yield from writer.finish(fragment.id)
-    yield from files.end_file()
+    yield from files.complete_and_publish_file()
     return with_dead_columns(replace(fragment, files=(*fragment.files, files.fragments[-1].files[0])))
 
 

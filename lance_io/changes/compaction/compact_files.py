@@ -132,7 +132,7 @@ def execute_task(
 def _close_all(files: Iterable[NewFiles]) -> Plan[None]:
     """Make the last file of each visible."""
     for each in files:
-        yield from each.close_last()
+        yield from each.publish_last_file()
 
 
 def _roll_back(files: Iterable[NewFiles], cause: BaseException) -> Plan[None]:
@@ -385,7 +385,7 @@ def compact_files(
             if task is not tasks[-1]:
                 yield from _close_all(files)
         commit_files = CommitFiles()
-        publish = [files.publish(commit_files) for files in written]
+        publish = [files.publish_for_commit(commit_files) for files in written]
         return (yield from _commit(state, results, commit_files, publish, options))
 
     done: tuple[DatasetState, CompactionMetrics] = yield RollBackOnError(work(), partial(_roll_back, written))

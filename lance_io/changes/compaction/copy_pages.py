@@ -21,7 +21,7 @@ from lance_io.errors import FormatError
 from lance_io.file.file_requests import ReadFile
 from lance_io.file.open.data_file import OpenedFile
 from lance_io.file.open.open_file import open_cached
-from lance_io.file.write.dictionary_room import has_narrow_dictionaries
+from lance_io.file.write.dictionary_limit import has_narrow_dictionaries
 from lance_io.file.write.write_plan import file_plan
 from lance_io.format.version import V0_1, V2_0
 from lance_io.levels.path import NodeKind
@@ -87,8 +87,8 @@ def copy_pages_of(
     for index in indexes:
         (ref,) = state.sources[index].files
         num_rows = int(state.physical_rows[index])
-        yield from files.copy(partial(_copy, state, ref, num_rows, options.binary_copy_read_batch_bytes))
-    yield from files.finish()
+        yield from files.copy_pages(partial(_copy, state, ref, num_rows, options.binary_copy_read_batch_bytes))
+    yield from files.complete_last_file()
 
 
 def _copy(state: DatasetState, ref: FileRef, num_rows: int, bytes_at_once: int, writer: FileWriter) -> Plan[None]:

@@ -72,7 +72,7 @@ class LineageFiles:
 
         arrays = yield Compute(columns, lambda: 8 * num_rows * len(ids))
         yield from files.add(pa.RecordBatch.from_arrays(arrays, schema=files.schema.to_storage()))
-        yield from files.finish()
+        yield from files.complete_last_file()
         (written,) = files.fragments
         spilled: dict[str, Any] = {_PARTS[field_id][0]: None for field_id in ids}
         return replace(

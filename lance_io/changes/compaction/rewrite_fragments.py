@@ -138,7 +138,7 @@ def rewrite_rows_of(
         yield from files.add(batch, held=is_most)
 
     yield EachInPlan(_rows_of(state, indexes, options), add)
-    yield from files.finish()
+    yield from files.complete_last_file()
 
 
 def _rows_of(state: DatasetState, indexes: Sequence[int], options: CompactionSettings) -> Stream:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
-from lance_io.changes.edits.delete_rows import deletion_of, matching_rows
+from lance_io.changes.edits.delete_rows import compute_deletion, find_matching_rows
 from lance_io.changes.operations.convert import stored_base
 from lance_io.changes.operations.lance_operation import DatasetBasePath
 from lance_io.changes.upkeep.remove_versions import after_commit
@@ -137,10 +137,10 @@ def _too_many_writers(attempted: str, last: CommitConflictError) -> CommitConfli
 
 
 def _delete(state: DatasetState, predicate: Any, progress: Progress | None) -> Plan[tuple[DatasetState, DeleteResult]]:
-    rows = yield from matching_rows(state, predicate, progress=progress)
-    deletion = yield from deletion_of(state, rows)
-    operation = Delete(tuple(deletion.updated), tuple(deletion.removed), str(predicate))
-    after = yield from change(state, operation, affected=deletion.affected, files=deletion.commit_files())
+    rows = yield from find_matching_rows(state, predicate, progress=progress)
+    deletion = yield from compute_deletion(state, rows)
+    operation = Delete(tuple(deletion.updated_fragments), tuple(deletion.removed_fragment_ids), str(predicate))
+    after = yield from change(state, operation, affected=deletion.deleted_offsets, files=deletion.commit_files())
     return after, DeleteResult(num_deleted_rows=deletion.num_rows)
 
 

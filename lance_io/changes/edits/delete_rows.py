@@ -48,47 +48,48 @@ if TYPE_CHECKING:
 else:
     filters = lazy_module("lance_io.filters")
 
-_ADDRESSES: Final = pa.schema([(ROW_ADDRESS, pa.uint64())])
-_BATCH_ROWS: Final = 1 << 16  # of a batch of the scan
+_ADDRESS_SCHEMA: Final = pa.schema([(ROW_ADDRESS, pa.uint64())])
+_BATCH_ROWS: Final = 1 << 16  # rows of a batch of the scan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Deletion:
-    """A deletion of rows.
+    """A deletion of rows that is computed and not yet written.
 
-    num_rows  number of newly deleted rows
-    updated   fragments with their new deletion files
-    removed   ids of fragments that lose their last row
-    affected  offsets of the newly deleted rows, by fragment id
-    files     content of the new deletion files, by key
+    num_rows              number of `deleted_offsets`
+    updated_fragments     fragments that keep some rows, each with its new deletion file
+    removed_fragment_ids  ids of fragments that lose their last row
+    deleted_offsets       offsets of the rows to delete, by fragment id
+    deletion_files        content of the new deletion files, by key
     """
 
     num_rows: int
-    updated: list[Fragment] = field(default_factory=list)
-    removed: list[int] = field(default_factory=list)
-    affected: dict[int, U32Array] = field(default_factory=dict)
-    files: dict[str, bytes] = field(default_factory=dict)
+    updated_fragments: list[Fragment] = field(default_factory=list)
+    removed_fragment_ids: list[int] = field(default_factory=list)
+    deleted_offsets: dict[int, U32Array] = field(default_factory=dict)
+    deletion_files: dict[str, bytes] = field(default_factory=dict)
 
     def commit_files(self) -> CommitFiles:
-        """The deletion files, for the commit that writes them."""
+        """The deletion files, in the form in which a commit writes files."""
         if trace_events.listeners:
-            trace_events.emit_files("create", "deletion", self.files)
-        return CommitFiles(self.files)
+            trace_events.emit_files("create", "deletion", self.deletion_files)
+        return CommitFiles(self.deletion_files)
 
 
-def matching_rows(
+def find_matching_rows(
     state: DatasetState,
     predicate: Any,
     fragment_ids: tuple[int, ...] | None = None,
     progress: Progress | None = None,
 ) -> Plan[dict[int, U32Array]]:
-    """Offsets of the rows that pass a filter, ascending, by fragment id.
+    """Scan for the rows that pass a filter; returns their offsets, ascending, by fragment id.
 
-    progress  called with the number of matching rows
+    fragment_ids  fragments to scan; None for all
+    progress      called with the number of matching rows
     Raises `TypeError` for None, `BindError` for SQL with more than a condition, `OperationError` for a filter that
     fails for a row.
     """
-    if predicate is None:  # a scan would return all rows, and delete them
+    if predicate is None:  # a scan without a filter returns all rows, so all would be deleted
         raise TypeError("predicate: expected SQL text or an expression, found None")
     if isinstance(predicate, str):
         yield Import(COMPILER)
@@ -96,55 +97,58 @@ def matching_rows(
     options = scan_options(columns=[], filter=predicate, with_row_address=True, batch_size=_BATCH_ROWS)
     if fragment_ids is not None:
         options = replace(options, fragments=fragment_ids)
-    matches, row_progress = Offsets(), RowProgress(progress, None)  # keeps four bytes of each row, no batches
+    matches, row_progress = OffsetCollector(), RowProgress(progress, None)  # offsets take four bytes a row
 
-    def add(batch: pa.RecordBatch) -> None:
+    def add_matches(batch: pa.RecordBatch) -> None:
         matches.add(batch)
         row_progress.add(batch.num_rows)
 
     try:
-        yield Each(scan_batches(state, options, _ADDRESSES), add)
+        yield Each(scan_batches(state, options, _ADDRESS_SCHEMA), add_matches)
     except EvaluationError as error:
         raise OperationError(error.message, path=state.location.uri) from error
-    return matches.by_fragment()
+    return matches.take_by_fragment()
 
 
-def deletion_of(state: DatasetState, rows: Mapping[int, U32Array]) -> Plan[Deletion]:
-    """Compute the deletion of live rows; reads the old deletion files, writes nothing.
+def compute_deletion(state: DatasetState, offsets_by_fragment: Mapping[int, U32Array]) -> Plan[Deletion]:
+    """Compute the deletion of rows; reads the old deletion files, writes nothing.
 
-    rows  offsets, ascending, by fragment id
+    offsets_by_fragment  offsets of the rows, ascending, by fragment id
     """
-    deletion = Deletion(sum(len(offsets) for offsets in rows.values()), affected=dict(rows))
-    fragment_indexes = state.fragment_indexes_of(list(rows))
-    live = yield from load_live(state, fragment_indexes)
-    for fragment_index, offsets in zip(fragment_indexes, rows.values(), strict=True):
+    num_rows = sum(len(offsets) for offsets in offsets_by_fragment.values())
+    deletion = Deletion(num_rows, deleted_offsets=dict(offsets_by_fragment))
+    fragment_indexes = state.fragment_indexes_of(list(offsets_by_fragment))
+    live_rows = yield from load_live(state, fragment_indexes)
+    for fragment_index, offsets in zip(fragment_indexes, offsets_by_fragment.values(), strict=True):
         fragment = state.manifest.fragments[fragment_index]
-        before = live[fragment_index].deleted
-        deleted = _merge_offsets(offsets, before.astype(np.uint32)) if before is not None and len(before) else offsets
+        old = live_rows[fragment_index].deleted
+        deleted = _merge_offsets(offsets, old.astype(np.uint32)) if old is not None and len(old) else offsets
         if len(deleted) == int(state.physical_rows[fragment_index]):
-            deletion.removed.append(fragment.id)
+            deletion.removed_fragment_ids.append(fragment.id)
         else:
-            deletion.updated.append(updated_fragment(state, fragment, deleted, deletion.files))
+            deletion.updated_fragments.append(with_new_deletion_file(state, fragment, deleted, deletion.deletion_files))
     return deletion
 
 
-def _merge_offsets(offsets: U32Array, before: U32Array) -> U32Array:
-    """Sorted union of both. `np.union1d` would need three times the memory."""
-    merged = np.concatenate((offsets, before))
-    merged.sort(kind="stable")  # merges two sorted runs
+def _merge_offsets(new: U32Array, old: U32Array) -> U32Array:
+    """Sorted union of two ascending arrays. `np.union1d` would need three times the memory."""
+    merged = np.concatenate((new, old))
+    merged.sort(kind="stable")  # a stable sort recognises the two sorted runs and merges them
     return distinct(merged) if (merged[1:] == merged[:-1]).any() else merged
 
 
-def updated_fragment(state: DatasetState, fragment: Fragment, deleted: U32Array, files: dict[str, bytes]) -> Fragment:
-    """The fragment with a deletion file of these rows, which goes into `files`."""
+def with_new_deletion_file(
+    state: DatasetState, fragment: Fragment, deleted: U32Array, deletion_files: dict[str, bytes]
+) -> Fragment:
+    """The fragment with a new deletion file, which lists `deleted`; adds the file's content to `deletion_files`."""
     kind = deletion_kind(len(deleted))
     file = DeletionFile(kind, state.manifest.version, secrets.randbits(64), len(deleted), None)
     location = deletion_file_location(fragment.id, file, state.manifest.base_paths)
-    files[state.location.key(location.relative)] = encode_deletions(deleted, kind)
+    deletion_files[state.location.key(location.relative)] = encode_deletions(deleted, kind)
     return replace(fragment, deletion_file=file)
 
 
-class Offsets:
+class OffsetCollector:
     """Collects offsets of rows, four bytes each."""
 
     def __init__(self) -> None:
@@ -155,19 +159,19 @@ class Offsets:
         self.add_addresses(values_of(batch.column(ROW_ADDRESS)))
 
     def add_addresses(self, addresses: npt.NDArray[np.uint64]) -> None:
-        """Add rows by address; rows of a fragment are adjacent."""
-        ids = addresses >> 32
-        bounds = [0, *(np.flatnonzero(ids[1:] != ids[:-1]) + 1).tolist(), len(ids)]
+        """Add rows by address. In `addresses` the rows of a fragment are adjacent."""
+        fragment_ids = addresses >> 32
+        bounds = [0, *(np.flatnonzero(fragment_ids[1:] != fragment_ids[:-1]) + 1).tolist(), len(fragment_ids)]
         for start, end in pairwise(bounds):
             if start < end:
-                self._parts.setdefault(int(ids[start]), []).append(addresses[start:end].astype(np.uint32))
+                self._parts.setdefault(int(fragment_ids[start]), []).append(addresses[start:end].astype(np.uint32))
 
-    def by_fragment(self) -> dict[int, U32Array]:
-        """All offsets, ascending, by fragment id. Empties the collection."""
-        return {fragment_id: _ascending(self._parts.pop(fragment_id)) for fragment_id in list(self._parts)}
+    def take_by_fragment(self) -> dict[int, U32Array]:
+        """Remove and return all offsets, ascending, by fragment id."""
+        return {fragment_id: _join_ascending(self._parts.pop(fragment_id)) for fragment_id in list(self._parts)}
 
 
-def _ascending(parts: list[U32Array]) -> U32Array:
+def _join_ascending(parts: list[U32Array]) -> U32Array:
     offsets = np.concatenate(parts)
     if (offsets[1:] < offsets[:-1]).any():
         offsets.sort()
@@ -178,14 +182,18 @@ def _ascending(parts: list[U32Array]) -> U32Array:
 
 
 def delete_from_fragment(state: DatasetState, fragment_index: int, predicate: Any) -> Plan[Fragment | None]:
-    """Delete the rows of a fragment that pass a filter: writes its deletion file. None if no row is left."""
-    rows = yield from matching_rows(state, predicate, (state.fragment_ids[fragment_index],))
-    return (yield from _write_deletions(state, fragment_index, rows))
+    """Delete the rows of a fragment that pass a filter: writes a deletion file, without a commit.
+
+    Returns the fragment with that file, None if no row is left.
+    """
+    offsets = yield from find_matching_rows(state, predicate, (state.fragment_ids[fragment_index],))
+    return (yield from _write_deletion_file(state, fragment_index, offsets))
 
 
 def delete_offsets(state: DatasetState, fragment_index: int, offsets: IntArray) -> Plan[Fragment | None]:
-    """Delete rows of a fragment by physical offset; ignores rows that are deleted already. None if no row is left.
+    """Delete rows of a fragment by physical offset, without a commit; ignores rows that are deleted already.
 
+    Returns the fragment with its new deletion file, None if no row is left.
     Raises `UsageError` for an offset beyond the fragment.
     """
     num_rows = int(state.physical_rows[fragment_index])
@@ -193,17 +201,19 @@ def delete_offsets(state: DatasetState, fragment_index: int, offsets: IntArray) 
     if len(wanted) and not 0 <= int(wanted[0]) <= int(wanted[-1]) < num_rows:
         raise UsageError(f"fragment {state.fragment_ids[fragment_index]} has rows 0 to {num_rows - 1}")
     return (
-        yield from _write_deletions(
+        yield from _write_deletion_file(
             state, fragment_index, {state.fragment_ids[fragment_index]: wanted.astype(np.uint32)}
         )
     )
 
 
-def _write_deletions(state: DatasetState, fragment_index: int, rows: Mapping[int, U32Array]) -> Plan[Fragment | None]:
-    deletion = yield from deletion_of(state, rows)
+def _write_deletion_file(
+    state: DatasetState, fragment_index: int, offsets_by_fragment: Mapping[int, U32Array]
+) -> Plan[Fragment | None]:
+    deletion = yield from compute_deletion(state, offsets_by_fragment)
     files, store = deletion.commit_files(), state.location.store
     puts = Together(files.puts(store, files.contents))
     yield RollBackOnError(ask(puts), lambda _: files.roll_back(store))
-    if deletion.removed:
+    if deletion.removed_fragment_ids:
         return None
-    return deletion.updated[0] if deletion.updated else state.manifest.fragments[fragment_index]
+    return deletion.updated_fragments[0] if deletion.updated_fragments else state.manifest.fragments[fragment_index]

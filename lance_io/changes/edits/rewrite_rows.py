@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lance_io.changes.edits.delete_rows import Offsets, deletion_of
+from lance_io.changes.edits.delete_rows import OffsetCollector, compute_deletion
 from lance_io.changes.operations.schema_fit import check_mixture, check_version
 from lance_io.changes.write.data_files import NewFiles
 from lance_io.levels.arrays import values_of
@@ -88,14 +88,14 @@ def move_rows(
     """
     mover = _RowMover(state, files, payloads, progress)
     yield EachInPlan(rows, mover.add)
-    yield from files.finish()
-    deletion = yield from deletion_of(state, mover.offsets.by_fragment())
+    yield from files.complete_last_file()
+    deletion = yield from compute_deletion(state, mover.offsets.take_by_fragment())
     return MovedRows(deletion, (yield from mover.fragments()))
 
 
 class _RowMover:
     def __init__(self, state: DatasetState, files: NewFiles, payloads: BlobPayloads, progress: RowProgress) -> None:
-        self.offsets = Offsets()
+        self.offsets = OffsetCollector()
         self._state = state
         self._files = files
         self._payloads = payloads

@@ -120,14 +120,16 @@ def _update(
             raise OperationError(error.message, path=state.location.uri) from error
         deletion = moved.deletion
         operation = Update(
-            tuple(deletion.removed),
-            tuple(deletion.updated),
+            tuple(deletion.removed_fragment_ids),
+            tuple(deletion.updated_fragments),
             moved.fragments,
             fields_for_preserving_frag_bitmap=tuple(part.id for field in assigned for part in field.walk()),
         )
         commit_files = deletion.commit_files()
-        publish = [files.publish(commit_files)]
-        after = yield from change(state, operation, affected=deletion.affected, files=commit_files, alongside=publish)
+        publish = [files.publish_for_commit(commit_files)]
+        after = yield from change(
+            state, operation, affected=deletion.deleted_offsets, files=commit_files, alongside=publish
+        )
         return after, UpdateResult(num_rows_updated=deletion.num_rows)
 
     done: tuple[DatasetState, UpdateResult] = yield RollBackOnError(write(), files.roll_back)

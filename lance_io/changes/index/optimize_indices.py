@@ -33,7 +33,7 @@ from lance_io.changes.index.vectors.vector_settings import VectorRequest
 from lance_io.errors import UnsupportedError
 from lance_io.plans.lazy_module import lazy_plans
 from lance_io.plans.plan import RollBackOnError
-from lance_io.reads.version.index_entries import by_name, load_indices
+from lance_io.reads.version.index_entries import group_by_name, load_indices
 from lance_io.records import dataclass
 from lance_io.redaction import get_logger
 from lance_io.table.manifest.fragment_reuse import find_reuse, is_readable, segments_needing_record
@@ -177,7 +177,7 @@ def _of_names(
 ) -> Iterator[list[IndexMetadata]]:
     """The segments of each wanted index. Raises `UnsupportedError` for a named index of another kind."""
     wanted = [entry for entry in entries if not entry.is_system and (names is None or entry.name in names)]
-    for name, segments in by_name(wanted).items():
+    for name, segments in group_by_name(wanted).items():
         if all(is_built_here(state, entry) for entry in segments):
             yield segments
         elif names is not None:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lance_io.changes.edits.delete_rows import Offsets
+from lance_io.changes.edits.delete_rows import OffsetCollector
 from lance_io.changes.join.keyed_rows import KeyedRows
 from lance_io.changes.join.row_keys import TABLE_BYTES, key_filter, key_width, partitions, passing_rows
 from lance_io.changes.join.spilled_batches import BUCKETS_MAX, Buckets
@@ -115,8 +115,8 @@ class RowMatches:
         self._clauses = clauses
         self.conditions = conditions
         self._moves_updated = moves_updated
-        self._deleted = Offsets()
-        self._patched = Offsets()
+        self._deleted = OffsetCollector()
+        self._patched = OffsetCollector()
         num_buckets = -(-num_source_rows * PAIR_BYTES // memory_bytes) if clauses.matched == "update" else 1
         self._pairs = Buckets(max(1, min(BUCKETS_MAX, num_buckets)), memory_bytes)
 
@@ -164,7 +164,7 @@ class RowMatches:
         self.num_deleted += len(addresses)
         self._keep_addresses(self._deleted, addresses)
 
-    def _keep_addresses(self, kept: Offsets, addresses: npt.NDArray[np.uint64]) -> None:
+    def _keep_addresses(self, kept: OffsetCollector, addresses: npt.NDArray[np.uint64]) -> None:
         kept.add_addresses(np.sort(addresses) if (addresses[1:] < addresses[:-1]).any() else addresses)
 
     def _buckets(self, rows: IntArray, addresses: npt.NDArray[np.uint64]) -> IntArray:
@@ -176,11 +176,11 @@ class RowMatches:
 
     def deleted(self) -> dict[int, U32Array]:
         """Offsets of deleted rows, including moved ones, by fragment id. Empties the collection."""
-        return self._deleted.by_fragment()
+        return self._deleted.take_by_fragment()
 
     def patched(self) -> dict[int, U32Array]:
         """Offsets of rows updated in place, by fragment id. Empties the collection."""
-        return self._patched.by_fragment()
+        return self._patched.take_by_fragment()
 
     def updated(self) -> Iterable[tuple[int, int, pa.RecordBatch]]:
         """Pairs in the order of the source: ranges of source rows with their pairs (row, address, perhaps id)."""

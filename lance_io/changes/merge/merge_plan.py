@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lance_io.changes.columns.rewrite_columns import column_files
 from lance_io.changes.edits.change_plans import change, repeat_on_conflict
-from lance_io.changes.edits.delete_rows import deletion_of
+from lance_io.changes.edits.delete_rows import compute_deletion
 from lance_io.changes.edits.rewrite_rows import new_row_files
 from lance_io.changes.edits.row_progress import RowProgress
 from lance_io.changes.join.placed_rows import RowPositions
@@ -228,18 +228,20 @@ class _Merge:
         if self._clauses.matched == "update":
             yield from writer.write_updated(matches)
         keys = yield from self._insert(writer, matches)
-        yield from files.finish()
-        deletion = yield from deletion_of(state, matches.deleted())
+        yield from files.complete_last_file()
+        deletion = yield from compute_deletion(state, matches.deleted())
         operation = Update(
-            tuple(deletion.removed),
-            tuple(deletion.updated),
+            tuple(deletion.removed_fragment_ids),
+            tuple(deletion.updated_fragments),
             (yield from writer.fragments()),
             fields_for_preserving_frag_bitmap=tuple(field.id for field in state.schema.walk()),
             inserted_rows=keys,
         )
         commit_files, result = deletion.commit_files(), _result(matches, writer.num_inserted)
-        uploads = [files.publish(commit_files)]
-        merged = PreparedMerge(operation, deletion.affected, commit_files, uploads, result, joined, files.fragments)
+        uploads = [files.publish_for_commit(commit_files)]
+        merged = PreparedMerge(
+            operation, deletion.deleted_offsets, commit_files, uploads, result, joined, files.fragments
+        )
         return (yield from finish(merged))
 
     def _patch_columns(
@@ -260,7 +262,7 @@ class _Merge:
             else:  # matched rows stay unchanged
                 changed = [state.manifest.fragments[index] for index in touched]
             keys = yield from self._insert(writer, matches)
-            yield from files.finish()
+            yield from files.complete_last_file()
             bitmaps = {fragment_id: encode_roaring(rows) for fragment_id, rows in offsets.items()}
             operation = Update(
                 updated_fragments=tuple(changed),
@@ -271,7 +273,7 @@ class _Merge:
                 updated_fragment_offsets=bitmaps if state.has_stable_row_ids else {},
             )
             commit_files = CommitFiles()
-            uploads = [patches.publish(commit_files), files.publish(commit_files)]
+            uploads = [patches.publish_for_commit(commit_files), files.publish_for_commit(commit_files)]
             written = [*patches.fragments, *files.fragments]
             result = _result(matches, writer.num_inserted)
             merged = PreparedMerge(operation, None, commit_files, uploads, result, joined, written)

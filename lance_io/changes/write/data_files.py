@@ -1,9 +1,10 @@
-"""Record batches to data files, each of which is a new fragment.
+"""Writes record batches to data files, each of which is a new fragment.
 
     batches --cut at max_rows_per_file and max_bytes_per_file--> one `FileWriter` at a time --> fragments of id 0
 
-The rows come from the caller's thread or loop; encoding and uploading run concurrently. A write that fails or is
-cancelled removes its files.
+A file ends in two steps: it is completed (its rows and metadata are written), then published (it becomes visible at
+its key). Only the last file of a write waits between the two, until its commit. The rows come from the caller's thread
+or loop; encoding and uploading run concurrently. A write that fails or is cancelled removes its files.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from lance_io.changes.write.input_data import Rows
 from lance_io.changes.write.written_files import remember_written
 from lance_io.errors import LanceError, OperationError, SchemaError, UnsupportedError, UsageError
 from lance_io.file.write.blob_pages import managed_blob_name
-from lance_io.file.write.dictionary_room import DictionaryRoom, has_narrow_dictionaries
+from lance_io.file.write.dictionary_limit import DictionaryLimit, has_narrow_dictionaries
 from lance_io.file.write.file_bytes import NEARLY, PAGE_BYTES, FileWriter
 from lance_io.file.write.file_writing import FileWriting
 from lance_io.file.write.uploads import sidecar_key
@@ -61,9 +62,10 @@ T = TypeVar("T")
 
 ROWS_PER_FILE: Final = 1 << 20
 BYTES_PER_FILE: Final = 90 << 30
-PIECES_PER_FILE: Final = 16  # if the size of files is limited, batches are cut into pieces of 1/16 of a file
-ROWS_PER_FILE_MIN: Final = 1024  # a byte limit ends no file with fewer rows,
-BYTES_PER_FILE_MIN: Final = PAGE_BYTES // 2  # unless it has these bytes: any full page of a plain column
+SLICES_PER_FILE: Final = 16  # the writer checks the byte limit after each slice of a batch, of 1/16 of a file
+# A byte limit does not end a file that is below both minimums.
+ROWS_PER_FILE_MIN: Final = 1024
+BYTES_PER_FILE_MIN: Final = PAGE_BYTES // 2  # any full page of a plain column has more
 
 
 def data_file_name() -> str:
@@ -76,12 +78,14 @@ def data_file_name() -> str:
 class FileLimits:
     """Limits of a data file: it ends at `rows`, or at about `num_bytes` stored bytes.
 
-    page_bytes   bytes of leaf data at which a page closes, None for the default
-    cache_bytes  bytes of leaf data that may wait for their page, None for those of full pages
+    page_bytes       bytes of leaf data at which a page ends, None for the default
+    cache_bytes      bytes of leaf data that may wait for their pages, None for one full page of each leaf
     blob_references  whether blobs may be URIs of objects outside of the table
-    value_bytes_max  largest size of a value, None for the default
-    overlaps  whether pages are encoded while the next rows come, see `FileWriter`
-    group_rows, allow_null_loss, unnamed  of file version 0.1, see `BatchOptions`
+    value_bytes_max  largest size of a value in bytes, None for the default
+    overlaps         whether pages are encoded while the writer waits for the next rows
+    group_rows       only for file version 0.1: rows of a batch
+    allow_null_loss  only for file version 0.1: whether nulls that it cannot hold may be written as other values
+    unnamed          only for file version 0.1: ids of structs that the field ids of a file leave out
     """
 
     rows: int = ROWS_PER_FILE
@@ -111,17 +115,17 @@ class FileLimits:
             raise UsageError(f"data_cache_bytes must not be negative, got {self.cache_bytes}")
 
     def of_version(self, version: FileVersion) -> FileLimits:
-        """These limits for files of a version: files of 0.1 end at the end of a batch."""
+        """These limits for a file version: files of 0.1 have whole batches, so `rows` is rounded up to batches."""
         if version != V0_1:
             return self
         group_rows = min(self.group_rows, self.rows)
         return replace(self, group_rows=group_rows, rows=-(-self.rows // group_rows) * group_rows)
 
-    def rows_per_piece(self, batch: pa.RecordBatch) -> int:
-        """Rows of a piece of a batch: pieces are small in comparison to a file."""
+    def rows_per_slice(self, batch: pa.RecordBatch) -> int:
+        """Number of rows of the slices that a batch is cut into, so that a slice is small in comparison to a file."""
         row_bytes: int = max(1, batch.nbytes // max(1, batch.num_rows))
         file_bytes = max(self.num_bytes, min(ROWS_PER_FILE_MIN * row_bytes, PAGE_BYTES))
-        return max(1, file_bytes // PIECES_PER_FILE // row_bytes)
+        return max(1, file_bytes // SLICES_PER_FILE // row_bytes)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -139,14 +143,14 @@ class FileLimits:
 _DEFAULT_LIMITS: Final = FileLimits()
 
 
-def may_end(num_rows: int, num_bytes: int) -> bool:
-    """Whether a file with these rows and bytes is large enough for a byte limit to end it."""
+def is_above_minimum(num_rows: int, num_bytes: int) -> bool:
+    """Whether a file with these rows and bytes is so large that a byte limit may end it."""
     return num_rows >= ROWS_PER_FILE_MIN or num_bytes >= BYTES_PER_FILE_MIN
 
 
 def is_full_sized(num_rows: int, num_bytes: int, limit_bytes: int) -> bool:
     """Whether a file is about as large as a byte limit allows."""
-    return num_bytes >= limit_bytes * NEARLY and may_end(num_rows, num_bytes)
+    return num_bytes >= limit_bytes * NEARLY and is_above_minimum(num_rows, num_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,19 +173,21 @@ class DataFolder:
 class NewFiles:
     """The data files of one write.
 
-    When `write` ends the last file is complete but not visible. `publish` makes it visible, in the same round as
-    other requests that precede the commit.
+    `write` completes and publishes the files one by one, except the last one, which it only completes.
+    `publish_for_commit` publishes the last file, in the same round as other requests that precede the commit.
 
-    location    folder of the table (or branch)
-    schema      schema of the files, in the order of the batches' columns; its metadata say whether the table manages
-                blobs
-    new_name    returns a new file name; new_blob_name returns one for a file of managed blobs
-    folders     folders that receive the files in turn; None for the table's own
-    payloads    reads blobs that batches reference in other files
-    checks_rows whether checksums of the rows are compared with those of the pages
-    checks_texts whether strings that are not UTF-8 are refused; off for strings that are in the table already
-    splits      whether a file may end before `end_file` is called
-    fragments   written fragments, of id 0; empty if there are no rows
+    location              folder of the table (or branch)
+    schema                schema of the files, in the order of the batches' columns; its metadata say whether the
+                          table manages blobs
+    progress              called when a file begins, and with its fragment when it is complete
+    new_name              returns a new file name
+    new_blob_name         returns a new name for a file of managed blobs
+    folders               folders that receive the files in turn; None for the table's own
+    payloads              reads blobs that batches reference in other files
+    checks_rows           whether checksums of the rows are compared with those of the pages
+    checks_texts          whether strings that are not UTF-8 are refused; off for strings that are in the table already
+    ends_before_overflow  whether a file ends before a dictionary overflows its index type; if not, rows are refused
+    fragments             written fragments, of id 0; empty if there are no rows
     """
 
     def __init__(
@@ -199,7 +205,7 @@ class NewFiles:
         payloads: PayloadReader | None = None,
         checks_rows: bool = False,
         checks_texts: bool = True,
-        splits: bool = True,
+        ends_before_overflow: bool = True,
     ) -> None:
         self.location = location
         self._folders = folders or (DataFolder.of_table(location),)
@@ -223,75 +229,78 @@ class NewFiles:
             **limits.options,
         }
         self._warned_of: set[str] = set()
-        self._batches = _batches(self._limits) if version == V0_1 else None
+        self._batch_options = _batch_options(self._limits) if version == V0_1 else None
         self._page_sizes: PageSizes | None = None
         self._file: FileWriting | None = None
-        self._splits = splits
-        self._room = DictionaryRoom() if version != V0_1 and has_narrow_dictionaries(schema) else None
+        self._ends_before_overflow = ends_before_overflow
+        self._dictionary_limit = DictionaryLimit() if version != V0_1 and has_narrow_dictionaries(schema) else None
         self._is_full = False
-        self._first_row = 0 if checks_texts else None
+        self._first_row = 0 if checks_texts else None  # number of the next file's first row, for errors about texts
         self._name = ""
-        self._written: dict[int | None, list[str]] = {}  # keys by base path
-        self._commit: CommitFiles | None = None
+        self._written_keys: dict[int | None, list[str]] = {}  # by id of the base path
+        self._commit_files: CommitFiles | None = None
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def write(self, rows: Rows | AsyncRows) -> Plan[None]:
-        """Write all rows."""
+        """Write all rows, and complete the last file."""
         is_held = isinstance(rows, Rows) and rows.is_held
         self._options["overlaps"] = is_held or self._limits.overlaps
         while (batch := (yield NextBatch(rows))) is not None:
             yield from self.add(batch, held=is_held)
-        yield from self.finish()
+        yield from self.complete_last_file()
 
     def add(self, batch: pa.RecordBatch, *, held: bool = False) -> Plan[None]:
-        """Write a batch. held: as for `FileWriter.add`."""
-        for piece in self._pieces(batch):
-            yield from self._make_room(piece)
+        """Write a batch.
+
+        held  whether the batch's memory stays alive and unchanged until the file is complete, so needs no copy
+        """
+        for rows in self._cut(batch):
+            yield from self._end_file_before_overflow(rows)
             file = self._file or self._open()
-            yield from file.write(piece, held=held)
+            yield from file.write(rows, held=held)
             yield from self._end_if_full()
 
-    def _make_room(self, piece: pa.RecordBatch) -> Plan[None]:
+    def _end_file_before_overflow(self, rows: pa.RecordBatch) -> Plan[None]:
         """End the file if these rows would exceed the index type of a dictionary column.
 
-        Raises `OperationError` if the file must not end.
+        Raises `OperationError` if full dictionaries must not end a file.
         """
-        if self._room is None or (problem := self._room.add(piece)) is None:
+        if self._dictionary_limit is None or (problem := self._dictionary_limit.add(rows)) is None:
             return
-        if not self._splits:
+        if not self._ends_before_overflow:
             raise OperationError(f"{problem}: use a wider index type, such as int32")
         if self._file is not None:
-            yield from self._finish()
-            yield from self._close()
-        self._room.clear()
-        self._room.add(piece)
+            yield from self._complete_file()
+            yield from self._publish_file()
+        self._dictionary_limit.clear()
+        self._dictionary_limit.add(rows)
 
-    def copy(self, pages: Callable[[FileWriter], Plan[None]]) -> Plan[None]:
-        """Copy encoded pages into the file: `pages` writes them. All of their rows go into one file."""
+    def copy_pages(self, write_pages: Callable[[FileWriter], Plan[None]]) -> Plan[None]:
+        """Call `write_pages`, which copies encoded pages into the open file. All of their rows go into one file."""
         file = self._file or self._open()
-        yield from file.copy(pages)
+        yield from file.copy(write_pages)
         yield from self._end_if_full()
 
-    def finish(self) -> Plan[None]:
-        """Complete the last file after all rows, or all rows of a fragment."""
+    def complete_last_file(self) -> Plan[None]:
+        """Complete the open file after the last rows. It becomes visible when it is published."""
         if self._file is not None:
-            yield from self._finish()
+            yield from self._complete_file()
         self._warn_of_lost_nulls()
 
     def _warn_of_lost_nulls(self) -> None:
-        if self._batches is not None and (lost := self._batches.lost.keys() - self._warned_of):
-            names = ", ".join(name for name in self._batches.lost if name in lost)
+        if self._batch_options is not None and (lost := self._batch_options.lost.keys() - self._warned_of):
+            names = ", ".join(name for name in self._batch_options.lost if name in lost)
             self._warned_of |= lost
             text = f"files of version 0.1 hold no nulls except those of strings; the nulls of {names} are lost"
             warnings.warn(f"{text} (write_dataset refuses them with allow_null_loss=False)", UserWarning, stacklevel=3)
 
     @property
     def schema(self) -> Schema:
-        """Schema of the files; in version 0.1, after all rows, with the values of its dictionaries."""
-        if self._batches is None:
+        """Schema of the files. In version 0.1 it has the values of the dictionaries, and is valid after all rows."""
+        if self._batch_options is None:
             return self._schema
-        schema = self._batches.with_dictionaries(self._schema)
+        schema = self._batch_options.with_dictionaries(self._schema)
         for field in schema.walk():
             if field.logical_type.startswith("dict:") and field.dictionary is None:
                 raise SchemaError(
@@ -300,39 +309,39 @@ class NewFiles:
                 )
         return schema
 
-    def end_file(self) -> Plan[None]:
-        """Complete a file before it is full; later rows go into another one."""
-        yield from self.finish()
+    def complete_and_publish_file(self) -> Plan[None]:
+        """End the open file before it is full; later rows go into another one."""
+        yield from self.complete_last_file()
         if self._file is not None:
-            yield from self._close()
+            yield from self._publish_file()
 
-    def keep(self) -> None:
-        """Keep the files written so far even if the write fails."""
-        self._written.clear()
+    def keep_written_files(self) -> None:
+        """Make `roll_back` keep the files that are complete by now."""
+        self._written_keys.clear()
 
-    def close_last(self) -> Plan[None]:
-        """Make the last, complete file visible; no commit names it yet."""
+    def publish_last_file(self) -> Plan[None]:
+        """Make the last file visible at its key; no version refers to it yet."""
         if self._file is not None:
-            yield from self._close()
+            yield from self._publish_file()
 
-    def publish(self, commit: CommitFiles) -> Plan[None]:
-        """Make the last file visible for a commit, whose outcome decides whether the files may be removed."""
-        self._commit = commit
-        commit.add_data(self._own_keys)
-        yield from self.close_last()
+    def publish_for_commit(self, commit_files: CommitFiles) -> Plan[None]:
+        """Make the last file visible for a commit, whose outcome decides whether `roll_back` may remove the files."""
+        self._commit_files = commit_files
+        commit_files.add_data(self._own_keys)
+        yield from self.publish_last_file()
 
-    def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Slices that end where a file must end, and are small in comparison to a file."""
+    def _cut(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Cut a batch into slices that end where a file must end, and are small in comparison to a file."""
         start = 0
         if not batch.num_rows:
             return
-        piece_bytes = self._limits.num_bytes // PIECES_PER_FILE
+        slice_bytes = self._limits.num_bytes // SLICES_PER_FILE
         rows_max = batch.num_rows
-        if batch.get_total_buffer_size() * batch.num_columns > piece_bytes:  # a bound, cheaper than `nbytes`
-            rows_max = self._limits.rows_per_piece(batch)
+        if batch.get_total_buffer_size() * batch.num_columns > slice_bytes:  # an upper bound, cheaper than `nbytes`
+            rows_max = self._limits.rows_per_slice(batch)
         while start < batch.num_rows:
-            room = self._limits.rows - (0 if self._file is None else self._writer.num_rows)
-            num_rows = min(room, rows_max, batch.num_rows - start)
+            rows_left = self._limits.rows - (0 if self._file is None else self._writer.num_rows)
+            num_rows = min(rows_left, rows_max, batch.num_rows - start)
             yield batch if num_rows == batch.num_rows else batch.slice(start, num_rows)
             start += num_rows
 
@@ -344,15 +353,15 @@ class NewFiles:
     def _end_if_full(self) -> Plan[None]:
         yield from self._check_if_full()
         if self._is_full:
-            yield from self._finish()
-            yield from self._close()
+            yield from self._complete_file()
+            yield from self._publish_file()
 
     def _check_if_full(self) -> Plan[None]:
         """Set `_is_full` if the open file has reached a limit."""
         assert self._file is not None
         writer, limits = self._writer, self._limits
         self._is_full = writer.num_rows >= limits.rows
-        if not self._is_full and may_end(writer.num_rows, writer.size_bytes):
+        if not self._is_full and is_above_minimum(writer.num_rows, writer.size_bytes):
             self._is_full = yield from self._file.reaches(limits.num_bytes)
 
     def _open(self) -> FileWriting:
@@ -360,18 +369,20 @@ class NewFiles:
         location = self._folder.location
         key = location.key(self._name)
         options = {**self._options, "first_row": self._first_row, "page_sizes": self._page_sizes}
-        self._file = FileWriting(location.store, key, self._schema, self._version, batches=self._batches, **options)
+        self._file = FileWriting(
+            location.store, key, self._schema, self._version, batches=self._batch_options, **options
+        )
         if isinstance(self._file.writer, FileWriter):
             self._page_sizes = self._file.writer.page_sizes  # shared by all files of this write
         if self._progress is not None:
             self._progress.begin(descriptions.FragmentMetadata(0, [], 0))
         return self._file
 
-    def _finish(self) -> Plan[None]:
+    def _complete_file(self) -> Plan[None]:
         assert self._file is not None
         written = yield from self._file.finish()
         sidecar_keys = [sidecar_key(written.path, name, self._blob_table) for name in written.sidecars]
-        self._written.setdefault(self._folder.base_id, []).extend([written.path, *sidecar_keys])
+        self._written_keys.setdefault(self._folder.base_id, []).extend([written.path, *sidecar_keys])
         remember_written(self._folder.location.store, written, self._schema)
         self.fragments.append(new_fragment(self._name, written, self._folder.base_id))
         if self._first_row is not None:
@@ -381,42 +392,48 @@ class NewFiles:
         if self._progress is not None:
             self._progress.complete(describe.fragment_metadata(self.fragments[-1]))
 
-    def _close(self) -> Plan[None]:
+    def _publish_file(self) -> Plan[None]:
         assert self._file is not None
         yield from self._file.close()
         self._file = None
-        if self._room is not None:
-            self._room.clear()
+        if self._dictionary_limit is not None:
+            self._dictionary_limit.clear()
 
     # -- rolling back a failed write ----------------------------------------------------------------------------------
 
     @property
     def _own_keys(self) -> Sequence[str]:
         """Keys of the files in the table's own folder."""
-        return self._written.get(None, ())
+        return self._written_keys.get(None, ())
 
     def roll_back(self, cause: BaseException) -> Plan[None]:
-        """Remove the files unless a version may refer to them; for `RollBackOnError`."""
-        if self._commit is not None:
-            if not self._commit.may_remove:
+        """Remove the files of a failed write, unless a version may refer to them.
+
+        cause  error of the write; gets a note if the files could not be removed
+        """
+        if self._commit_files is not None:
+            if not self._commit_files.may_remove:
                 return
-            self._commit.drop_data(self._own_keys)
+            self._commit_files.drop_data(self._own_keys)
         try:
             if self._file is not None:
                 yield from self._file.abort()
             stores = {folder.base_id: folder.location.store for folder in self._folders}
-            for base_id, keys in self._written.items():
+            for base_id, keys in self._written_keys.items():
                 yield Remove(stores[base_id], keys)
         except LanceError as error:
             cause.add_note(f"also: the written files could not be removed: {error}")
 
 
-def _batches(limits: FileLimits) -> batched_writer.BatchOptions:
+def _batch_options(limits: FileLimits) -> batched_writer.BatchOptions:
     return batched_writer.BatchOptions(limits.group_rows, limits.allow_null_loss, limits.unnamed)
 
 
 def new_fragment(name: str, written: WrittenFile, base_id: int | None = None) -> Fragment:
-    """The fragment of a new data file; a commit numbers it. base_id: base path that contains the file."""
+    """The fragment of a new data file, of id 0 until a commit numbers it.
+
+    base_id  id of the base path that contains the file, None for the table's own folder
+    """
     file = DataFile(
         path=name,
         fields=written.field_ids,
@@ -438,7 +455,7 @@ def new_fragment(name: str, written: WrittenFile, base_id: int | None = None) ->
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NextBatch:
-    """The next batch, None at the end."""
+    """A request for the next batch of the caller's rows; the answer is None at the end."""
 
     rows: Rows | AsyncRows
 

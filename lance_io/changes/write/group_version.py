@@ -175,7 +175,7 @@ class GroupVersion:
             base=base,
             listing=listing,
             files=self.commit_files,
-            alongside=[files.publish(self.commit_files) for files in self._files],
+            alongside=[files.publish_for_commit(self.commit_files) for files in self._files],
         )
         return (yield from commit(self._target.commit_target(durability=self._options.durability), request))
 

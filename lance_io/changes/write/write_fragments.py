@@ -272,7 +272,7 @@ def write_new_fragments(target: WriteTarget, rows: Rows | AsyncRows, options: Wr
 
 def _write(files: NewFiles, rows: Rows | AsyncRows) -> Plan[None]:
     yield from files.write(rows)
-    yield from files.close_last()
+    yield from files.publish_last_file()
 
 
 def _base(target: WriteTarget) -> Plan[Manifest | None]:

@@ -258,7 +258,7 @@ def _create(target: WriteTarget, rows: Rows | AsyncRows, given: Schema, options:
             Transaction(0, operation, properties=options.properties),
             listing=Listing([], 0, where.clock.monotonic()),  # empty: `still_empty` checks it in the same round
             files=commit_files,
-            alongside=[files.publish(commit_files), still_empty(listed)],
+            alongside=[files.publish_for_commit(commit_files), still_empty(listed)],
             creation=Creation(version, options.stable_row_ids),
         )
         return (yield from create_table(where, request))
@@ -314,7 +314,7 @@ def _add(
             base=base,
             listing=listing,
             files=commit_files,
-            alongside=[files.publish(commit_files)],
+            alongside=[files.publish_for_commit(commit_files)],
             creation=Creation(options.version, options.stable_row_ids),
         )
         return (yield from commit(target.commit_target(durability=options.durability), request))

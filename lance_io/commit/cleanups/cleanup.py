@@ -50,13 +50,13 @@ from lance_io.table.transaction.garbage import (
     CleanupPolicy,
     FileKind,
     References,
-    candidates,
-    garbage,
-    is_old,
-    is_unsettled,
-    is_young,
-    keys_of,
-    unverified,
+    candidate_versions,
+    find_removable_files,
+    find_unverified_files,
+    is_staged_without_manifest,
+    is_version_old_enough,
+    is_version_protected,
+    reference_keys_of,
 )
 
 if TYPE_CHECKING:
@@ -161,15 +161,16 @@ def plan_cleanup(
     write_times_ns = {
         path: time_ns(meta.last_modified)
         for path, meta in files.items()
-        if not is_unsettled(path, version_paths, oldest) or (staging is not None and meta.key not in staging.named)
+        if not is_staged_without_manifest(path, version_paths, oldest)
+        or (staging is not None and meta.key not in staging.named)
     }
     rules: _GarbageRules = {"unfinished": unfinished, "delete_unverified": policy.delete_unverified, "now_ns": now_ns}
-    young_files = unverified(write_times_ns, decisions.kept_references, **rules)
+    young_files = find_unverified_files(write_times_ns, decisions.kept_references, **rules)
     manifests = [candidate.file for candidate in to_remove]
     removed_references = yield from _find_references(location, young_files, manifests, blobs_of)
     if staging is not None:
         removed_references.files |= {key[prefix_length:] for key in staging.dead}
-    removable = garbage(write_times_ns, decisions.kept_references, removed_references, **rules)
+    removable = find_removable_files(write_times_ns, decisions.kept_references, removed_references, **rules)
     return CleanupPlan(
         policy,
         newest=max(versions.attached),
@@ -235,7 +236,7 @@ def _decide_versions(
     Parameters: see `plan_cleanup`.
     """
     decisions = _VersionDecisions(kept_references=held.files)
-    selected = candidates(versions.attached, policy, current=current)
+    selected = candidate_versions(versions.attached, policy, current=current)
     undecided: list[ObjectMeta] = []
     for meta, name in versions.manifests:
         version = name.version
@@ -252,8 +253,8 @@ def _decide_versions(
         for meta, manifest in (yield from read_manifests(location, metas, decode_manifest)):
             candidate = CandidateVersion(manifest.version, meta, manifest.timestamp_ns)
             version = candidate.version
-            is_selected = version in selected and is_old(candidate.committed_ns, policy, now_ns=now_ns)
-            is_too_young = is_young(candidate.newest_ns, policy, now_ns=now_ns)
+            is_selected = version in selected and is_version_old_enough(candidate.committed_ns, policy, now_ns=now_ns)
+            is_too_young = is_version_protected(candidate.newest_ns, policy, now_ns=now_ns)
             decisions.manages_blobs |= blobs_of is not None and has_managed_blobs(manifest)
             if is_selected and not is_too_young and not held.has(version):
                 decisions.to_remove.append(candidate)
@@ -288,7 +289,9 @@ def _is_surely_removable(meta: ObjectMeta, policy: CleanupPolicy, now_ns: int) -
     written_ns = time_ns(meta.last_modified)
     if written_ns is None:
         return False
-    return is_old(written_ns, policy, now_ns=now_ns) and not is_young(written_ns, policy, now_ns=now_ns)
+    return is_version_old_enough(written_ns, policy, now_ns=now_ns) and not is_version_protected(
+        written_ns, policy, now_ns=now_ns
+    )
 
 
 def _find_references(
@@ -302,7 +305,7 @@ def _find_references(
     manifests  manifest files of the versions to remove, oldest first
     """
     all_references, references = References(), References()
-    files, indices = keys_of(young_files)
+    files, indices = reference_keys_of(young_files)
     has_blobs = any(path.startswith(f"{BLOB_FOLDER}/") for path in files)
     for end in range(len(manifests), 0, -READS_AT_ONCE):
         if not files and not indices:
@@ -316,7 +319,7 @@ def _find_references(
                 references.add(names)
         files -= references.files
         indices -= references.indices
-        all_references.take(references)
+        all_references.move_from(references)
     return all_references
 
 

@@ -22,7 +22,13 @@ from lance_io.redaction import get_logger
 from lance_io.store.api import ObjectMeta
 from lance_io.store.failures import StoreFull
 from lance_io.table.manifest.manifest import decode_manifest
-from lance_io.table.transaction.garbage import FileKind, References, garbage, is_old, is_young
+from lance_io.table.transaction.garbage import (
+    FileKind,
+    References,
+    find_removable_files,
+    is_version_old_enough,
+    is_version_protected,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -195,8 +201,8 @@ class Removal:
         if held.has(old.version) or old.version in pinned:
             return True
         policy = self.plan.policy
-        is_asked_for = is_old(old.committed_ns, policy, now_ns=self.now_ns)
-        return not is_asked_for or is_young(old.newest_ns, policy, now_ns=self.now_ns)
+        is_asked_for = is_version_old_enough(old.committed_ns, policy, now_ns=self.now_ns)
+        return not is_asked_for or is_version_protected(old.newest_ns, policy, now_ns=self.now_ns)
 
     # -- files -------------------------------------------------------------------------------------------------------
 
@@ -246,7 +252,7 @@ class Removal:
         """The files that are still garbage, given the newer versions and the store's clock."""
         plan, skipped = self.plan, len(self.location.key("x")) - 1
         files = {meta.key[skipped:]: meta for meta in metas}
-        unused = garbage(
+        unused = find_removable_files(
             {path: time_ns(meta.last_modified) for path, meta in files.items()},
             self.newer,
             plan.removed_references,

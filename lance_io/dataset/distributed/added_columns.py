@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.changes.columns.new_columns import with_fields
-from lance_io.changes.edits.delete_rows import updated_fragment
+from lance_io.changes.edits.delete_rows import with_new_deletion_file
 from lance_io.errors import OperationError
 from lance_io.format.schema_messages import encode_schema
 from lance_io.format.version import V0_1
@@ -56,12 +56,15 @@ def merge_of(state: DatasetState, deletion: Deletion, new: Sequence[Fragment]) -
 
     deletion  gets the deletion files of fragments without rows
     """
-    updated, removed = {fragment.id: fragment for fragment in deletion.updated}, set(deletion.removed)
+    updated, removed = (
+        {fragment.id: fragment for fragment in deletion.updated_fragments},
+        set(deletion.removed_fragment_ids),
+    )
     fragments = [updated.get(fragment.id, fragment) for fragment in state.manifest.fragments]
     for index, fragment in enumerate(fragments):
         if fragment.id in removed:
             rows = np.arange(int(state.physical_rows[index]), dtype=np.uint32)
-            fragments[index] = updated_fragment(state, fragment, rows, deletion.files)
+            fragments[index] = with_new_deletion_file(state, fragment, rows, deletion.deletion_files)
     first = next_fragment_id(state.manifest)
     fragments += [replace(fragment, id=first + index) for index, fragment in enumerate(new)]
     return Merge(tuple(fragments), state.schema, preserves_nullability=True)

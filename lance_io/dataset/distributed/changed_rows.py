@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from lance_io.changes.edits.delete_rows import deletion_of, matching_rows
+from lance_io.changes.edits.delete_rows import compute_deletion, find_matching_rows
 from lance_io.changes.edits.rewrite_rows import with_row_ids
 from lance_io.changes.merge.inserted_keys import InsertedKeys
 from lance_io.changes.merge.merge_clauses import primary_key
@@ -210,10 +210,10 @@ class _Change:
         """Commit the change."""
         state = self._state
         rows = _deleted_rows(state, self._changes)
-        leaving = dict((yield from matching_rows(state, where)) if where is not None else deleted)
+        leaving = dict((yield from find_matching_rows(state, where)) if where is not None else deleted)
         if leaving and rows:
             raise UsageError("rows leave by address or by a predicate, not both")
-        deletion = yield from deletion_of(state, rows or leaving)
+        deletion = yield from compute_deletion(state, rows or leaving)
         inserted = [files for change in self._changes for files in change.inserted]
         fragments = (*(yield from self._moved()), *_fragments(inserted))
         num_updated = sum(change.num_updated for change in self._changes)
@@ -249,14 +249,16 @@ class _Change:
             operation = merge_of(state, deletion, fragments)
         elif fragments:
             operation = Update(
-                tuple(deletion.removed),
-                tuple(deletion.updated),
+                tuple(deletion.removed_fragment_ids),
+                tuple(deletion.updated_fragments),
                 fragments,
                 fields_for_preserving_frag_bitmap=tuple(field.id for field in state.schema.walk()),
                 inserted_rows=self.keys,
             )
         else:
-            operation = Delete(tuple(deletion.updated), tuple(deletion.removed), where or "_rowaddr")
+            operation = Delete(
+                tuple(deletion.updated_fragments), tuple(deletion.removed_fragment_ids), where or "_rowaddr"
+            )
         if self.deleted_property is not None:
             properties = {**properties, self.deleted_property: str(result.num_deleted)}
         return Transaction(state.manifest.version, operation, uuid=self._job.uuid, properties=properties)

@@ -90,7 +90,7 @@ def write_files(
 
     def write(source: Rows | AsyncRows) -> Plan[None]:
         yield from files.write(source)
-        yield from files.close_last()
+        yield from files.publish_last_file()
 
     def write_or_roll_back(source: Rows | AsyncRows) -> Plan[None]:
         yield RollBackOnError(write(source), files.roll_back)
@@ -144,7 +144,7 @@ class TaskFiles(NewFiles):
     def paths(self) -> tuple[str, ...]:
         """Paths of all written files, relative to the table's folder."""
         folder_prefix = self.location.key("x").removesuffix("x")  # every key begins with it
-        return tuple(key[len(folder_prefix) :] for keys in self._written.values() for key in keys)
+        return tuple(key[len(folder_prefix) :] for keys in self._written_keys.values() for key in keys)
 
     @property
     def num_bytes(self) -> int:
@@ -172,18 +172,18 @@ class TaskFiles(NewFiles):
         for piece in held:
             yield from self._put(piece)
         if self._file is not None:
-            yield from self._finish()
+            yield from self._complete_file()
         self._warn_of_lost_nulls()
 
     def _cut_small(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Cut a batch into slices that are small compared with a file."""
-        num_rows = min(self._limits.rows_per_piece(batch), self._limits.rows)
+        num_rows = min(self._limits.rows_per_slice(batch), self._limits.rows)
         for start in range(0, batch.num_rows, num_rows):
             yield batch if num_rows >= batch.num_rows else batch.slice(start, num_rows)
 
     def _put(self, piece: pa.RecordBatch) -> Plan[None]:
         """Write rows to the open file, or a new one; rows beyond a hard limit go to the next file."""
-        yield from self._make_room(piece)
+        yield from self._end_file_before_overflow(piece)
         while piece.num_rows:
             file = self._file or self._open()
             room = self._limits.rows - self._writer.num_rows if self._is_rows_hard else piece.num_rows
@@ -194,5 +194,5 @@ class TaskFiles(NewFiles):
                 yield from self._end_file()
 
     def _end_file(self) -> Plan[None]:
-        yield from self._finish()
-        yield from self._close()
+        yield from self._complete_file()
+        yield from self._publish_file()

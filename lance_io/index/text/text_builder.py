@@ -1,10 +1,10 @@
-"""Builds a full text index: texts grow maps from tokens to documents, which are merged to partitions.
+"""Builds a full text index: worker threads add texts to maps from tokens to documents, which become partitions.
 
-    texts --workers--> a map each --all maps reach their limit--> runs of sorted tokens on local disk
-    runs --one after the other, token by token--> the rows of a partition
+    texts --> one map for each worker --maps reach the memory limit--> one run for each map, on local disk
+    runs of a partition --merged token by token--> files of the partition
 
-A build that fits into memory is one partition, and so is one that spills, up to the number of documents whose lengths
-fit into the merge's share of the memory.
+A run has its tokens in sorted order. A build without spills is one partition. A build that spills begins another
+partition when the last one has too many documents, or too many bytes of runs, for a merge within the memory limit.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ if TYPE_CHECKING:
     from lance_io.index.text.text_files import Columns
     from lance_io.index.text.text_parameters import TextParameters
 
-_MAPS_SHARE: Final = 2  # the rest: a batch of the scan, and lists while they grow
-_PARTITION_SHARE: Final = 16  # bytes of memory for each document of a partition: its length, thrice while it is merged
-_RUN_BYTES_MAX: Final = 4  # bytes of a partition's runs for each byte of memory: one token's lists are a part of them
-_TAKEN_BYTES: Final = 1 << 20
-_TAKEN_BYTES_MIN: Final = 1 << 16
+_MAPS_DIVISOR: Final = 2  # maps take 1/2 of the memory limit; a batch of the scan and growing lists take the rest
+_DOCUMENT_BYTES: Final = 16  # memory of a merge for each document of the partition: three copies of its length
+_RUN_BYTES_FACTOR: Final = 4  # runs of a partition have up to 4 times the memory limit: a merge holds one token's lists
+_TAKE_BYTES: Final = 1 << 20  # bytes of tokens that leave a map at once
+_TAKE_BYTES_MIN: Final = 1 << 16  # the same for a spill under a small memory limit
 _SEED: Final = secrets.randbits(64)
 
 
 class TextBuilder:
     """Builds a full text index over texts, lists of texts, or JSON documents as text.
 
-    parameters      of the index
-    format_version  of its files
-    make_store      returns a place for runs that do not fit into memory
-    limit_bytes     of memory
-    num_workers     threads
-    of_elements     whether each element of a list is a document
+    parameters      parameters of the index
+    format_version  format version of the index files
+    make_store      returns a new store for batches of runs that do not fit into memory
+    limit_bytes     memory limit
+    num_workers     number of threads that add texts
+    of_elements     whether each element of a list is a document; otherwise a list is one document
     """
 
     def __init__(
@@ -69,121 +69,123 @@ class TextBuilder:
     ) -> None:
         self._parameters = parameters
         self._metadata = partition_metadata(parameters, format_version)
-        self._is_first = format_version == 1
+        self._is_format_1 = format_version == 1
         self._elements = ElementRows() if of_elements else None
         self._analyzer = analyzer_of(parameters)
-        self._lists = _kernels.TermLists(
+        self._token_maps = _kernels.TermLists(
             _SEED, num_workers, with_positions=parameters.with_position, keep_empty=of_elements
         )
         self._num_workers = num_workers
         self._limit_bytes = limit_bytes
-        self._terms, self._documents = make_store(), make_store()
+        self._term_store, self._document_store = make_store(), make_store()
         self._partitions: list[list[Run]] = [[]]
-        self._run_bytes = 0  # of the last partition
+        self._run_bytes = 0  # bytes of the runs of the last partition
 
     def add(self, values: pa.Array, rows: RowArray) -> None:
-        """See `IndexBuilder`."""
+        """Add the texts of rows, in the order of the scan."""
         if self._parameters.lance_tokenizer == "json":
             values = values if pa.types.is_large_binary(values.type) else jsonb_values(values, "a document")
         elif self._elements is not None:
-            values, numbers = self._elements.add(values, rows)
-            rows = numbers.view(np.uint64)
+            values, element_numbers = self._elements.add(values, rows)
+            rows = element_numbers.view(np.uint64)  # `_take_documents` maps them back to rows
         elif pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
-            values = joined_lists(values)
+            values = _join_texts_of_lists(values)
         data, offsets, is_wide, present = text_buffers(values)
         try:
-            self._lists.add(self._analyzer, len(values), (data, offsets, is_wide), present, rows)
+            self._token_maps.add(self._analyzer, len(values), (data, offsets, is_wide), present, rows)
         except ValueError as error:
             raise UsageError(f"a text cannot be indexed: {error}") from error
-        num_bytes = self._lists.nbytes + (0 if self._elements is None else self._elements.nbytes)
-        if num_bytes * _MAPS_SHARE > self._limit_bytes:
+        num_bytes = self._token_maps.nbytes + (0 if self._elements is None else self._elements.nbytes)
+        if num_bytes * _MAPS_DIVISOR > self._limit_bytes:
             self._spill()
 
     def files(self) -> Iterator[NewIndexFile]:
-        """See `IndexBuilder`."""
+        """The files of all partitions, then the index metadata; the caller consumes one before it takes the next."""
         if self._partitions[0]:
             self._spill()
         else:
             self._partitions[0] = [
-                self._held_run(worker) for worker, num in enumerate(self._lists.num_documents) if num
+                self._make_memory_run(worker) for worker, count in enumerate(self._token_maps.num_documents) if count
             ]
         partitions = [runs for runs in self._partitions if runs]
-        for number, runs in enumerate(partitions):
-            files = PartitionFiles(number, runs, self._parameters, self._metadata, is_first=self._is_first)
+        for partition, runs in enumerate(partitions):
+            files = PartitionFiles(partition, runs, self._parameters, self._metadata, is_first=self._is_format_1)
             yield from files.files()
         yield index_metadata_file(self._parameters, len(partitions), self._metadata)
 
     def close(self) -> None:
         """Free memory and local disk."""
-        self._terms.close()
-        self._documents.close()
+        self._term_store.close()
+        self._document_store.close()
         self._partitions = []
 
-    def _held_run(self, worker: int) -> Run:
-        """The documents of a worker, in memory."""
-        batch = self._documents_of(worker)
+    def _make_memory_run(self, worker: int) -> Run:
+        """A run of the documents and tokens of a worker's map, which stay in memory."""
+        batch = self._take_documents(worker)
 
         def terms() -> Iterator[Columns]:
-            while (columns := self._lists.take(worker, _TAKEN_BYTES)) is not None:
+            while (columns := self._token_maps.take(worker, _TAKE_BYTES)) is not None:
                 yield columns
 
         return Run(len(batch), lambda: values_of(batch.column(1)), lambda: iter([batch]), terms)
 
-    def _documents_of(self, worker: int) -> pa.RecordBatch:
-        """The documents of a worker's map."""
-        rows, lengths = self._lists.documents(worker)
+    def _take_documents(self, worker: int) -> pa.RecordBatch:
+        """Take the documents out of a worker's map: their rows and lengths, and the positions of elements in lists."""
+        rows, lengths = self._token_maps.documents(worker)
         if self._elements is None:
             return document_batch(rows, lengths)
         return document_batch(*self._elements.find(np.frombuffer(memoryview(rows), np.int64), lengths))
 
     def _spill(self) -> None:
         """Write the maps to local disk, as runs of the last partition."""
-        counts = self._lists.num_documents
+        counts = self._token_maps.num_documents
         runs = self._partitions[-1]
         num_documents = sum(run.num_documents for run in runs)
-        is_full = (num_documents + sum(counts)) * _PARTITION_SHARE > self._limit_bytes
-        if runs and (is_full or self._run_bytes > self._limit_bytes * _RUN_BYTES_MAX):
+        would_be_full = (num_documents + sum(counts)) * _DOCUMENT_BYTES > self._limit_bytes
+        if runs and (would_be_full or self._run_bytes > self._limit_bytes * _RUN_BYTES_FACTOR):
             runs = []
             self._partitions.append(runs)
             self._run_bytes = 0
         for worker, count in enumerate(counts):
             if count:
-                runs.append(self._spilled_run(worker, count))
+                runs.append(self._write_run(worker, count))
         if self._elements is not None:
             self._elements = ElementRows()
 
-    def _spilled_run(self, worker: int, num_documents: int) -> Run:
-        number = len(self._documents)
-        self._documents.add(self._documents_of(worker))
-        first = len(self._terms)
-        taken_bytes = max(_TAKEN_BYTES_MIN, self._limit_bytes >> 12)
-        while (columns := self._lists.take(worker, taken_bytes)) is not None:
+    def _write_run(self, worker: int, num_documents: int) -> Run:
+        """Move the documents and tokens of a worker's map to the stores, as a run."""
+        documents_at = len(self._document_store)
+        self._document_store.add(self._take_documents(worker))
+        first_term_batch = len(self._term_store)
+        take_bytes = max(_TAKE_BYTES_MIN, self._limit_bytes >> 12)
+        while (columns := self._token_maps.take(worker, take_bytes)) is not None:
             batch = _term_batch(columns)
             self._run_bytes += batch.nbytes
-            self._terms.add(batch)
-        numbers = range(first, len(self._terms))
+            self._term_store.add(batch)
+        term_batches = range(first_term_batch, len(self._term_store))
         return Run(
             num_documents,
-            lambda: values_of(self._documents.get(number).column(1)),
-            lambda: iter([self._documents.get(number)]),
-            partial(self._spilled_terms, numbers),
+            lambda: values_of(self._document_store.get(documents_at).column(1)),
+            lambda: iter([self._document_store.get(documents_at)]),
+            partial(self._read_spilled_terms, term_batches),
         )
 
-    def _spilled_terms(self, numbers: range) -> Iterator[Columns]:
-        for number in numbers:
-            yield _term_columns(self._terms.get(number))
+    def _read_spilled_terms(self, term_batches: range) -> Iterator[Columns]:
+        for number in term_batches:
+            yield _term_columns(self._term_store.get(number))
 
 
-def joined_lists(values: pa.Array) -> pa.Array:
-    """One text for each list: its items, with a space in between, and those of its lists. Nulls are left out."""
+def _join_texts_of_lists(values: pa.Array) -> pa.Array:
+    """One text for each list: the texts in it, at any depth, with a space in between. Nulls are left out."""
     items, starts = list_items(values)
     while pa.types.is_nested(items.type):
-        items, inner = list_items(items)
-        starts = inner[starts]
+        items, inner_starts = list_items(items)
+        starts = inner_starts[starts]
     if items.null_count:
         valid = items.is_valid()
-        kept = np.concatenate((np.zeros(1, np.int64), np.cumsum(valid.to_numpy(zero_copy_only=False), dtype=np.int64)))
-        items, starts = items.filter(valid), kept[starts]
+        flags = valid.to_numpy(zero_copy_only=False)
+        valid_before = np.concatenate((np.zeros(1, np.int64), np.cumsum(flags, dtype=np.int64)))
+        items, starts = items.filter(valid), valid_before[starts]
     lists = pa.LargeListArray.from_arrays(pa.array(starts), items.cast(pa.large_string()))
     return pc.binary_join(lists, pa.scalar(" ", pa.large_string()))
 
@@ -199,6 +201,7 @@ _TERMS: Final = pa.schema(
 
 
 def _term_batch(columns: Columns) -> pa.RecordBatch:
+    """A batch around the buffers of tokens, for a store."""
     memory = [pa.py_buffer(column) for column in columns]
     count = memory[2].size // 4
 
@@ -210,6 +213,7 @@ def _term_batch(columns: Columns) -> pa.RecordBatch:
 
 
 def _term_columns(batch: pa.RecordBatch) -> Columns:
+    """The inverse of `_term_batch`."""
     tokens, counts, documents, positions = (column.buffers() for column in batch.columns)
     columns: list[Any] = [tokens[1], tokens[2], counts[1], *documents[1:], *positions[1:]]
     return tuple(b"" if buffer is None else buffer for buffer in columns)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from lance_io.index.details import Kind, Space
 from lance_io.index.rows.moves import Move
 from lance_io.index.rows.tree_maps import decode_treemap64
-from lance_io.reads.version.index_entries import by_name, details_of, load_indices
+from lance_io.reads.version.index_entries import details_of, group_by_name, load_indices
 from lance_io.records import dataclass
 from lance_io.table.manifest.fragment_reuse import find_reuse, is_readable, recorded_moves
 from lance_io.table.transaction.index_coverage import with_current_coverage
@@ -155,7 +155,7 @@ def _move(recorded: RecordedMove) -> Move:
 
 def _indices(state: DatasetState, entries: Sequence[IndexMetadata]) -> Iterator[TableIndex]:
     columns = {field.id: (path, field) for path, field in _walk(state.schema.fields)}
-    for name, segments in by_name(of_one_column(entries)).items():
+    for name, segments in group_by_name(of_one_column(entries)).items():
         field_id = segments[0].fields[0]
         column = columns.get(field_id)
         if field_id not in state.schema.by_id:

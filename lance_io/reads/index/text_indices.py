@@ -12,7 +12,7 @@ from lance_io.index.text.text_parameters import is_of_elements
 from lance_io.index.text.text_paths import text_paths
 from lance_io.reads.index.table_indices import IndexPart, of_one_column, usable_entries
 from lance_io.reads.version.column_lists import OutputColumn, prune
-from lance_io.reads.version.index_entries import by_name, load_indices
+from lance_io.reads.version.index_entries import group_by_name, load_indices
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def load_text_indices(state: DatasetState) -> Plan[tuple[TextIndex, ...]]:
 def _indices(state: DatasetState, entries: Sequence[IndexMetadata], moves: tuple[Move, ...]) -> Iterator[TextIndex]:
     space = Space.IDS if state.has_stable_row_ids else Space.ADDRESSES
     columns = dict(text_paths(state.schema.fields))
-    for name, segments in by_name(of_one_column(entries)).items():
+    for name, segments in group_by_name(of_one_column(entries)).items():
         column = columns.get(segments[0].fields[0])
         if column is None or any(segment.fields != segments[0].fields for segment in segments):
             continue

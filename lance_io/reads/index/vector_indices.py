@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lance_io.index.details import Space
 from lance_io.index.vector.vector_details import decode_vector_details
 from lance_io.reads.index.table_indices import IndexPart, of_one_column, usable_entries
-from lance_io.reads.version.index_entries import by_name, load_indices
+from lance_io.reads.version.index_entries import group_by_name, load_indices
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def load_vector_indices(state: DatasetState) -> Plan[tuple[VectorIndex, ...]]:
 
 def _indices(state: DatasetState, entries: Sequence[IndexMetadata], moves: tuple[Move, ...]) -> Iterator[VectorIndex]:
     space = Space.IDS if state.has_stable_row_ids else Space.ADDRESSES
-    for name, segments in by_name(of_one_column(entries)).items():
+    for name, segments in group_by_name(of_one_column(entries)).items():
         parts: list[IndexPart[VectorDetails]] = []
         seen: set[int] = set()
         for segment in segments:

@@ -10,7 +10,7 @@ from lance_io.format.wire import parse_message
 from lance_io.index.details import names_text_index
 from lance_io.index.text.text_parameters import text_details
 from lance_io.proto import table_pb2
-from lance_io.reads.version.index_entries import by_name, load_indices
+from lance_io.reads.version.index_entries import group_by_name, load_indices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,7 +91,7 @@ def is_text_segment(entry: IndexMetadata) -> bool:
 
 def describe_indices(state: DatasetState) -> Plan[list[IndexDescription]]:
     """The indices of the open version by name; at most one request."""
-    indices = by_name((yield from load_indices(state)))
+    indices = group_by_name((yield from load_indices(state)))
     paths = _paths(state.schema.fields)
     return [_describe(state, name, indices[name], paths) for name in sorted(indices)]
 

@@ -1,4 +1,7 @@
-"""Entries of a version's index section, which follows the part of its manifest file that opening a table reads."""
+"""Loads the entries of a version's index section: one entry for each segment of each index.
+
+Opening a table reads the end of the manifest file, which may not contain the index section.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ if TYPE_CHECKING:
 
 
 def load_indices(state: DatasetState) -> Plan[list[IndexMetadata]]:
-    """The index segments of the open version; no request if there are none. Raises `FormatError`."""
+    """The index segments of the open version. Reads the manifest file again if opening did not read the index section.
+
+    Raises `FormatError`.
+    """
     if not state.has_index:
         return []
     section = state.manifest.index_section
@@ -30,15 +36,18 @@ def load_indices(state: DatasetState) -> Plan[list[IndexMetadata]]:
 
 
 def details_of(entry: IndexMetadata) -> IndexDetails | None:
-    """The details of a segment, None for a kind or a version that is not read. Raises `FormatError`."""
+    """The kind of a segment's index and its parameters; None for a kind or an index version that is not supported.
+
+    Raises `FormatError`.
+    """
     if entry.message is None:
         return None
     details = entry.message.index_details
     return decode_details(details.type_url, details.value, entry.message.index_version)
 
 
-def by_name(entries: Iterable[IndexMetadata]) -> dict[str, list[IndexMetadata]]:
-    """The segments of each index, in their order."""
+def group_by_name(entries: Iterable[IndexMetadata]) -> dict[str, list[IndexMetadata]]:
+    """The segments of each index, by the index's name; the order of segments is that of `entries`."""
     indices: dict[str, list[IndexMetadata]] = {}
     for entry in entries:
         indices.setdefault(entry.name, []).append(entry)

@@ -5,13 +5,13 @@ table's config, in the same version:
 
     lance_io.stream.<stream_id> = <batch id> <rows> <digest of the checkpoint's location, or ->
 
-    batch above the mark            commit it and set the mark
-    batch at or below the mark      committed already: remove the files of this attempt
+    batch id above the mark's       commit it and set the mark
+    batch id at or below the mark's committed already: remove the files of this attempt
     batch 0 over an older mark      a new checkpoint under an old `stream_id`: refused, unless `stream_reset` is set
     another checkpoint              two queries under the same `stream_id`: refused
 
-The transaction also has the properties `lance_io.stream_id` and `lance_io.batch_id`, for people. Restoring the table to
-an older version also restores the mark.
+The transaction also has the properties `lance_io.stream_id` and `lance_io.batch_id`, which only inform readers of the
+table's history. Restoring the table to an older version also restores the mark.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 CONFIG_PREFIX: Final = "lance_io.stream."
 STREAM_PROPERTY: Final = "lance_io.stream_id"
 BATCH_PROPERTY: Final = "lance_io.batch_id"
-UNKNOWN: Final = "-"  # digest of a checkpoint whose location Spark did not pass
-_DIGEST_DIGITS: Final = 16
-_ATTEMPTS: Final = 2
+_NO_DIGEST: Final = "-"  # if Spark did not pass the checkpoint's location
+_DIGEST_DIGITS: Final = 16  # hex digits
+_COMMIT_ATTEMPTS: Final = 2  # the second one finds the mark of another attempt at the same batch
 
 
 class LanceStreamWriter(DataSourceStreamArrowWriter):
@@ -50,31 +50,31 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: StreamWriteOptions, schema: StructType, overwrite: bool) -> None:
         self.options = options
-        self.given = schema
+        self.input_schema = schema
         self.job = plan_job(options, schema, overwrite)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Write the rows of one task. Raises `RowMisfit` for the first row that does not fit the table."""
-        return write_task(self.options, self.job, self.given, iterator)
+        return write_task(self.options, self.job, self.input_schema, iterator)
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
         """Commit a batch, unless it has been committed."""
         checked = check_messages(messages)
-        commit_batch(self.options, self._job(checked, batchId), checked, batchId)
+        commit_batch(self.options, self._job_of_batch(checked, batchId), checked, batchId)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:
         """Remove the tasks' files, unless a version refers to them."""
         received = [message for message in messages if message is not None]
-        abort_messages(self.options, self._job(received, batchId), received)
+        abort_messages(self.options, self._job_of_batch(received, batchId), received)
 
-    def _job(self, messages: Sequence[TaskMessage], batch_id: int) -> WriteJob:
-        """The job that the tasks had: Spark creates a new writer object to commit."""
+    def _job_of_batch(self, messages: Sequence[TaskMessage], batch_id: int) -> WriteJob:
+        """The job of the tasks, for a batch. `self.job` may differ: Spark creates another writer object to commit."""
         return (messages[0].job if messages else self.job).of_batch(batch_id)
 
 
 @dataclass(frozen=True)
 class StreamMark:
-    """The last committed batch of a stream. checkpoint: digest of its location, "-" if unknown."""
+    """The last committed batch of a stream. checkpoint: digest of the checkpoint's location, "-" if unknown."""
 
     batch_id: int
     num_rows: int
@@ -93,51 +93,53 @@ class StreamMark:
             raise FormatError(f"mark of a stream: expected batch id, rows and checkpoint, found {text[:80]!r}")
         return cls(int(parts[0]), int(parts[1]), parts[2])
 
-    def is_of_other(self, checkpoint: str) -> bool:
-        """Whether the mark is known to be from another checkpoint."""
-        return UNKNOWN not in (self.checkpoint, checkpoint) and self.checkpoint != checkpoint
+    def is_of_other_checkpoint(self, checkpoint: str) -> bool:
+        """Whether the mark is from another checkpoint than this digest; False if one of the two is unknown."""
+        return _NO_DIGEST not in (self.checkpoint, checkpoint) and self.checkpoint != checkpoint
 
 
 def checkpoint_digest(location: str | None) -> str:
-    """The digest of a checkpoint's location."""
-    return UNKNOWN if location is None else hashlib.sha256(location.rstrip("/").encode()).hexdigest()[:_DIGEST_DIGITS]
+    """The digest of a checkpoint's location, "-" for None."""
+    if location is None:
+        return _NO_DIGEST
+    return hashlib.sha256(location.rstrip("/").encode()).hexdigest()[:_DIGEST_DIGITS]
 
 
-def is_committed(known: StreamMark | None, new: StreamMark, stream_id: str, *, reset: bool) -> bool:
+def is_committed(stored: StreamMark | None, new: StreamMark, stream_id: str, *, reset: bool) -> bool:
     """Whether a batch was committed before.
 
-    known  the mark that the table has
-    reset  whether batch 0 may start over
+    stored  mark in the table's config
+    reset   whether a query with a new checkpoint may start over with batch 0
     Raises `UsageError` for a mark of another query, and for a batch with other rows than before.
     """
-    if known is None:
+    if stored is None:
         return False
-    is_other = known.is_of_other(new.checkpoint)
-    if new.batch_id == 0 and (known.batch_id >= 1 or is_other):
+    is_other_query = stored.is_of_other_checkpoint(new.checkpoint)
+    if new.batch_id == 0 and (stored.batch_id >= 1 or is_other_query):
         if reset:
             return False
         raise UsageError(
-            f"stream_id {stream_id!r} has already committed up to batch {known.batch_id} from another checkpoint, and "
+            f"stream_id {stream_id!r} has already committed up to batch {stored.batch_id} from another checkpoint, and "
             "this query begins with batch 0. Keep the checkpoint, use another stream_id, or set stream_reset=true to "
             "add the rows of a new run"
         )
-    if is_other and not (reset and new.batch_id > known.batch_id):
+    if is_other_query and not (reset and new.batch_id > stored.batch_id):
         raise UsageError(
             f"stream_id {stream_id!r} is in use by a query with another checkpoint, which has committed batch "
-            f"{known.batch_id}; every query needs its own"
+            f"{stored.batch_id}; every query needs its own"
         )
-    if new.batch_id == known.batch_id and new.num_rows != known.num_rows:
+    if new.batch_id == stored.batch_id and new.num_rows != stored.num_rows:
         raise UsageError(
-            f"batch {new.batch_id} of stream_id {stream_id!r} was committed with {known.num_rows} rows and has "
+            f"batch {new.batch_id} of stream_id {stream_id!r} was committed with {stored.num_rows} rows and has "
             f"{new.num_rows} now: the source of the query does not return the same rows again"
         )
-    return new.batch_id <= known.batch_id
+    return new.batch_id <= stored.batch_id
 
 
 def commit_batch(
     options: StreamWriteOptions, job: WriteJob, messages: Sequence[TaskMessage], batch_id: int
 ) -> int | None:
-    """Commit a batch; returns the version, None if there was nothing to do.
+    """Commit a batch; returns the version, None if the batch is committed already or has no rows.
 
     Raises like `is_committed` and `commit_write`.
     """
@@ -146,25 +148,26 @@ def commit_batch(
     new = StreamMark(batch_id, num_rows, checkpoint_digest(options.checkpoint_location))
     key = f"{CONFIG_PREFIX}{options.stream_id}"
     properties = {STREAM_PROPERTY: options.stream_id, BATCH_PROPERTY: str(batch_id)}
-    for attempt in range(_ATTEMPTS):
-        seen = _mark(table, key)
-        known = None if seen is None else StreamMark.parse(seen)
-        if is_committed(known, new, options.stream_id, reset=options.stream_reset):
+    for attempt in range(_COMMIT_ATTEMPTS):
+        stored_text = _read_mark_text(table, key)
+        stored = None if stored_text is None else StreamMark.parse(stored_text)
+        if is_committed(stored, new, options.stream_id, reset=options.stream_reset):
             distributed.abort_write(table, job, [message.files for message in messages])
             return None
         if not num_rows and not job.is_overwrite:
             return None
-        mark = (key, new.text, seen)
+        change = (key, new.text, stored_text)  # the commit conflicts unless the config still has the stored text
         try:
-            return commit_messages(options, job, messages, mark=mark, properties=properties)
+            return commit_messages(options, job, messages, mark=change, properties=properties)
         except CommitConflictError:
-            now = _mark(table, key)
-            same_batch = now is not None and now != seen and StreamMark.parse(now).batch_id == batch_id
-            if attempt == _ATTEMPTS - 1 or not same_batch:
+            now = _read_mark_text(table, key)
+            is_batch_committed = now is not None and now != stored_text and StreamMark.parse(now).batch_id == batch_id
+            if attempt == _COMMIT_ATTEMPTS - 1 or not is_batch_committed:
                 raise
     return None
 
 
-def _mark(table: TablePlace, key: str) -> str | None:
+def _read_mark_text(table: TablePlace, key: str) -> str | None:
+    """The text of a mark in the newest version's config; None without a table or a mark."""
     newest = distributed.TableVersion.newest(table)
     return None if newest is None else newest.config.get(key)

@@ -1,20 +1,24 @@
 """Which versions and files of a table may be removed (spec: commit, section 9).
 
-A file is kept if a kept version refers to it. Otherwise it is removed if a removed version referred to it, or if it is
-too old to belong to a running writer. A young file without references may belong to a running writer and stays, unless
-the caller says that there is none. Even then notes and staging objects stay until they are old: other cleanups and
+Three ages decide. For versions: `older_than_s` and `young_s` of the policy, or their defaults. For files:
+`ABANDONED_FILE_AGE_S`. An older file cannot belong to a running writer, and is called abandoned.
+
+A file that a kept version refers to is kept. Any other file is removed if a removed version refers to it, or if it is
+abandoned. A younger file without references may belong to a running writer and is kept, unless the caller says that no
+writer is running. Even then notes and staging objects are kept until they are abandoned, because other cleanups and
 readers rely on them.
 
     data/<name>.lance            data files
     data/<name>/<id>.blob        sidecars: kept as long as their data file
-    _blobs/<uuid>.blob           payloads managed by the table: kept as long as a description in a data file names them
+    _blobs/<uuid>.blob           blobs that the table manages: kept as long as a row of a data file refers to them
     _deletions/*.arrow|bin       deletion files
     _transactions/*.txn          transactions
     _indices/<uuid>/...          indices
     _versions/.tmp* data/.tmp*           leftovers of crashed writers, also pylance's
     _versions/.probe-* .cleanup-*        notes of crashed writers and cleanups
-    _versions/<manifest>-<uuid>  staging objects of commits through a database, if no row can point at them
-    unfinished                   files without their final name (on the local disk), as the store reports them
+    _versions/<manifest>-<uuid>  staging objects of commits through a database, if no row of the database can point
+                                 at them
+    unfinished                   local files that a writer has not yet given their final names; the store lists them
 
 Paths are relative to the table's folder. Other files in the folder are left alone.
 """
@@ -45,9 +49,9 @@ if TYPE_CHECKING:
     from lance_io.table.manifest.manifest import FileNames, Manifest
 
 NS: Final = 1_000_000_000
-UNVERIFIED_AGE_S: Final = 7 * 24 * 3600  # no commit takes longer
-YOUNG_S: Final = 600  # a writer with a stale listing may still need versions younger than this
-OLDER_THAN_S: Final = 14 * 24 * 3600
+ABANDONED_FILE_AGE_S: Final = 7 * 24 * 3600  # no writer holds files longer before it commits them
+PROTECTED_VERSION_AGE_S: Final = 600  # a writer with a stale listing may still need younger versions
+DEFAULT_OLDER_THAN_S: Final = 14 * 24 * 3600
 _TEMPORARY: Final = ".tmp"
 
 FileKind = Literal["data", "deletion", "transaction", "index", "temporary", "unfinished"]
@@ -57,13 +61,14 @@ FileKind = Literal["data", "deletion", "transaction", "index", "temporary", "unf
 class CleanupPolicy:
     """Which versions and files a cleanup may remove.
 
-    older_than_s       versions committed longer ago; None, if the next two are also None: two weeks
-    retain_versions    all but this many last versions
-    versions           only these versions
-    delete_unverified  also young files without references: only safe if no writer is running
-    error_if_tagged    raise for tagged versions that would be removed, instead of keeping them silently
-    young_s            always keep versions younger than this; None: ten minutes, or zero if the caller names versions
-                       or sets `older_than_s` to zero
+    older_than_s       Only versions that were committed at least this many seconds ago are removed. None is two weeks
+                       if the next two are also None, otherwise zero.
+    retain_versions    This many of the last versions are kept.
+    versions           Only these versions are removed; None for all.
+    delete_unverified  Younger files without references are also removed. This is only safe if no writer is running.
+    error_if_tagged    Tagged versions that would be removed are an error, instead of being kept silently.
+    young_s            Versions younger than this many seconds are kept in any case. None is ten minutes, but zero if
+                       `versions` is given or `older_than_s` is zero.
     """
 
     older_than_s: float | None = None
@@ -76,26 +81,30 @@ class CleanupPolicy:
 
 @dataclass()
 class References:
-    """The files that some versions refer to, as paths below the table's folder; for indices the name of the folder."""
+    """The files that some versions refer to.
+
+    files    paths relative to the table's folder
+    indices  uuids of indices: each is the name of the folder with the index's files
+    """
 
     files: set[str] = field(default_factory=set)
     indices: set[str] = field(default_factory=set)
-    _known: set[tuple[bytes, bool]] = field(default_factory=set, repr=False)  # fragments already added
+    _added_fragments: set[tuple[bytes, bool]] = field(default_factory=set, repr=False)  # messages, and `own_only`
 
     def add(self, manifest: Manifest | FileNames, blobs: Iterable[str] = (), *, own_only: bool = True) -> None:
         """Add the files that a version refers to.
 
-        blobs     managed blobs that its data files name
-        own_only  leave out files below base paths; without, they count as the table's own, as a branch refers to the
-                  files of its parent
+        blobs     paths of the managed blobs that rows of its data files refer to
+        own_only  whether to leave out files below base paths. If False, such files count as the table's own: a branch
+                  has its parent as base path.
         """
         self.files.update(blobs)
         fragments = None
         for index, message in enumerate(manifest.message.fragments[:]):
-            known = message.SerializeToString(), own_only
-            if known in self._known:  # a version shares most fragments with the previous one
+            fragment_key = message.SerializeToString(), own_only
+            if fragment_key in self._added_fragments:  # a version shares most fragments with the previous one
                 continue
-            self._known.add(known)
+            self._added_fragments.add(fragment_key)
             fragments = fragments or manifest.fragments
             fragment = fragments[index]
             for file in fragment.files:
@@ -110,24 +119,24 @@ class References:
         if manifest.index_section is not None:
             self.indices.update(index.uuid for index in decode_indices(manifest.index_section))
 
-    def take(self, others: References) -> None:
-        """Move all references of `others` here. `others` skips the same fragments later: they are already here."""
+    def move_from(self, others: References) -> None:
+        """Move all references out of `others`. A later `others.add` skips the fragments that it has added before."""
         self.files |= others.files
         self.indices |= others.indices
         others.files.clear()
         others.indices.clear()
 
     def has(self, path: str, kind: FileKind) -> bool:
-        """Whether a file is referred to."""
+        """Whether one of the references is to this file."""
         if kind == "index":
             return path.split("/")[1] in self.indices
         return data_file_of(path) in self.files
 
 
-def candidates(versions: Collection[int], policy: CleanupPolicy, *, current: int | None = None) -> set[int]:
-    """The versions that may be removed if they are old enough; the newest always stays.
+def candidate_versions(versions: Collection[int], policy: CleanupPolicy, *, current: int | None = None) -> set[int]:
+    """The versions that the policy may remove, whatever their age; never the newest.
 
-    current  the caller's version, which stays with all newer ones; None for the newest
+    current  version that the caller has open; it and all newer ones are no candidates. None for the newest
     """
     ordered = sorted(versions)
     chosen = ordered[:-1]
@@ -138,19 +147,19 @@ def candidates(versions: Collection[int], policy: CleanupPolicy, *, current: int
     return set(chosen) if policy.versions is None else set(chosen) & policy.versions
 
 
-def is_young(timestamp_ns: int, policy: CleanupPolicy, *, now_ns: int) -> bool:
-    """Whether a version with this commit time (ns since the epoch) is too young to be removed in any case."""
+def is_version_protected(timestamp_ns: int, policy: CleanupPolicy, *, now_ns: int) -> bool:
+    """Whether a version with this commit time (ns since the epoch) is kept in any case, as younger than `young_s`."""
     young_s = policy.young_s
     if young_s is None:
-        young_s = 0.0 if policy.versions is not None or policy.older_than_s == 0 else YOUNG_S
-    return young_s > 0 and timestamp_ns > now_ns - young_s * NS  # zero must not depend on other writers' clocks
+        young_s = 0.0 if policy.versions is not None or policy.older_than_s == 0 else PROTECTED_VERSION_AGE_S
+    return young_s > 0 and timestamp_ns > now_ns - young_s * NS  # for zero, False even if the writer's clock is ahead
 
 
-def is_old(timestamp_ns: int, policy: CleanupPolicy, *, now_ns: int) -> bool:
-    """Whether a version with this commit time (ns since the epoch) is as old as the policy requires."""
+def is_version_old_enough(timestamp_ns: int, policy: CleanupPolicy, *, now_ns: int) -> bool:
+    """Whether a version with this commit time (ns since the epoch) is as old as `older_than_s` requires."""
     older_than_s = policy.older_than_s
     if older_than_s is None and policy.retain_versions is None and policy.versions is None:
-        older_than_s = OLDER_THAN_S
+        older_than_s = DEFAULT_OLDER_THAN_S
     return not older_than_s or timestamp_ns < now_ns - older_than_s * NS
 
 
@@ -174,15 +183,15 @@ def kind_of(path: str) -> FileKind | None:
     return None
 
 
-def is_unsettled(path: str, files: Container[str], oldest: int) -> bool:
-    """Whether it is a staging object of a version without a manifest, which a database row may point at.
+def is_staged_without_manifest(path: str, version_files: Container[str], oldest: int) -> bool:
+    """Whether a file is a staging object of a version without a manifest, so a row of a database may point at it.
 
-    files   all files of the table
-    oldest  number of the first version; earlier versions were removed
+    version_files  paths of the files in `_versions/`, which has the manifests
+    oldest         number of the oldest version; staging objects of older ones are left from removed versions
     """
     folder, _, name = path.partition("/")
     final = staged_for(name) if folder == VERSIONS else None
-    if final is None or f"{VERSIONS}/{final}" in files:
+    if final is None or f"{VERSIONS}/{final}" in version_files:
         return False
     staged = parse_manifest_name(final)
     return staged is None or staged.version >= oldest
@@ -194,7 +203,7 @@ def data_file_of(path: str) -> str:
     return f"{path.rpartition('/')[0]}.lance" if is_sidecar else path
 
 
-def garbage(
+def find_removable_files(
     files: Mapping[str, int | None],
     kept: References,
     removed: References,
@@ -203,19 +212,22 @@ def garbage(
     delete_unverified: bool,
     now_ns: int,
 ) -> Iterable[tuple[str, FileKind]]:
-    """The files that may be removed, with their kind.
+    """The files that may be removed, with their kinds.
 
-    files       write times by path (ns since the epoch), None if unknown
-    unfinished  the files without their final name
+    files              write times by path (ns since the epoch), None if unknown
+    kept               references of kept versions
+    removed            references of removed versions
+    unfinished         paths of the files without their final names
+    delete_unverified  as in `CleanupPolicy`
     """
-    for path, kind, is_sure in _unreferenced(
+    for path, kind, is_unconditional in _unreferenced(
         files, kept, unfinished=unfinished, delete_unverified=delete_unverified, now_ns=now_ns
     ):
-        if is_sure or removed.has(path, kind):
+        if is_unconditional or removed.has(path, kind):
             yield path, kind
 
 
-def unverified(
+def find_unverified_files(
     files: Mapping[str, int | None],
     kept: References,
     *,
@@ -223,16 +235,16 @@ def unverified(
     delete_unverified: bool,
     now_ns: int,
 ) -> dict[str, FileKind]:
-    """The files that may be removed only if a removed version refers to them: young files without a kept reference.
+    """The files that may be removed only if a removed version refers to them: not abandoned, and no kept reference.
 
-    Arguments as for `garbage`.
+    Arguments as for `find_removable_files`.
     """
     unreferenced = _unreferenced(files, kept, unfinished=unfinished, delete_unverified=delete_unverified, now_ns=now_ns)
-    return {path: kind for path, kind, is_sure in unreferenced if not is_sure}
+    return {path: kind for path, kind, is_unconditional in unreferenced if not is_unconditional}
 
 
-def keys_of(files: Mapping[str, FileKind]) -> tuple[set[str], set[str]]:
-    """Their names in `References`: paths of data files and others, and names of index folders."""
+def reference_keys_of(files: Mapping[str, FileKind]) -> tuple[set[str], set[str]]:
+    """The paths and the index uuids under which `References` has some files: `References.files`, `.indices`."""
     indices = {path.split("/")[1] for path, kind in files.items() if kind == "index"}
     return {data_file_of(path) for path, kind in files.items() if kind != "index"}, indices
 
@@ -245,12 +257,12 @@ def _unreferenced(
     delete_unverified: bool,
     now_ns: int,
 ) -> Iterator[tuple[str, FileKind, bool]]:
-    """The files that no kept version refers to: path, kind, and whether it may be removed unconditionally."""
-    oldest_ns = now_ns - UNVERIFIED_AGE_S * NS
+    """The files that no kept version refers to: path, kind, and whether it may go without a removed reference."""
+    newest_abandoned_ns = now_ns - ABANDONED_FILE_AGE_S * NS
     for path, written_ns in files.items():
         kind: FileKind | None = "unfinished" if path in unfinished else kind_of(path)
         if kind is None or kept.has(path, kind):
             continue
-        is_old = written_ns is not None and written_ns < oldest_ns
+        is_abandoned = written_ns is not None and written_ns < newest_abandoned_ns
         is_note = kind == "temporary" and not path.rpartition("/")[2].startswith(_TEMPORARY)
-        yield path, kind, is_old or (delete_unverified and not is_note)
+        yield path, kind, is_abandoned or (delete_unverified and not is_note)

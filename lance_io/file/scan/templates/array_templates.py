@@ -1,6 +1,8 @@
-"""Templates of pages of version 2.0 for `FileTemplates`: see `page_templates.py`.
+"""Templates for decoding pages of file version 2.0: a scan of small files finds pages equal to one seen before.
 
-Supported pages: those that `v2_0/whole.py` decodes, lists of strings, and plain leaves that are all null.
+A template describes a page to the kernels, which compare its message and decode it. Supported are pages of fixed-width
+values, of strings without symbol tables and of dictionaries of such strings, lists with such items, and columns without
+structs and lists that are all null.
 """
 
 from __future__ import annotations
@@ -30,13 +32,17 @@ if TYPE_CHECKING:
     from lance_io.format.columns import PageInfo
     from lance_io.levels.path import LeafPath
 
-    DescribedLists = tuple[bytes, int, int, bool]
+    # A list page for the kernels: message, count of buffers, number of the offsets' buffer, whether offsets are wide
+    ListsForKernel = tuple[bytes, int, int, bool]
 
-_FIXED, _STRINGS, _WIDE_STRINGS, _CODES = range(4)
+_FIXED, _STRINGS, _WIDE_STRINGS, _DICTIONARY = range(4)  # numbers of the encodings in the kernels
 
 
 def template_of(page: PageLayout, infos: Sequence[PageInfo]) -> PageTemplate | None:
-    """See `PageTemplates`."""
+    """The template of a page, None if the page is not supported.
+
+    infos  metadata of the page; for a list page followed by that of the page of its items
+    """
     if isinstance(page, ArrayPage):
         return _array_template(page, infos, None)
     return _list_template(page, infos) if isinstance(page, ListPage) else None
@@ -45,32 +51,35 @@ def template_of(page: PageLayout, infos: Sequence[PageInfo]) -> PageTemplate | N
 def _list_template(page: ListPage, infos: Sequence[PageInfo]) -> PageTemplate | None:
     if page.items is None or len(infos) != 2 or page.node.kind is not NodeKind.LIST or page.ends.buffer.scheme:
         return None
-    buffers, values = _buffers(page.source.message.list.offsets), page.items.pages[0]
-    if buffers is None or len(buffers) != 1 or not isinstance(values, ArrayPage):
+    offset_buffers, items = _buffer_numbers(page.source.message.list.offsets), page.items.pages[0]
+    if offset_buffers is None or len(offset_buffers) != 1 or not isinstance(items, ArrayPage):
         return None
-    return _array_template(values, infos, (infos[0].encoding, len(infos[0].buffer_sizes), buffers[0], page.ends.wide))
+    lists = infos[0].encoding, len(infos[0].buffer_sizes), offset_buffers[0], page.ends.wide
+    return _array_template(items, infos, lists)
 
 
-def _array_template(page: ArrayPage, infos: Sequence[PageInfo], lists: DescribedLists | None) -> PageTemplate | None:
+def _array_template(page: ArrayPage, infos: Sequence[PageInfo], lists: ListsForKernel | None) -> PageTemplate | None:
+    """The template of a page of values, which are the items of `lists`, if given."""
     path, info = page.path, infos[-1]
-    if page.kind is None:
+    if page.kind is None:  # the kernels do not decode the values
         is_plain = lists is None and isinstance(page.values, AllNull)
         return null_template(path, info.encoding, "array ") if is_plain else None
-    kind, buffers = _kind(page.values), _buffers(page.source.message)
-    if kind is None or buffers is None:
+    encoding, buffers = _kernel_encoding(page.values), _buffer_numbers(page.source.message)
+    if encoding is None or buffers is None:
         return None
     has_bitmap = page.kind.present_at is not None
     value_layout = page.kind.row_bits, has_bitmap, page.kind.num_bitmaps
-    described = info.encoding, len(info.buffer_sizes), buffers, value_layout, kind, around_leaf(path.nodes[:-1]), lists
-    return PageTemplate(described, f"array {path.array_kind} {page.kind.shape!r}", partial(_build, path, page))
+    nodes = around_leaf(path.nodes[:-1])
+    for_kernel = info.encoding, len(info.buffer_sizes), buffers, value_layout, encoding, nodes, lists
+    return PageTemplate(for_kernel, f"array {path.array_kind} {page.kind.shape!r}", partial(_build_array, path, page))
 
 
-def _build(path: LeafPath, page: ArrayPage, leaf: Leaf) -> pa.Array:
+def _build_array(path: LeafPath, page: ArrayPage, leaf: Leaf) -> pa.Array:
     return nest(path, page.leaf_array(leaf), leaf[2])
 
 
-def _kind(values: ArrayEncoding) -> int | None:
-    """Number of the encoding in the kernels; None for an unsupported encoding."""
+def _kernel_encoding(values: ArrayEncoding) -> int | None:
+    """Number of the encoding in the kernels; None if unsupported, such as strings with a symbol table (`Coded`)."""
     if isinstance(values, Variable):
         return None if isinstance(values, Coded) else _WIDE_STRINGS if values.ends.wide else _STRINGS
     if not isinstance(values, DictionaryValues):
@@ -78,31 +87,31 @@ def _kind(values: ArrayEncoding) -> int | None:
     items = values.items
     if not isinstance(items, Variable) or isinstance(items, Coded) or items.ends.buffer.scheme or items.data.scheme:
         return None
-    return _CODES
+    return _DICTIONARY
 
 
-def _buffers(message: pb.ArrayEncoding) -> list[int] | None:
-    """Numbers of the page's buffers that a message refers to, in order; None for an unsupported message."""
+def _buffer_numbers(message: pb.ArrayEncoding) -> list[int] | None:
+    """Numbers of the page's buffers, in the order in which the message has them; None for an unsupported message."""
     kind = message.WhichOneof("array_encoding")
     if kind == "nullable":
         nullable = message.nullable
         match nullable.WhichOneof("nullability"):
             case "no_nulls":
-                return _buffers(nullable.no_nulls.values)
+                return _buffer_numbers(nullable.no_nulls.values)
             case "some_nulls":
-                return _joined(nullable.some_nulls.validity, nullable.some_nulls.values)
+                return _join_buffer_numbers(nullable.some_nulls.validity, nullable.some_nulls.values)
         return None
     if kind == "fixed_size_list":
-        return _buffers(message.fixed_size_list.items)
+        return _buffer_numbers(message.fixed_size_list.items)
     if kind == "binary":
-        return _joined(message.binary.indices, message.binary.bytes)
+        return _join_buffer_numbers(message.binary.indices, message.binary.bytes)
     if kind == "dictionary":
-        return _joined(message.dictionary.indices, message.dictionary.items)
+        return _join_buffer_numbers(message.dictionary.indices, message.dictionary.items)
     if kind != "flat" or message.flat.buffer.buffer_type != pb.BUFFER_TYPE_PAGE:
         return None
     return [message.flat.buffer.buffer_index]
 
 
-def _joined(first: pb.ArrayEncoding, second: pb.ArrayEncoding) -> list[int] | None:
-    of_first, of_second = _buffers(first), _buffers(second)
-    return None if of_first is None or of_second is None else of_first + of_second
+def _join_buffer_numbers(first: pb.ArrayEncoding, second: pb.ArrayEncoding) -> list[int] | None:
+    first_buffers, second_buffers = _buffer_numbers(first), _buffer_numbers(second)
+    return None if first_buffers is None or second_buffers is None else first_buffers + second_buffers

@@ -1,8 +1,8 @@
-"""Limit of the rows of a file by its dictionary columns with narrow indices.
+"""Limits the distinct values in the dictionary columns of a data file to what narrow indices can address.
 
-Each page has its own dictionary, but rows of several pages are read into one array with one dictionary. A file with
-more distinct values than indices of 8 or 16 bits can address could only be read in parts. So a file of a table ends
-before; a standalone file takes such rows, page by page.
+Each page has its own dictionary, but a reader decodes rows of several pages into one array with one dictionary. A file
+with more distinct values than indices of 8 or 16 bits can address could only be read in parts. So a data file of a
+table ends before it exceeds the limit. A standalone file has no such limit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from lance_io.format.schema import Schema
 
-_NARROW_BITS: Final = 16  # no file has the four billion values that exceed wider indices
+_NARROW_BITS: Final = 16  # wider indices need no limit: no file has four billion distinct values
 
 
 def has_narrow_dictionaries(schema: Schema) -> bool:
@@ -27,20 +27,26 @@ def has_narrow_dictionaries(schema: Schema) -> bool:
     return any(field.arrow_type.index_type.bit_width <= _NARROW_BITS for field in dictionaries)
 
 
-class DictionaryRoom:
-    """Counts the distinct values of the narrow dictionary columns of one file."""
+class DictionaryLimit:
+    """Tracks the values of the narrow dictionary columns of one file, and refuses rows with too many.
+
+    A batch whose whole dictionary fits is not searched for unused values (fast path), so these count as values, too.
+    """
 
     def __init__(self) -> None:
-        self._values: dict[tuple[str, int], pa.Array] = {}  # by column, and number of the dictionary in it
+        self._values: dict[tuple[str, int], pa.Array] = {}  # by column, and number of the dictionary in the column
 
     def add(self, batch: pa.RecordBatch) -> str | None:
-        """Add the values of a batch. If a column would exceed its limit, adds nothing and returns the reason."""
+        """Add the values of a batch and return None. If a column would exceed its limit, return the reason instead.
+
+        In that case the file's values stay as they were.
+        """
         values: dict[tuple[str, int], pa.Array] = {}
-        for key, array in _narrow(batch):
-            dictionary, known = _countable(array.dictionary), self._values.get(key)
-            if known is None or known.type != dictionary.type:  # rows of another type are refused later
+        for key, array in _narrow_dictionaries(batch):
+            dictionary, known = _cast_to_hashable(array.dictionary), self._values.get(key)
+            if known is None or known.type != dictionary.type:  # the writer refuses rows of another type
                 known = dictionary.slice(0, 0)
-            if len(known) + len(dictionary) <= _num_indices(array.type):  # fast path
+            if len(known) + len(dictionary) <= _num_indices(array.type):  # fast path: an upper bound fits
                 values[key] = pa.concat_arrays([known, dictionary])
                 continue
             used = dictionary.take(array.indices.drop_null().unique())
@@ -57,13 +63,14 @@ class DictionaryRoom:
         self._values = {}
 
 
-def _narrow(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, int], pa.DictionaryArray]]:
+def _narrow_dictionaries(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, int], pa.DictionaryArray]]:
+    """The narrow dictionary arrays of a batch, by column and number of the array in the column."""
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
-        for number, each in enumerate(_dictionaries(array)):
-            yield (name, number), each
+        for number, dictionary_array in enumerate(_narrow_dictionaries_in(array)):
+            yield (name, number), dictionary_array
 
 
-def _dictionaries(array: pa.Array) -> Iterator[pa.DictionaryArray]:
+def _narrow_dictionaries_in(array: pa.Array) -> Iterator[pa.DictionaryArray]:
     """The narrow dictionary arrays in an array; their number depends only on the array's type."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
@@ -73,15 +80,17 @@ def _dictionaries(array: pa.Array) -> Iterator[pa.DictionaryArray]:
             yield array
     elif pa.types.is_struct(dtype):
         for member in range(dtype.num_fields):
-            yield from _dictionaries(array.field(member))
+            yield from _narrow_dictionaries_in(array.field(member))
     elif pa.types.is_fixed_size_list(dtype):
-        yield from _dictionaries(array.values.slice(array.offset * dtype.list_size, len(array) * dtype.list_size))
+        yield from _narrow_dictionaries_in(
+            array.values.slice(array.offset * dtype.list_size, len(array) * dtype.list_size)
+        )
     elif pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_map(dtype):
-        yield from _dictionaries(items_of(array)[0])
+        yield from _narrow_dictionaries_in(items_of(array)[0])
 
 
-def _countable(values: pa.Array) -> pa.Array:
-    """The values, cast to a type that Arrow can hash."""
+def _cast_to_hashable(values: pa.Array) -> pa.Array:
+    """The values in a type that `unique` supports, with the same distinct values."""
     if pa.types.is_string_view(values.type):
         return values.cast(pa.large_string())
     if pa.types.is_binary_view(values.type):
@@ -90,4 +99,5 @@ def _countable(values: pa.Array) -> pa.Array:
 
 
 def _num_indices(dtype: pa.DictionaryType) -> int:
+    """Number of values that the indices of a dictionary type can address."""
     return 1 << int(dtype.index_type.bit_width - pa.types.is_signed_integer(dtype.index_type))
