@@ -1,7 +1,7 @@
 """Methods of datasets and fragments that add or replace columns.
 
-New values come from rows of the caller, or are computed from the table's own rows. The caller's thread or loop supplies
-its rows, while the plan that uses them may run on the engine's loop.
+New values come from rows of the caller, or are computed from the table's own rows. The caller's rows
+are read in the caller's thread or loop, while the plan that uses them may run on the engine's loop.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from lance_io.reads.version.state import DatasetState
     from lance_io.table.manifest.fragment import Fragment
 
-    NewFragment = tuple[FragmentMetadata, LanceSchema]  # with the new columns; the schema of a table that has them
+    # The fragment with its new columns, and the schema that the table has after a commit of these columns
+    NewFragment = tuple[FragmentMetadata, LanceSchema]
 
 T = TypeVar("T")
 
@@ -291,7 +292,10 @@ def update_columns(
     memory_limit: int | None,
     progress: Progress | None,
 ) -> tuple[FragmentMetadata, list[int], bytes]:
-    """Replace values of one fragment by those of other rows, joined by a key; see `LanceFragment.update_columns`."""
+    """Replace values of one fragment by those of other rows, joined by a key; see `LanceFragment.update_columns`.
+
+    Returns the fragment, the ids of the columns, and a Roaring bitmap of the offsets of rows with new values.
+    """
     keys = JoinKeys(left_on, right_on or left_on)
     return _run_with_rows(
         state, data, schema, _update_columns, fragment_index, keys, limit_of(state, memory_limit), progress
@@ -327,5 +331,5 @@ def _update_columns(
         with closing(LeftJoin(state, [fragment_index], rows, keys, limit_bytes)) as join:
             return (yield from update_fragment_columns(state, fragment_index, join, progress))
 
-    fragment, field_ids, offsets = yield from _raise_usage_errors(join_and_write())
-    return fragment_metadata(fragment), field_ids, offsets
+    fragment, field_ids, offset_bitmap = yield from _raise_usage_errors(join_and_write())
+    return fragment_metadata(fragment), field_ids, offset_bitmap

@@ -122,15 +122,15 @@ def _cast_columns(
     check_no_blobs(state.schema, ids.difference(cast_ids), [alteration.path for alteration in casts])
     before, after = state.schema.prune(ids), schema.prune(written_together(schema, replaced, version))
     written = frozenset(field.id for field in after.walk())
-    unnamed = structs_at_start(state.manifest.fragments, written, schema)
-    parents = written - replaced - unnamed
+    omitted_struct_ids = structs_at_start(state.manifest.fragments, written, schema)
+    parents = written - replaced - omitted_struct_ids
     if (file := file_losing_start(state.manifest.fragments, parents, schema)) is not None:
         raise OperationError(
             f"Cannot cast items or members of the first column of the data file {file.path}: the file has version 0.1 "
             "and would be unreadable without it. Cast the whole column, or not all members at once"
         )
     state.check_commits()
-    files = column_files(state, after, unnamed=unnamed)
+    files = column_files(state, after, omitted_struct_ids=omitted_struct_ids)
     projection = project_taken(state.schema, [*map(quoted, paths_to(state.schema, ids)), ROW_ADDRESS])
     read = {field.name: field for field in before.fields}
 

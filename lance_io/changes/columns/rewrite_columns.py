@@ -61,17 +61,17 @@ def column_files(
     state: DatasetState,
     schema: Schema,
     version: FileVersion | None = None,
-    unnamed: frozenset[int] = frozenset(),
+    omitted_struct_ids: frozenset[int] = frozenset(),
     new_name: Callable[[], str] = data_file_name,
 ) -> NewFiles:
     """A writer of data files that end only at the end of a fragment.
 
-    schema   schema of the new columns, with their ids
-    version  version of the files, None for the table's
-    unnamed  structs that the records of files of 0.1 omit, see `structs_at_start`
-    new_name returns the name of a file
+    schema              schema of the new columns, with their ids
+    version             version of the files, None for the table's
+    omitted_struct_ids  structs that the records of files of 0.1 omit, see `structs_at_start`
+    new_name            returns the name of a file
     """
-    limits = FileLimits(rows=FRAGMENT_ROWS_MAX, num_bytes=1 << 62, unnamed=unnamed)
+    limits = FileLimits(rows=FRAGMENT_ROWS_MAX, num_bytes=1 << 62, omitted_struct_ids=omitted_struct_ids)
     version = version or state.manifest.data_version
     return NewFiles(state.location, schema, version, limits, ends_before_overflow=False, new_name=new_name)
 

@@ -86,8 +86,8 @@ def find_matching_rows(
 
     fragment_ids  fragments to scan; None for all
     progress      called with the number of matching rows
-    Raises `TypeError` for None, `BindError` for SQL with more than a condition, `OperationError` for a filter that
-    fails for a row.
+    Raises `TypeError` for None, `BindError` for SQL in which something such as `order by` follows the condition,
+    `OperationError` for a filter that fails for a row.
     """
     if predicate is None:  # a scan without a filter returns all rows, so all would be deleted
         raise TypeError("predicate: expected SQL text or an expression, found None")
@@ -97,7 +97,8 @@ def find_matching_rows(
     options = scan_options(columns=[], filter=predicate, with_row_address=True, batch_size=_BATCH_ROWS)
     if fragment_ids is not None:
         options = replace(options, fragments=fragment_ids)
-    matches, row_progress = OffsetCollector(), RowProgress(progress, None)  # offsets take four bytes a row
+    matches = OffsetCollector()
+    row_progress = RowProgress(progress, None)  # the total is unknown until the scan ends
 
     def add_matches(batch: pa.RecordBatch) -> None:
         matches.add(batch)
@@ -118,10 +119,10 @@ def compute_deletion(state: DatasetState, offsets_by_fragment: Mapping[int, U32A
     num_rows = sum(len(offsets) for offsets in offsets_by_fragment.values())
     deletion = Deletion(num_rows, deleted_offsets=dict(offsets_by_fragment))
     fragment_indexes = state.fragment_indexes_of(list(offsets_by_fragment))
-    live_rows = yield from load_live(state, fragment_indexes)
+    live_before = yield from load_live(state, fragment_indexes)
     for fragment_index, offsets in zip(fragment_indexes, offsets_by_fragment.values(), strict=True):
         fragment = state.manifest.fragments[fragment_index]
-        old = live_rows[fragment_index].deleted
+        old = live_before[fragment_index].deleted  # offsets in the old deletion file
         deleted = _merge_offsets(offsets, old.astype(np.uint32)) if old is not None and len(old) else offsets
         if len(deleted) == int(state.physical_rows[fragment_index]):
             deletion.removed_fragment_ids.append(fragment.id)

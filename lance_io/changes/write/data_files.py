@@ -62,7 +62,8 @@ T = TypeVar("T")
 
 ROWS_PER_FILE: Final = 1 << 20
 BYTES_PER_FILE: Final = 90 << 30
-SLICES_PER_FILE: Final = 16  # the writer checks the byte limit after each slice of a batch, of 1/16 of a file
+# Batches are cut into slices of about 1/16 of a file; the writer checks the byte limit after each slice.
+SLICES_PER_FILE: Final = 16
 # A byte limit does not end a file that is below both minimums.
 ROWS_PER_FILE_MIN: Final = 1024
 BYTES_PER_FILE_MIN: Final = PAGE_BYTES // 2  # any full page of a plain column has more
@@ -78,14 +79,14 @@ def data_file_name() -> str:
 class FileLimits:
     """Limits of a data file: it ends at `rows`, or at about `num_bytes` stored bytes.
 
-    page_bytes       bytes of leaf data at which a page ends, None for the default
-    cache_bytes      bytes of leaf data that may wait for their pages, None for one full page of each leaf
-    blob_references  whether blobs may be URIs of objects outside of the table
-    value_bytes_max  largest size of a value in bytes, None for the default
-    overlaps         whether pages are encoded while the writer waits for the next rows
-    group_rows       only for file version 0.1: rows of a batch
-    allow_null_loss  only for file version 0.1: whether nulls that it cannot hold may be written as other values
-    unnamed          only for file version 0.1: ids of structs that the field ids of a file leave out
+    page_bytes          bytes of leaf data at which a page ends, None for the default
+    cache_bytes         bytes of leaf data that may wait for their pages, None for one full page of each leaf
+    blob_references     whether blobs may be URIs of objects outside of the table
+    value_bytes_max     largest size of a value in bytes, None for the default
+    overlaps            whether pages are encoded while the writer waits for the next rows
+    group_rows          only for file version 0.1: rows of a batch
+    allow_null_loss     only for file version 0.1: whether nulls that it cannot hold may be written as other values
+    omitted_struct_ids  only for file version 0.1: structs that the file's list of field ids omits
     """
 
     rows: int = ROWS_PER_FILE
@@ -96,7 +97,7 @@ class FileLimits:
     value_bytes_max: int | None = None
     group_rows: int = ROWS_PER_BATCH
     allow_null_loss: bool = True
-    unnamed: frozenset[int] = frozenset()
+    omitted_struct_ids: frozenset[int] = frozenset()
     overlaps: bool = False
 
     def __post_init__(self) -> None:
@@ -327,7 +328,7 @@ class NewFiles:
     def publish_for_commit(self, commit_files: CommitFiles) -> Plan[None]:
         """Make the last file visible for a commit, whose outcome decides whether `roll_back` may remove the files."""
         self._commit_files = commit_files
-        commit_files.add_data(self._own_keys)
+        commit_files.add_data(self._table_folder_keys)
         yield from self.publish_last_file()
 
     def _cut(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -402,7 +403,7 @@ class NewFiles:
     # -- rolling back a failed write ----------------------------------------------------------------------------------
 
     @property
-    def _own_keys(self) -> Sequence[str]:
+    def _table_folder_keys(self) -> Sequence[str]:
         """Keys of the files in the table's own folder."""
         return self._written_keys.get(None, ())
 
@@ -414,7 +415,7 @@ class NewFiles:
         if self._commit_files is not None:
             if not self._commit_files.may_remove:
                 return
-            self._commit_files.drop_data(self._own_keys)
+            self._commit_files.drop_data(self._table_folder_keys)
         try:
             if self._file is not None:
                 yield from self._file.abort()
@@ -426,7 +427,7 @@ class NewFiles:
 
 
 def _batch_options(limits: FileLimits) -> batched_writer.BatchOptions:
-    return batched_writer.BatchOptions(limits.group_rows, limits.allow_null_loss, limits.unnamed)
+    return batched_writer.BatchOptions(limits.group_rows, limits.allow_null_loss, limits.omitted_struct_ids)
 
 
 def new_fragment(name: str, written: WrittenFile, base_id: int | None = None) -> Fragment:

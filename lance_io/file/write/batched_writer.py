@@ -50,16 +50,16 @@ ROWS_MAX: Final = (1 << 31) - 1  # per file: row counts have 32 bits
 class BatchOptions:
     """Options and state that the files of one write share.
 
-    group_rows       rows per batch
-    allow_null_loss  whether nulls that the format cannot hold may be written as other values
-    unnamed          ids of structs, which have no pages, that are left out of the files' field ids
-    dictionaries     dictionaries of all rows
-    lost             names of the fields with such lost nulls, in order
+    group_rows          rows per batch
+    allow_null_loss     whether nulls that the format cannot hold may be written as other values
+    omitted_struct_ids  structs that the files' lists of field ids omit; structs have no pages
+    dictionaries        dictionaries of all rows
+    lost                names of the fields with such lost nulls, in order
     """
 
     group_rows: int = ROWS_PER_BATCH
     allow_null_loss: bool = True
-    unnamed: frozenset[int] = frozenset()
+    omitted_struct_ids: frozenset[int] = frozenset()
     dictionaries: DictionaryGrowth = dataclasses.field(default_factory=DictionaryGrowth)
     lost: dict[str, None] = dataclasses.field(default_factory=dict)
 
@@ -224,7 +224,7 @@ class BatchedFileWriter:
             yield from self._write(self._block())
             self._waiting, self._waiting_rows = [], 0
         check_sums(self._sums_in, self._sums_out, self.path)
-        ids = sorted({field.id for field in self.schema.walk()} - self._options.unnamed)
+        ids = sorted({field.id for field in self.schema.walk()} - self._options.omitted_struct_ids)
         num_batches = len(self._row_starts) - 1
         table_at = self.size_bytes
         yield from self._add(encode_page_table(self._page_entries, ids[0], ids[-1], num_batches))

@@ -28,9 +28,9 @@ def has_narrow_dictionaries(schema: Schema) -> bool:
 
 
 class DictionaryLimit:
-    """Tracks the values of the narrow dictionary columns of one file, and refuses rows with too many.
+    """Tracks the values of the narrow dictionary columns of one file, and reports rows that would exceed the limit.
 
-    A batch whose whole dictionary fits is not searched for unused values (fast path), so these count as values, too.
+    A batch whose whole dictionary fits takes the fast path: all values of this dictionary count, also unused ones.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class DictionaryLimit:
         values: dict[tuple[str, int], pa.Array] = {}
         for key, array in _narrow_dictionaries(batch):
             dictionary, known = _cast_to_hashable(array.dictionary), self._values.get(key)
-            if known is None or known.type != dictionary.type:  # the writer refuses rows of another type
+            if known is None or known.type != dictionary.type:  # the first rows, or rows that the writer will refuse
                 known = dictionary.slice(0, 0)
             if len(known) + len(dictionary) <= _num_indices(array.type):  # fast path: an upper bound fits
                 values[key] = pa.concat_arrays([known, dictionary])

@@ -39,8 +39,10 @@ if TYPE_CHECKING:
     from lance_io.index.text.text_parameters import TextParameters
 
 _MAPS_DIVISOR: Final = 2  # maps take 1/2 of the memory limit; a batch of the scan and growing lists take the rest
-_DOCUMENT_BYTES: Final = 16  # memory of a merge for each document of the partition: three copies of its length
-_RUN_BYTES_FACTOR: Final = 4  # runs of a partition have up to 4 times the memory limit: a merge holds one token's lists
+_DOCUMENT_BYTES: Final = 16  # memory of a merge for each document: three copies of its length of 4 bytes, and a margin
+# A partition whose runs exceed 4 times the memory limit gets no more runs. They may exceed the limit itself, because a
+# merge holds the lists of one token at a time.
+_RUN_BYTES_FACTOR: Final = 4
 _TAKE_BYTES: Final = 1 << 20  # bytes of tokens that leave a map at once
 _TAKE_BYTES_MIN: Final = 1 << 16  # the same for a spill under a small memory limit
 _SEED: Final = secrets.randbits(64)
@@ -109,7 +111,7 @@ class TextBuilder:
             ]
         partitions = [runs for runs in self._partitions if runs]
         for partition, runs in enumerate(partitions):
-            files = PartitionFiles(partition, runs, self._parameters, self._metadata, is_first=self._is_format_1)
+            files = PartitionFiles(partition, runs, self._parameters, self._metadata, is_format_1=self._is_format_1)
             yield from files.files()
         yield index_metadata_file(self._parameters, len(partitions), self._metadata)
 

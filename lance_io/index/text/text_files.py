@@ -57,21 +57,27 @@ DOCUMENTS: Final = pa.schema(
 class PartitionFiles:
     """The files of one partition.
 
-    number      of the partition
-    runs        its documents
-    parameters  of the index
-    metadata    of the files with postings
-    is_first    whether they are of format 1
+    number       of the partition
+    runs         its documents
+    parameters   of the index
+    metadata     of the files with postings
+    is_format_1  whether these files are of format 1
     """
 
     def __init__(
-        self, number: int, runs: Sequence[Run], parameters: TextParameters, metadata: dict[str, str], *, is_first: bool
+        self,
+        number: int,
+        runs: Sequence[Run],
+        parameters: TextParameters,
+        metadata: dict[str, str],
+        *,
+        is_format_1: bool,
     ) -> None:
         self._prefix = f"part_{number}_"
         self._runs = runs
         self._parameters = parameters
         self._metadata = metadata
-        self._is_first = is_first
+        self._is_format_1 = is_format_1
 
     def files(self) -> Iterator[NewIndexFile]:
         """The files; see `IndexBuilder.files`."""
@@ -82,10 +88,10 @@ class PartitionFiles:
             [run.num_documents for run in self._runs],
             block_size=self._parameters.block_size,
             with_positions=self._parameters.with_position,
-            is_first_format=self._is_first,
+            is_first_format=self._is_format_1,
         )
         del lengths
-        schema = posting_schema(with_positions=self._parameters.with_position, is_first=self._is_first)
+        schema = posting_schema(with_positions=self._parameters.with_position, is_format_1=self._is_format_1)
         rows = self._rows(merger, schema)
         yield NewIndexFile(f"{self._prefix}invert.lance", schema, rows, lambda: self._metadata)
         tokens = iter([_token_batch(merger)])
@@ -108,15 +114,15 @@ class PartitionFiles:
                 return
 
 
-def posting_schema(*, with_positions: bool, is_first: bool) -> pa.Schema:
-    """The schema of a file of postings. is_first: whether it is of format 1"""
+def posting_schema(*, with_positions: bool, is_format_1: bool) -> pa.Schema:
+    """The schema of a file of postings. is_format_1: whether the file is of format 1"""
     fields = [
         pa.field("_posting", pa.list_(_BYTES), nullable=False),
         pa.field("_max_score", pa.float32(), nullable=False),
         pa.field("_length", pa.uint32(), nullable=False),
         pa.field("_impacts", pa.list_(_BYTES), nullable=False),
     ]
-    if with_positions and is_first:
+    if with_positions and is_format_1:
         fields.append(pa.field("_position", pa.list_(pa.list_(_BYTES)), nullable=False))
     elif with_positions:
         fields.append(pa.field("_compressed_position", _BYTES, nullable=False))

@@ -1,6 +1,6 @@
 """Loads the entries of a version's index section: one entry for each segment of each index.
 
-Opening a table reads the end of the manifest file, which may not contain the index section.
+Opening a table reads only the last bytes of the manifest file, and the index section may begin earlier in the file.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def load_indices(state: DatasetState) -> Plan[list[IndexMetadata]]:
 
 
 def details_of(entry: IndexMetadata) -> IndexDetails | None:
-    """The kind of a segment's index and its parameters; None for a kind or an index version that is not supported.
+    """The kind and the parameters of a segment's index; None for a kind or an index version that is not supported.
 
     Raises `FormatError`.
     """

@@ -5,11 +5,12 @@ table's config, in the same version:
 
     lance_io.stream.<stream_id> = <batch id> <rows> <digest of the checkpoint's location, or ->
 
-    batch id above the mark's       commit it and set the mark
-    batch id at or below the mark's committed already: remove the files of this attempt
-    batch 0 over an older mark      a new checkpoint under an old `stream_id`: refused, unless `stream_reset` is set
-    another checkpoint              two queries under the same `stream_id`: refused
+    batch id greater than that of the mark    commit the batch and set the mark
+    batch id not greater                      committed already: remove the files of this attempt
+    batch 0, after a mark of a later batch    new checkpoint, used `stream_id`: refused, unless `stream_reset` is set
+    mark of another checkpoint                two queries with the same `stream_id`: refused
 
+The last two cases are checked first.
 The transaction also has the properties `lance_io.stream_id` and `lance_io.batch_id`, which only inform readers of the
 table's history. Restoring the table to an older version also restores the mark.
 """
@@ -160,8 +161,12 @@ def commit_batch(
         try:
             return commit_messages(options, job, messages, mark=change, properties=properties)
         except CommitConflictError:
-            now = _read_mark_text(table, key)
-            is_batch_committed = now is not None and now != stored_text and StreamMark.parse(now).batch_id == batch_id
+            newest_text = _read_mark_text(table, key)
+            is_batch_committed = (
+                newest_text is not None
+                and newest_text != stored_text
+                and StreamMark.parse(newest_text).batch_id == batch_id
+            )
             if attempt == _COMMIT_ATTEMPTS - 1 or not is_batch_committed:
                 raise
     return None

@@ -120,7 +120,7 @@ class References:
             self.indices.update(index.uuid for index in decode_indices(manifest.index_section))
 
     def move_from(self, others: References) -> None:
-        """Move all references out of `others`. A later `others.add` skips the fragments that it has added before."""
+        """Move all references out of `others`. A later `others.add` adds only fragments that `others` never had."""
         self.files |= others.files
         self.indices |= others.indices
         others.files.clear()
@@ -220,10 +220,10 @@ def find_removable_files(
     unfinished         paths of the files without their final names
     delete_unverified  as in `CleanupPolicy`
     """
-    for path, kind, is_unconditional in _unreferenced(
+    for path, kind, needs_reference in _unreferenced(
         files, kept, unfinished=unfinished, delete_unverified=delete_unverified, now_ns=now_ns
     ):
-        if is_unconditional or removed.has(path, kind):
+        if not needs_reference or removed.has(path, kind):
             yield path, kind
 
 
@@ -240,11 +240,11 @@ def find_unverified_files(
     Arguments as for `find_removable_files`.
     """
     unreferenced = _unreferenced(files, kept, unfinished=unfinished, delete_unverified=delete_unverified, now_ns=now_ns)
-    return {path: kind for path, kind, is_unconditional in unreferenced if not is_unconditional}
+    return {path: kind for path, kind, needs_reference in unreferenced if needs_reference}
 
 
 def reference_keys_of(files: Mapping[str, FileKind]) -> tuple[set[str], set[str]]:
-    """The paths and the index uuids under which `References` has some files: `References.files`, `.indices`."""
+    """The entries that `References` has for these files: paths in `References.files`, uuids in `References.indices`."""
     indices = {path.split("/")[1] for path, kind in files.items() if kind == "index"}
     return {data_file_of(path) for path, kind in files.items() if kind != "index"}, indices
 
@@ -257,7 +257,10 @@ def _unreferenced(
     delete_unverified: bool,
     now_ns: int,
 ) -> Iterator[tuple[str, FileKind, bool]]:
-    """The files that no kept version refers to: path, kind, and whether it may go without a removed reference."""
+    """The files that no kept version refers to.
+
+    Each comes as path, kind, and whether it may be removed only if a removed version refers to it.
+    """
     newest_abandoned_ns = now_ns - ABANDONED_FILE_AGE_S * NS
     for path, written_ns in files.items():
         kind: FileKind | None = "unfinished" if path in unfinished else kind_of(path)
@@ -265,4 +268,4 @@ def _unreferenced(
             continue
         is_abandoned = written_ns is not None and written_ns < newest_abandoned_ns
         is_note = kind == "temporary" and not path.rpartition("/")[2].startswith(_TEMPORARY)
-        yield path, kind, is_abandoned or (delete_unverified and not is_note)
+        yield path, kind, not (is_abandoned or (delete_unverified and not is_note))

@@ -1,8 +1,12 @@
-"""Templates for decoding pages of file version 2.0: a scan of small files finds pages equal to one seen before.
+"""Templates for decoding pages of file version 2.0. Small files often have pages with equal messages.
 
-A template describes a page to the kernels, which compare its message and decode it. Supported are pages of fixed-width
-values, of strings without symbol tables and of dictionaries of such strings, lists with such items, and columns without
-structs and lists that are all null.
+A template describes a page to the kernels. They decode every page whose message equals that of the template. These
+pages are supported:
+
+    values of fixed width
+    strings without a symbol table, and dictionaries of such strings
+    lists whose items are one of these
+    nulls only, in a column that has neither structs nor lists
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ _FIXED, _STRINGS, _WIDE_STRINGS, _DICTIONARY = range(4)  # numbers of the encodi
 def template_of(page: PageLayout, infos: Sequence[PageInfo]) -> PageTemplate | None:
     """The template of a page, None if the page is not supported.
 
-    infos  metadata of the page; for a list page followed by that of the page of its items
+    infos  metadata of the page; a list page has two: its own, then the metadata of the page of its items
     """
     if isinstance(page, ArrayPage):
         return _array_template(page, infos, None)
