@@ -110,7 +110,7 @@ class _Loop:
     adapted   whether the transaction differs from the one in its file
     missing   newer versions that a cleanup removed before they were checked
     pin       pin of the restored version
-    began     start of the attempt: its listing (is_whole), or its admission from the queue
+    began     start of the attempt: its listing (`began_with_listing`), or its admission from the queue
     ticket    place of this commit in the queue of the process
     local_transactions  transactions of newer versions that other commits of this process created
     """
@@ -139,7 +139,7 @@ class _Loop:
         self.adapted = False
         self.missing: list[int] = []
         self.pin: Pin | None = None
-        self.began, self.is_whole = 0.0, False
+        self.began, self.began_with_listing = 0.0, False
         if isinstance(self.transaction.operation, Clone):
             raise UsageError("a Clone makes the first version of a table or branch, not one that follows another")
         if is_detached(self.transaction.read_version) and not request.detached:
@@ -322,7 +322,7 @@ class _Loop:
     def _list(self) -> Plan[None]:
         taken_at = self.target.clock.monotonic()
         if self.ticket.admitted.done():
-            self.began, self.is_whole = taken_at, True
+            self.began, self.began_with_listing = taken_at, True
         after = self.checked if self.base is None else min(self.checked, self.base.version)
         versions = yield from list_decided(self.target, after, self.base)
         self.listing = Listing(versions, after, taken_at)
@@ -522,7 +522,9 @@ class _Loop:
 
         self.files.check_named(target.location, lambda: named_files(transaction))
         outcome = yield from write_deciding(target, new, self.files, publish)
-        self.ticket.rivals.record_attempt(target.clock.monotonic() - self.began, is_whole=self.is_whole)
+        self.ticket.rivals.record_attempt(
+            target.clock.monotonic() - self.began, began_with_listing=self.began_with_listing
+        )
         if isinstance(outcome, Created):
             return CommittedVersion(outcome.file, file.manifest, transaction, attempt, outcome.failure)
         assert isinstance(outcome, Taken)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MEMORY_LIMIT_BYTES: Final = 512 * MIB
 MEMORY_LIMIT_BYTES_MIN: Final = 16 * MIB  # below this limit, the overhead of each batch dominates
-INTERNAL_BATCH_ROWS_MAX: Final = 1 << 16  # rows of a batch that no code of the caller receives: less overhead
+INTERNAL_BATCH_ROWS_MAX: Final = 1 << 16  # more than BATCH_ROWS, for batches that the caller's code never receives
 _BATCH_DIVISOR: Final = 32  # a batch takes this fraction of the limit: 1/32
 _READAHEAD_DIVISOR: Final = 8  # readahead takes this fraction of the limit: 1/8
 _GROWTH_FACTOR_MAX: Final = 32  # growth of the number of rows from one read to the next
@@ -57,8 +57,8 @@ def batch_bytes(limit_bytes: int) -> int:
     return limit_bytes // _BATCH_DIVISOR
 
 
-def scan_bounds(limit_bytes: int) -> dict[str, Any]:
-    """Options of a scan within a change: bytes of readahead, and bytes of a batch."""
+def scan_memory_options(limit_bytes: int) -> dict[str, Any]:
+    """Options that bound the memory of a scan within a change: bytes of readahead, and bytes of a batch."""
     return {
         "io_buffer_size": min(IO_BUFFER_BYTES, limit_bytes // _READAHEAD_DIVISOR),
         "batch_size_bytes": batch_bytes(limit_bytes),
@@ -69,7 +69,8 @@ def batch_rows(types: Iterable[pa.DataType], limit_bytes: int, *, rows_max: int 
     """Maximum number of rows of a batch, such that the batch takes about `batch_bytes(limit_bytes)`.
 
     types     types of all columns, stored and computed
-    rows_max  upper bound of the result; if the values of a type differ in size, `BATCH_ROWS` is an upper bound, too
+    rows_max  upper bound of the result. If a type has values of different sizes, such as text, the estimate may be too
+              low; the result is then at most `BATCH_ROWS`, even if `rows_max` is larger
     """
     column_types = list(types)
     bound = rows_max if all(map(has_fixed_width, column_types)) else min(rows_max, BATCH_ROWS)
@@ -117,10 +118,10 @@ class ScanBounds:
 
     def options(self, types: Iterable[pa.DataType], *, rows_max: int = INTERNAL_BATCH_ROWS_MAX) -> dict[str, Any]:
         """Options of a scan whose batches have columns of these types; parameters as for `batch_rows`."""
-        bounds = scan_bounds(self.limit_bytes)
+        memory_options = scan_memory_options(self.limit_bytes)
         if self.batch_size is not None:
-            return {"batch_size": self.batch_size, "io_buffer_size": bounds["io_buffer_size"]}
-        return {"batch_size": batch_rows(types, self.limit_bytes, rows_max=rows_max), **bounds}
+            return {"batch_size": self.batch_size, "io_buffer_size": memory_options["io_buffer_size"]}
+        return {"batch_size": batch_rows(types, self.limit_bytes, rows_max=rows_max), **memory_options}
 
 
 def has_fixed_width(dtype: pa.DataType) -> bool:

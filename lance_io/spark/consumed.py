@@ -1,9 +1,9 @@
 """Waits until the JVM has read the batches that a Python worker sent, or has closed the connection (Linux only).
 
 When Spark has enough rows, it ends a task by closing the connection, without a message. A worker that prefetches rows
-before the end of the task may do so in vain. If the JVM has read all sent bytes and keeps the connection open, it waits
-for more rows. Both ends of the connection are on this machine, so Linux shows the number of bytes that the JVM has not
-read yet:
+before it knows whether Spark needs them may read them in vain. Spark needs more rows if the JVM has read all sent bytes
+and keeps the connection open. Both ends of the connection are on this machine, so Linux shows the number of bytes that
+the JVM has not read yet:
 
     TCP    /proc/net/tcp, tcp6   sizes of the queues of both ends, which are found by their ports
     Unix   TIOCOUTQ              bytes sent and not read
@@ -51,7 +51,8 @@ def find_connection() -> None:
     for inode, connection in _local_connections():
         with connection:
             (unix if connection.family == socket.AF_UNIX else tcp).add(inode)
-    _spark_inodes = tcp or unix  # beside a TCP connection, a Unix socket belongs to an event loop
+    # Spark connects by TCP or by a Unix socket. If there is a TCP connection, Unix sockets belong to an event loop.
+    _spark_inodes = tcp or unix
 
 
 @contextmanager

@@ -40,13 +40,13 @@ _writer: ContextVar[int] = ContextVar("writer", default=-1)  # number of the run
 class _IdleSelector(JumpingSelector):
     """Detects that the loop is idle: no callback is ready, and no thread works for the loop. Timers may be pending.
 
-    on_idle          future that is set when the loop is idle; None if no task waits for it
-    on_advance       future that is set when virtual time has advanced; None if no task waits for it
+    idle_future      future that is set when the loop is idle; None if no task waits for it
+    advance_future   future that is set when virtual time has advanced; None if no task waits for it
     num_thread_jobs  number of jobs that run in threads
     """
 
-    on_idle: asyncio.Future[None] | None = None
-    on_advance: asyncio.Future[None] | None = None
+    idle_future: asyncio.Future[None] | None = None
+    advance_future: asyncio.Future[None] | None = None
     num_thread_jobs = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
@@ -57,14 +57,14 @@ class _IdleSelector(JumpingSelector):
         events = super().select(0)
         if events:
             return events
-        if self.on_idle is not None:
-            on_idle, self.on_idle = self.on_idle, None
-            on_idle.set_result(None)
+        if self.idle_future is not None:
+            idle_future, self.idle_future = self.idle_future, None
+            idle_future.set_result(None)
             return []
         events = super().select(timeout)
-        if self.on_advance is not None:
-            on_advance, self.on_advance = self.on_advance, None
-            on_advance.set_result(None)
+        if self.advance_future is not None:
+            advance_future, self.advance_future = self.advance_future, None
+            advance_future.set_result(None)
         return events
 
 
@@ -89,13 +89,13 @@ class TurnstileLoop(VirtualTimeLoop):
 
     async def wait_until_idle(self) -> None:
         """Wait until no task can go on before virtual time advances."""
-        self._idle_selector.on_idle = self.create_future()
-        await self._idle_selector.on_idle
+        self._idle_selector.idle_future = self.create_future()
+        await self._idle_selector.idle_future
 
     async def wait_for_time(self) -> None:
         """Wait until virtual time has advanced to the next timer."""
-        self._idle_selector.on_advance = self.create_future()
-        await self._idle_selector.on_advance
+        self._idle_selector.advance_future = self.create_future()
+        await self._idle_selector.advance_future
 
 
 class TurnstileClosed(Exception):

@@ -13,7 +13,7 @@ OURS, PYLANCE = "lance_io 0.1.0", "lance 14.0.2"
 def rivals() -> Rivals:
     """Of a process whose attempts take 10 ms."""
     known = Rivals()
-    known.record_attempt(0.01, is_whole=True)
+    known.record_attempt(0.01, began_with_listing=True)
     return known
 
 
@@ -49,7 +49,7 @@ def test_another_library_that_gets_little_is_given_more_room(rivals: Rivals) -> 
 
 
 def test_an_attempt_that_was_held_up_counts_little(rivals: Rivals) -> None:
-    rivals.record_attempt(60.0, is_whole=True)
+    rivals.record_attempt(60.0, began_with_listing=True)
     assert rivals.attempt_s < 0.02
-    rivals.record_attempt(0.001, is_whole=False)
+    rivals.record_attempt(0.001, began_with_listing=False)
     assert rivals.attempt_s > 0.01

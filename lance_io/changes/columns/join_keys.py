@@ -14,7 +14,7 @@ from lance_io.changes.join.row_keys import has_key, key_table, row_keys, rows_in
 from lance_io.levels.arrays import numbers, values_of
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.streams import EachInPlan
-from lance_io.reads.memory_limit import scan_bounds
+from lance_io.reads.memory_limit import scan_memory_options
 from lance_io.reads.rows.value_widths import width_bytes
 from lance_io.reads.scan.execute import projected_batches
 from lance_io.reads.scan.scan_options import scan_options
@@ -134,7 +134,7 @@ class LeftSide:
         options = scan_options(
             fragments=tuple(state.fragment_ids[index] for index in self._fragment_indexes),
             batch_size=max(1 << 10, min(_KEY_ROWS, int(self._limit_bytes / 32 / width))),
-            **scan_bounds(self._limit_bytes),
+            **scan_memory_options(self._limit_bytes),
         )
 
         def add(batch: pa.RecordBatch) -> Plan[None]:

@@ -19,7 +19,7 @@ from lance_io.file.write.writers import version_for_tables
 from lance_io.format.schema import split_path
 from lance_io.lazy_names import lazy_module
 from lance_io.plans.plan import Import, RollBackOnError
-from lance_io.reads.memory_limit import batch_rows, limit_of, scan_bounds
+from lance_io.reads.memory_limit import batch_rows, limit_of, scan_memory_options
 from lance_io.reads.rows.deletions_and_ids import load_live_counts
 from lance_io.reads.scan.execute import projected_batches
 from lance_io.reads.scan.scan_options import scan_options
@@ -103,7 +103,7 @@ def _update(
         with_row_id=state.has_stable_row_ids,
         with_row_address=True,
         batch_size=batch_rows(rows.arrow_schema.types, limit_bytes),
-        **scan_bounds(limit_bytes),
+        **scan_memory_options(limit_bytes),
     )
     files = new_row_files(state, version)
     payloads = BlobPayloads(state, rows, limit_bytes // 8)

@@ -33,7 +33,7 @@ from lance_io.plans.plan import RollBackOnError
 from lance_io.plans.streams import EachInPlan
 from lance_io.proto import table_pb2
 from lance_io.reads.index.text_indices import text_output
-from lance_io.reads.memory_limit import INTERNAL_BATCH_ROWS_MAX, scan_bounds
+from lance_io.reads.memory_limit import INTERNAL_BATCH_ROWS_MAX, scan_memory_options
 from lance_io.reads.rows.deletions_and_ids import load_live_counts
 from lance_io.reads.scan.execute import projected_batches
 from lance_io.reads.scan.scan_options import scan_options
@@ -171,9 +171,11 @@ def _read(
         output = text_output(state.schema, texts, request.path)
         projection = Projection((output,), None).with_system(ROW_ID if by_id else ROW_ADDRESS)
     below = () if texts is None else texts.below
-    bounds = scan_bounds(limit_bytes)
     options = scan_options(
-        fragments=tuple(fragment_ids), batch_size=INTERNAL_BATCH_ROWS_MAX, scan_in_order=True, **bounds
+        fragments=tuple(fragment_ids),
+        batch_size=INTERNAL_BATCH_ROWS_MAX,
+        scan_in_order=True,
+        **scan_memory_options(limit_bytes),
     )
     counts = yield from load_live_counts(state, state.fragment_indexes_of(fragment_ids))
     progress.begin("load_data", sum(counts))

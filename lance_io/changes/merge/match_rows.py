@@ -33,7 +33,7 @@ from lance_io.levels.portable import copy_array
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.streams import EachInPlan
 from lance_io.reads.index.table_indices import key_indices
-from lance_io.reads.memory_limit import has_fixed_width, scan_bounds
+from lance_io.reads.memory_limit import has_fixed_width, scan_memory_options
 from lance_io.reads.rows.value_widths import width_bytes
 from lance_io.reads.scan.execute import projected_batches
 from lance_io.reads.scan.scan_options import scan_options
@@ -396,7 +396,7 @@ class _Join:
             with_row_id=state.has_stable_row_ids,
             with_row_address=True,
             batch_size=self._batch_rows(projection),
-            **scan_bounds(self._limit_bytes),
+            **scan_memory_options(self._limit_bytes),
         )
 
         def add(batch: pa.RecordBatch) -> Plan[None]:

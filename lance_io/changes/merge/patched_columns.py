@@ -26,7 +26,7 @@ from lance_io.format.version import V2_0
 from lance_io.levels.arrays import numbers, values_of
 from lance_io.levels.row_sizes import cut_by_size, row_sizes
 from lance_io.plans.cpu_requests import Compute
-from lance_io.reads.memory_limit import batch_bytes, batch_rows, scan_bounds
+from lance_io.reads.memory_limit import batch_bytes, batch_rows, scan_memory_options
 from lance_io.reads.scan.execute import projected_batches
 from lance_io.reads.scan.scan_options import scan_options
 from lance_io.reads.version.column_lists import OutputColumn, Projection, prune
@@ -177,7 +177,7 @@ class ColumnPatcher:
                 batch_rows(self._projection.arrow_schema.types, self._limit_bytes),
                 rows_at_once(self._source, self._limit_bytes),
             ),
-            **scan_bounds(self._limit_bytes),
+            **scan_memory_options(self._limit_bytes),
         )
         return projected_batches(self._state, options, self._projection)
 

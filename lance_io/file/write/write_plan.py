@@ -56,14 +56,14 @@ class FilePlan:
     columns_by_field  for each top-level field, its columns: the path in the schema and the encoding options
     field_ids         field id of each column
     num_columns       number of columns
-    small_kinds       for each column, the kernel's code of its type; None if the kernel does not encode small pages of
-                      the column, which includes all columns in version 2.0
+    small_kinds       for each column, the number of its type in the Rust kernel for small pages (`small_kind`); None
+                      for columns that this kernel does not encode, and for all columns in version 2.0
     blob_columns      in version 2.0, the indexes of the blob columns, which files mark; empty in other versions
     text_columns      indexes of the top-level fields that hold text
     has_dictionaries  whether any field has a dictionary type
     has_blobs         whether any field, at any depth, is a blob column
-    file_fields       the top-level fields as the schema of a file shows them: in place of a blob of the second kind,
-                      the struct that describes it
+    file_fields       the top-level fields in the schema of a file: each blob of kind v2 (`Field.is_blob_v2`) is
+                      replaced by the struct that describes where its bytes are
     """
 
     def __init__(self, schema: Schema, version: FileVersion) -> None:
@@ -83,8 +83,8 @@ class FilePlan:
             for field_columns in self.columns_by_field
             for path, options in field_columns
         ]
-        is_marked = version == V2_0 and schema.has_blobs
-        self.blob_columns = frozenset(at for at, path in enumerate(columns) if is_marked and path.leaf.is_blob)
+        marks_blobs = version == V2_0 and schema.has_blobs
+        self.blob_columns = frozenset(at for at, path in enumerate(columns) if marks_blobs and path.leaf.is_blob)
         self.text_columns = tuple(at for at, field in enumerate(schema.fields) if holds_text(field))
         self.has_dictionaries = any("dict:" in field.logical_type for field in schema.walk())
         self.has_blobs = schema.has_blobs

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
 
 def folder_key(state: DatasetState, part: IndexPart[Any]) -> tuple[Any, ...]:
-    """A cache key for the folder of a segment, whose content never changes."""
-    return state.context.store.identity, file_ref(state, part, "x").key  # any file name: the folder decides
+    """A cache key for the folder of a segment. The content of such a folder never changes.
+
+    The key contains the object key of a file "x" in the folder; the folder need not have this file.
+    """
+    return state.context.store.identity, file_ref(state, part, "x").key
 
 
 def file_ref(state: DatasetState, part: IndexPart[Any], name: str) -> FileRef:

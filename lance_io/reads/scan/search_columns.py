@@ -88,42 +88,50 @@ def search_projection(state: DatasetState, options: ScanOptions, names: tuple[st
 
     names  columns that the search adds; the first is `_distance` or `_score`
     """
-    adds_score = not options.hints.get("disable_scoring_autoprojection")
+    autoprojects = not options.hints.get("disable_scoring_autoprojection")
     options_key = columns_key(options.columns), options.with_row_id, options.with_row_address, options.blob_handling
-    key = ("search", names, adds_score, *options_key)
+    key = ("search", names, autoprojects, *options_key)
     projection: Projection | None = state.prepared.get(key)
     if projection is None:
-        projection = _build_projection(state, options, names, adds_score)
+        projection = _build_projection(state, options, names, autoprojects)
         state.prepared.put(key, projection)
     return projection
 
 
 def _build_projection(
-    state: DatasetState, options: ScanOptions, names: tuple[str, ...], adds_score: bool
+    state: DatasetState, options: ScanOptions, names: tuple[str, ...], autoprojects: bool
 ) -> Projection:
-    """See `search_projection`. adds_score: the output has `names[0]` even if the caller's column list does not"""
+    """See `search_projection`.
+
+    autoprojects  whether the output has `names[0]` (`_distance` or `_score`) even if the caller's column list does not
+    """
     schema = search_schema(state.schema, names)
     plain = project(schema, options.columns)
     outputs = [output for output in plain.outputs if output.path != (QUERY_INDEX,) or QUERY_INDEX not in names]
-    if options.columns is None and not adds_score:
+    if options.columns is None and not autoprojects:
         outputs = [output for output in outputs if output.path != (names[0],)]
     if DOC_INDEX in names and not any(output.name == DOC_INDEX for output in outputs):
         outputs.append(OutputColumn(DOC_INDEX, (DOC_INDEX,), schema.field(DOC_INDEX).to_arrow()))
-    if adds_score and not any(output.name == names[0] for output in outputs):
+    if autoprojects and not any(output.name == names[0] for output in outputs):
         outputs.append(OutputColumn(names[0], (names[0],), schema.field(names[0]).to_arrow()))
     if QUERY_INDEX in names:
         outputs.insert(0, OutputColumn(QUERY_INDEX, (QUERY_INDEX,), schema.field(QUERY_INDEX).to_arrow()))
     wanted = ((ROW_ID, options.with_row_id), (ROW_ADDRESS, options.with_row_address))
     all_outputs = replace(plain, outputs=tuple(outputs)).with_system(*(name for name, is_wanted in wanted if is_wanted))
-    is_added = [_depends_on(output, names) for output in all_outputs.outputs]
-    table_outputs = [output for output, added in zip(all_outputs.outputs, is_added, strict=True) if not added]
-    shown = iter(state.shown(replace(all_outputs, outputs=tuple(table_outputs)), options.blob_handling).outputs)
-    return replace(
-        all_outputs,
-        outputs=tuple(
-            output if added else next(shown) for output, added in zip(all_outputs.outputs, is_added, strict=True)
-        ),
-    )
+    return _with_blob_form(state, all_outputs, names, options.blob_handling)
+
+
+def _with_blob_form(
+    state: DatasetState, projection: Projection, names: tuple[str, ...], blob_handling: str | None
+) -> Projection:
+    """The projection with blobs as bytes or as descriptions; `DatasetState.shown` accepts only columns of the table.
+
+    names  columns that the search adds
+    """
+    table_outputs = tuple(output for output in projection.outputs if not _depends_on(output, names))
+    with_form = iter(state.shown(replace(projection, outputs=table_outputs), blob_handling).outputs)
+    outputs = [output if _depends_on(output, names) else next(with_form) for output in projection.outputs]
+    return replace(projection, outputs=tuple(outputs))
 
 
 def _depends_on(output: OutputColumn, names: tuple[str, ...]) -> bool:
@@ -215,7 +223,10 @@ def prepare_take(
 
 
 def _sources(state: DatasetState, paths: Iterable[tuple[str, ...]]) -> list[OutputColumn]:
-    """System columns and top-level columns that contain these paths, as stored: structs have only needed members."""
+    """The system columns and top-level columns that contain these paths. Structs have only the members that paths name.
+
+    Blobs have their stored form, which is a description.
+    """
     outputs: list[OutputColumn] = []
     stored_paths: list[tuple[str, ...]] = []
     for path in paths:

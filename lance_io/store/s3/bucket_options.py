@@ -2,13 +2,16 @@
 
     option (any case)                         environment          meaning
     aws_region, region                        AWS_REGION, AWS_DEFAULT_REGION
-    aws_access_key_id, access_key_id          AWS_ACCESS_KEY_ID    static credentials; default: aiobotocore's chain of
-    aws_secret_access_key, secret_access_key  AWS_SECRET_...       environment, profile, web identity, container,
-    aws_session_token, session_token, ...     AWS_SESSION_TOKEN    instance role
+    aws_access_key_id, access_key_id          AWS_ACCESS_KEY_ID    static credentials: access key
+    aws_secret_access_key, secret_access_key  AWS_SECRET_...       static credentials: secret key
+    aws_session_token, session_token, ...     AWS_SESSION_TOKEN    static credentials: session token
     aws_profile                               AWS_PROFILE          a profile of ~/.aws
     aws_endpoint, endpoint, ..._url           see `endpoints.py`   URL of a service other than Amazon's
     aws_virtual_hosted_style_request          same in upper case   bucket in the host name (default: Amazon only)
     aws_skip_signature                        same in upper case   anonymous requests
+
+Without static credentials, aiobotocore's chain looks for some: in the environment, a profile, a web identity, a
+container and an instance role.
 
 `_ALIASES` lists the rest. `cloud/client_options.py` lists the options that all cloud stores share; an S3 bucket reads
 AWS_ALLOW_HTTP and AWS_CA_BUNDLE instead of the variables ALLOW_HTTP and PROXY_CA_CERTIFICATE.
@@ -117,7 +120,7 @@ class S3Options(ClientOptions):
 
     @property
     def access(self) -> str:
-        """Identifies the credentials and the key of the objects without a secret, as in `ClientOptions`."""
+        """Identifies the credentials, and the encryption key of the objects (SSE-C), without showing a secret."""
         access = credentials_identity(self, os.environ)
         return access if self.customer_key is None else f"{access}, object key {fingerprint(self.customer_key)}"
 
@@ -230,7 +233,7 @@ def _configured_endpoint(
 ) -> str | None:
     """The endpoint of a service in variables or profiles; None without one.
 
-    Records this origin for error messages about the option `name`.
+    Records the variable or profile that sets the endpoint, for error messages about the option `name`.
     """
     text, origin = configured_endpoints.find_with_origin(service) or (None, "")
     return None if text is None else source.note(name, text, origin)

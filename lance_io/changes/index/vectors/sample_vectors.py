@@ -17,7 +17,7 @@ from lance_io.levels.arrays import distinct
 from lance_io.limits import MIB
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.streams import EachInPlan
-from lance_io.reads.memory_limit import INTERNAL_BATCH_ROWS_MAX, scan_bounds
+from lance_io.reads.memory_limit import INTERNAL_BATCH_ROWS_MAX, scan_memory_options
 from lance_io.reads.rows.deletions_and_ids import load_live_counts, load_live_starts
 from lance_io.reads.scan.execute import projected_batches
 from lance_io.reads.scan.scan_options import scan_options
@@ -168,7 +168,7 @@ def _scanned(
         fragments=tuple(fragment_ids),
         batch_size=INTERNAL_BATCH_ROWS_MAX,
         scan_in_order=True,
-        **scan_bounds(limit_bytes),
+        **scan_memory_options(limit_bytes),
     )
 
     def take(batch: pa.RecordBatch) -> Plan[None]:

@@ -39,14 +39,14 @@ class PreparedText:
     parameters   parameters of the index's tokenizer
     folder_keys  cache keys of the folders of the segments, from `folder_key`
     cache_keys   keys of the segments in the cache of the session
-    rows         the searched fragments; loads their live rows
+    fragments    the searched fragments; `load_entries` returns their live rows
     """
 
     index: TextIndex
     parameters: TextParameters
     folder_keys: tuple[tuple[Any, ...], ...]
     cache_keys: tuple[Key, ...]
-    rows: SettledRows
+    fragments: SettledRows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +70,7 @@ class PreparedSearch:
         if not search.tokens:
             return TextMatches.none()
         tokens = yield from find_tokens_of(state, self.opened, search)
-        entries = yield from self.prepared.rows.load_entries(state, self.prepared.index)
+        entries = yield from self.prepared.fragments.load_entries(state, self.prepared.index)
         matches = yield from match_by_index(state, self.opened, search, tokens, entries, self.matches_max)
         return matches.scaled(getattr(self.query, "boost", 1)).best(self.matches_max)
 
@@ -81,16 +81,17 @@ def cache_prepared_text(state: DatasetState, options: ScanOptions, plan: TextPla
     key = _key(options, query)
     if key is None or len(plan.leaves) != 1 or plan.allowed is not None:
         return
-    (leaf,) = plan.leaves
-    opened = leaf.leaf.column.index
-    if opened is None or leaf.flat is not None:
+    (leaf_plan,) = plan.leaves
+    column = leaf_plan.leaf.column
+    opened = column.index
+    if opened is None or leaf_plan.flat is not None:
         return
     prepared = PreparedText(
         opened.index,
-        leaf.leaf.column.parameters,
+        column.parameters,
         opened.folders,
         tuple(segment_keys(opened.folders)),
-        SettledRows.of(state, opened.index, leaf.covered),
+        SettledRows.of(state, opened.index, leaf_plan.covered),
     )
     state.prepared.put(key, prepared)
 
@@ -111,7 +112,7 @@ def find_prepared_search(state: DatasetState, options: ScanOptions) -> PreparedS
 
 
 def _query_of(state: DatasetState, options: ScanOptions) -> FullTextQuery | None:
-    """The query of the options; None for keywords whose column is not known, or that search several columns."""
+    """The query of the options; None for a query text if its column is not known, or if it searches several columns."""
     request = options.full_text_query
     assert request is not None, "callers run full-text searches only, whose options have a query"
     if not isinstance(request.query, str):
