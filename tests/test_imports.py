@@ -130,7 +130,7 @@ import pyarrow as pa
 import lance_io
 from lance_io import AsyncDataset
 from lance_io.file import AsyncFileReader, AsyncFileWriter
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 
 importers = set()
 
@@ -198,7 +198,7 @@ def test_reading_from_s3_needs_no_client_library_where_a_profile_has_the_keys(tm
         ("AsyncDataset.open('s3://bucket/t', storage_options=OPTIONS)", "options"),
         ("AsyncDataset.open('s3://bucket/t', storage_options=OPTIONS)", "{**options, **keys, 's3_express': 'true'}"),
         ("AsyncFileReader('s3://bucket/t', OPTIONS).open()", "{**options, 's3_express': 'true'}"),
-        ("open_store('s3://bucket/t', OPTIONS).store.put('t', b'')", "{**options, **keys}"),
+        ("resolve_uri('s3://bucket/t', OPTIONS).store.put('t', b'')", "{**options, **keys}"),
     ],
 )
 def test_the_client_library_of_s3_is_not_imported_on_a_loop(opening: str, options: str) -> None:

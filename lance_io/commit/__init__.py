@@ -6,7 +6,7 @@ generators that yield requests to a store. A plan runs in the caller's thread or
 table_location    resolves a URI to a location and its commit handler
 latest            finds the newest version, a version by its number, or all versions
 manifest_reads    reads the manifest of a committed version and its transaction
-target            target of a commit (table, handler, clock), its inputs and its result
+target            where and how to commit (table, handler, clock); a listing of versions; the result of a commit
 commit_request    the change to commit, as `first_version` and `commit_loop` receive it
 first_version     commits the first version of a new table
 commit_loop       commits to an existing table: repeats attempts until one of them creates a version
@@ -14,7 +14,7 @@ commit_files      files of one change; which of them stay depends on the outcome
 deciding_write    the write that makes a version exist; it cannot be cancelled
 commit_queue      queues the commits of one process to one table
 commit_counts     counts commits by outcome
-rivals            fairness towards other processes: pauses after a lost race, yielding after a won one
+rivals            fairness towards other processes: a pause after a lost race, a wait after a won race
 rebase_reads      reads the deletion files for a rebase
 fetched_versions  manifest files of newer versions that a commit has read
 removed_versions  conflict check for versions that a cleanup removed before the commit could read them

@@ -37,9 +37,9 @@ class CommitRequest:
     files        the files that the change writes; the commit itself writes the deletion files among these. None if the
                  change writes no files
     alongside    plans that run during the commit and end before it creates the manifest, such as uploads of data files
-    creation     properties that only the creation of a table sets, and the data version of an Overwrite
-    max_retries  maximum number of attempts, where 0 permits one, too; None if only `timeout_s` limits the attempts.
-                 With 0, an Overwrite fails unless the version that the writer read is still the newest
+    creation     properties that only the creation of a table sets; an Overwrite may set one of them, the file version
+    max_retries  maximum number of attempts, including the first; None if only `timeout_s` limits the attempts. 0 means
+                 one attempt; an Overwrite then fails unless the version that the writer read is still the newest
     timeout_s    seconds after which no further attempt starts
     detached     whether to create a detached version, which is not part of the table's history
     is_repeated  whether an earlier call may have committed the same transaction. If so, a failed commit leaves the

@@ -338,7 +338,7 @@ class ExternalHandler:
             yield Together([self.rows.remove_same(location.path, row) for row in part])
         return len(dead)
 
-    def sort_staged(self, location: Location, staged: Sequence[tuple[int, str]]) -> Plan[StagedObjects]:
+    def classify_staged(self, location: Location, staged: Sequence[tuple[int, str]]) -> Plan[StagedObjects]:
         """See `CommitHandler`. Rows are permanent: if a row names another object, no row can ever name this one."""
         yield from self.rows.check()
         objects = StagedObjects()

@@ -148,8 +148,12 @@ class CommitHandler(Protocol):
     def forget(self, location: Location) -> Plan[int]:
         """Remove the records beside the store of versions whose files are gone; returns their number."""
 
-    def sort_staged(self, location: Location, staged: Sequence[tuple[int, str]]) -> Plan[StagedObjects | None]:
-        """Sort staging objects, given by version and key; None if nothing is recorded about them."""
+    def classify_staged(self, location: Location, staged: Sequence[tuple[int, str]]) -> Plan[StagedObjects | None]:
+        """Find out which staging objects are manifests of versions, and which can no longer become manifests.
+
+        staged  version and key of each staging object
+        Returns None if there are no records about staging objects.
+        """
 
 
 def named(location: Location, name: ManifestName) -> str:

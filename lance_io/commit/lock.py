@@ -142,9 +142,9 @@ class LockHandler:
         """Nothing to remove: there are no records beside the store."""
         return (yield from self._names.forget(location))
 
-    def sort_staged(self, location: Location, staged: Sequence[tuple[int, str]]) -> Plan[StagedObjects | None]:
+    def classify_staged(self, location: Location, staged: Sequence[tuple[int, str]]) -> Plan[StagedObjects | None]:
         """None: there are no records about staging objects."""
-        return (yield from self._names.sort_staged(location, staged))
+        return (yield from self._names.classify_staged(location, staged))
 
 
 def _put(location: Location, new: NewVersion) -> Plan[Created | Taken]:

@@ -204,7 +204,7 @@ def announce(location: Location, versions: Collection[int], clock: Clock) -> Pla
         written = yield Put(location.store, key, b"", durability="none")
     notes = yield from _notes(location)
     own = next((meta for meta in notes if meta.key == key), written)
-    return Intent(key, taken_at, time_ns(own.last_modified), _pinned_by(_valid("", notes, own), versions))
+    return Intent(key, taken_at, to_epoch_ns(own.last_modified), _pinned_by(_valid("", notes, own), versions))
 
 
 def pinned_versions(location: Location, versions: Collection[int]) -> Plan[frozenset[int]]:
@@ -261,16 +261,16 @@ def _notes(location: Location) -> Plan[Sequence[ObjectMeta]]:
 def _valid(prefix: str, notes: Iterable[ObjectMeta], own: ObjectMeta) -> list[ObjectMeta]:
     """The notes with a prefix that are not expired. `own` was just written and so shows the store's time."""
     own_meta = next((meta for meta in notes if meta.key == own.key), own)
-    now_ns = time_ns(own_meta.last_modified)
+    now_ns = to_epoch_ns(own_meta.last_modified)
     valid = []
     for meta in notes:
-        written_ns = time_ns(meta.last_modified)
+        written_ns = to_epoch_ns(meta.last_modified)
         is_known = now_ns is not None and written_ns is not None
         if meta.name.startswith(prefix) and not (is_known and now_ns - written_ns > VALID_S * 1e9):  # type: ignore[operator]
             valid.append(meta)
     return valid
 
 
-def time_ns(time: datetime | None) -> int | None:
-    """A time as ns since the epoch."""
+def to_epoch_ns(time: datetime | None) -> int | None:
+    """Convert a time to nanoseconds since the epoch."""
     return None if time is None else int(time.timestamp() * 1e9)

@@ -103,7 +103,7 @@ class PutAbsentHandler:
         yield from ()
         return 0
 
-    def sort_staged(self, location: Location, staged: Sequence[tuple[int, str]]) -> Plan[StagedObjects | None]:
+    def classify_staged(self, location: Location, staged: Sequence[tuple[int, str]]) -> Plan[StagedObjects | None]:
         """None: there are no records about staging objects."""
         yield from ()
         return None

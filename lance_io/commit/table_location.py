@@ -1,7 +1,7 @@
 """Resolves the URI of a table to its location and commit handler.
 
     s3+ddb://bucket/path?ddbTableName=table   objects on S3; a table in DynamoDB decides which writer creates a version
-    any other URI                             the location that `open_store` finds; the store decides by
+    any other URI                             the location to which `resolve_uri` resolves the URI; the store decides by
                                               create-if-absent, or the caller's `commit_lock` decides
 
 The endpoint of DynamoDB is the storage option `dynamodb_endpoint`; without the option, the environment variable
@@ -19,7 +19,7 @@ from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.errors import UsageError
 from lance_io.lazy_names import lazy_module
 from lance_io.store.storage_options import normalize
-from lance_io.store.url import open_store, uri_text
+from lance_io.store.url import resolve_uri, uri_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,10 +62,10 @@ def open_location(
     """Resolve the URI of a table to its location and its commit handler. Makes no request.
 
     commit_lock  lock that decides between concurrent commits; None if the store or the database decides
-    Raises the errors of `open_store`, and `UsageError` for a lock beside a database.
+    Raises the errors of `resolve_uri`, and `UsageError` for a lock beside a database.
     """
     if not uses_database(uri):
-        return open_store(uri, storage_options), _handler_without_database(commit_lock)
+        return resolve_uri(uri, storage_options), _handler_without_database(commit_lock)
     if commit_lock is not None:
         raise UsageError(f"a table of {DATABASE_SCHEME}:// takes no commit_lock: the database decides")
     return _open_with_database(uri_text(uri), storage_options)
@@ -83,8 +83,8 @@ def _open_with_database(uri: str, storage_options: Mapping[str, str] | None) -> 
     if [name for name, _ in parameters] != [TABLE_NAME_PARAMETER] or not parameters[0][1]:
         expected = f"{DATABASE_SCHEME}://bucket/path?{TABLE_NAME_PARAMETER}=table"
         raise UsageError(f"{uri}: expected {expected}, and no other parameter")
-    location = open_store(f"s3://{bucket_and_path}", storage_options)
-    assert isinstance(location.store, s3.S3Store), "`open_store` opens every s3:// URI with this class"
+    location = resolve_uri(f"s3://{bucket_and_path}", storage_options)
+    assert isinstance(location.store, s3.S3Store), "`resolve_uri` opens every s3:// URI with this class"
     s3_options, options = location.store.options, normalize(storage_options)
     endpoints = [options.get(name) for name in DATABASE_ENDPOINT_OPTIONS]
     option = next(filter(None, endpoints), None)

@@ -1,4 +1,4 @@
-"""The target of a commit, its clock, and its inputs and results."""
+"""Where and how to commit (table, handler, clock); a listing of versions; the result of a commit."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Opens a page of a file of version 2.1 or 2.2: finds the page layout that reads it.
+"""Opens a page of a file of version 2.1 or 2.2: creates the object that reads the page.
 
-The column metadata describes each page by a `PageLayout` message in an `Any`. `open_page` parses the message, checks it
-against the column's path in the schema and returns the page layout, which reads and decodes the page's values.
+The column metadata describes each page by a protobuf message `PageLayout` in an `Any`. `open_page` parses the message,
+checks it against the column's path in the schema, and returns an object that reads and decodes the page's values. The
+interface of this object is also named `PageLayout` (`encodings/api.py`).
 Specification: file container, section 3; structural encodings, section 1.
 """
 
@@ -36,7 +37,10 @@ RULES: Final[dict[FileVersion, VersionRules]] = {V2_1: RULES_2_1, V2_2: RULES_2_
 
 
 def rules_for(version: FileVersion) -> VersionRules:
-    """The rules by which page layouts differ between file versions. Raises UnsupportedError unless it is 2.1 or 2.2."""
+    """The rules by which page layouts differ between file versions.
+
+    Raises UnsupportedError for any version except 2.1 and 2.2.
+    """
     rules = RULES.get(version)
     if rules is None:
         raise UnsupportedError(f"pages of file version {version} are not read by this release")
@@ -44,7 +48,7 @@ def rules_for(version: FileVersion) -> VersionRules:
 
 
 def open_page(version: FileVersion, page: PageInfo, path: LeafPath) -> PageLayout:
-    """The page layout that reads one page. Does no I/O.
+    """Create the object that reads one page. Does no I/O.
 
     version  version of the file
     page     the page, as the column metadata describes it
@@ -64,6 +68,10 @@ def open_page(version: FileVersion, page: PageInfo, path: LeafPath) -> PageLayou
 
 
 def _open_layout(message: pb.PageLayout, source: PageSource) -> PageLayout:
+    """Create the object that reads pages of this layout.
+
+    In file version 2.1, a constant layout stores only nulls and empty lists. Version 2.2 adds repeated values.
+    """
     match message.WhichOneof("layout"):
         case "mini_block_layout":
             return MiniBlockPage(source, message.mini_block_layout)

@@ -13,7 +13,7 @@ from lance_io.limits import MIB
 from lance_io.runtime import run
 from lance_io.store.api import ALL, DIRECTLY_BELOW
 from lance_io.store.provided_options import with_provider
-from lance_io.store.url import open_store, uri_on
+from lance_io.store.url import resolve_uri, uri_on
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +63,7 @@ class LanceFileSession:
         self._base = os.fspath(base_path).rstrip("/")
         self._options = storage_options = with_provider(storage_options, storage_options_provider)
         self._filesystem = filesystem
-        self._location = open_store(uri_on(filesystem, base_path), storage_options)
+        self._location = resolve_uri(uri_on(filesystem, base_path), storage_options)
 
     def open_reader(self, path: str, columns: list[str] | None = None) -> LanceFileReader:
         """Open a file for reading.

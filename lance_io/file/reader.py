@@ -35,7 +35,7 @@ from lance_io.runtime import iterate, run, stream, wrap
 from lance_io.spans import Ranges
 from lance_io.store.offers import SyncReads
 from lance_io.store.provided_options import with_provider
-from lance_io.store.url import load_client, open_store, uri_on
+from lance_io.store.url import load_client, resolve_uri, uri_on
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -166,7 +166,7 @@ def _context(
 ) -> tuple[ReadContext, FileRef]:
     if max_decoded_bytes is not None and max_decoded_bytes < 1:
         raise UsageError(f"max_decoded_bytes must be at least 1, found {max_decoded_bytes}")
-    location = open_store(path, options)
+    location = resolve_uri(path, options)
     store = location.store
     limit = VALUE_BYTES_MAX if max_decoded_bytes is None else max_decoded_bytes
     context = ReadContext(store, SearchCache(METADATA_CACHE_BYTES), value_bytes_max=limit)

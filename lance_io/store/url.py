@@ -132,8 +132,8 @@ class Location:
         return Location(self.store, self.key(*parts), "/".join([self.uri.rstrip("/"), *parts]))
 
 
-def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> Location:
-    """The store of a URI, and the location in it; makes no request, but calls a provider for the first time.
+def resolve_uri(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> Location:
+    """Resolve a URI to its store and the location in it; makes no request, but calls a provider for the first time.
 
     storage_options  case-insensitive names; unknown ones cause a warning and are ignored, as in pylance
     Raises `UsageError` for an unknown scheme or an invalid option, `UnsupportedError` for a scheme that
@@ -216,10 +216,10 @@ def is_opened_by_fsspec(uri: str) -> bool:
 
 
 async def load_client(uri: Any, storage_options: Mapping[str, Any] | None = None) -> None:
-    """Import the modules that `open_store` needs for a URI, and call the storage options provider, both in a thread.
+    """Import the modules that `resolve_uri` needs for a URI, and call the storage options provider, both in a thread.
 
     They would block the loop otherwise. Does nothing for anything but a URI, and if the library is missing:
-    `open_store` raises then.
+    `resolve_uri` raises then.
     """
     match = _SCHEME.match(os.fspath(uri)) if isinstance(uri, (str, os.PathLike)) else None
     if isinstance(uri, FilesystemUri):

@@ -10,7 +10,7 @@ import pytest
 
 import lance_io
 from lance_io import runtime
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +50,7 @@ def test_a_bucket(run: Any, s3: S3Server, s3_uri: str, monkeypatch: pytest.Monke
     assert (steps["conditional put"][1], "bytes of" in steps["read"][1]) == ("honoured", True)
     for one in (ran, run("doctor", s3_uri, *flags(given))):
         assert s3.secret not in one.out + one.err and "planted-header" not in one.out
-    place = open_store(s3_uri, s3.options())
+    place = resolve_uri(s3_uri, s3.options())
 
     async def left() -> list[str]:
         return [meta.key async for meta in place.store.list(place.path) if "doctor" in meta.key]

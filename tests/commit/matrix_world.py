@@ -21,7 +21,7 @@ from lance.fragment import write_fragments
 
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import CommitConflictError
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 from lance_io.table.manifest.index_section import decode_indices
 from lance_io.table.manifest.manifest import Manifest, decode_manifest, read_section
 from lance_io.table.manifest.row_ids import decode_row_ids, decode_row_versions
@@ -94,7 +94,7 @@ class World:
     def commit_by_us(self, folder: Path, kind: str) -> None:
         """Commit the same operation; each time as a transaction of its own."""
         transaction = replace(self.transactions[kind], uuid=str(uuid.uuid4()))
-        commit_sync(CommitTarget(open_store(str(folder), {"durability": "none"})), transaction)
+        commit_sync(CommitTarget(resolve_uri(str(folder), {"durability": "none"})), transaction)
 
     # -- operations --------------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from lance_io.store.api import ALL as ALL_KEYS
 from lance_io.store.failures import OutcomeUnknown, Transient
 from lance_io.store.local.atomic_writes import NewFile
 from lance_io.store.memory import MemoryStore
-from lance_io.store.url import Location, open_store
+from lance_io.store.url import Location, resolve_uri
 from lance_io.table.manifest.manifest import decode_manifest
 from lance_io.table.transaction import operations as ops
 from lance_io.table.transaction.auto_cleanup import (
@@ -100,7 +100,7 @@ def files(root: Path) -> set[str]:
 
 
 def target_of(root: Path) -> CommitTarget:
-    return CommitTarget(open_store(str(root), {"durability": "none"}))
+    return CommitTarget(resolve_uri(str(root), {"durability": "none"}))
 
 
 def manifests_of(target: CommitTarget) -> list[Any]:
@@ -199,7 +199,7 @@ def test_branches_hold_on_to_what_they_left(folder: Path) -> None:
 def test_a_branch_is_cleaned_by_itself(folder: Path) -> None:
     branch = lance.dataset(folder, version=3).create_branch("side")
     lance.write_dataset(numbers(), branch.uri, mode="overwrite")
-    root, before = open_store(str(folder)), files(folder)
+    root, before = resolve_uri(str(folder)), files(folder)
     target = CommitTarget(root.below("tree", "side"))
     plan = drive_sync(plan_cleanup(target, ALL, root=root, branch="side"))
     assert drive_sync(run_cleanup(target, plan)).old_versions == 1
@@ -302,7 +302,7 @@ def test_a_version_restored_meanwhile_keeps_its_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.LOST_ANSWER])
 async def test_versions_that_could_not_be_removed_keep_their_files(folder: Path, fault: Fault) -> None:
-    local = open_store(str(folder))
+    local = resolve_uri(str(folder))
     target = CommitTarget(Location(FaultyStore(local.store, {1: fault}), local.path, local.uri))  # 0 announces
     plan = await drive_async(plan_cleanup(target, ALL))
     done = await drive_async(run_cleanup(target, plan))

@@ -24,7 +24,7 @@ from lance_io.errors import AlreadyExists, CommitConflictError, CommitHandlerErr
 from lance_io.plans.plan import Shielded, ask, drive_async, drive_sync
 from lance_io.plans.store_requests import Put
 from lance_io.store.memory import MemoryStore
-from lance_io.store.url import Location, open_store
+from lance_io.store.url import Location, resolve_uri
 from lance_io.table.manifest.deletion_file import decode_deletions, encode_deletions
 from lance_io.table.manifest.fragment import DeletionFile
 from lance_io.table.manifest.index_section import IndexMetadata, decode_indices
@@ -77,7 +77,7 @@ def keys(target: CommitTarget, folder: str) -> list[str]:
 @pytest.mark.parametrize("stable", [False, True])
 def test_pylance_reads_what_was_committed_and_commits_on_top(tmp_path: Path, stable: bool) -> None:
     sample = Sample(tmp_path / "sample", stable=stable)
-    target = CommitTarget(open_store(str(tmp_path / "t")))
+    target = CommitTarget(resolve_uri(str(tmp_path / "t")))
     appended = sample.append(1)
     sample.place_data(target.location, appended)
     from lance_io.table.transaction.apply import Creation
@@ -98,7 +98,7 @@ def test_pylance_reads_what_was_committed_and_commits_on_top(tmp_path: Path, sta
 
 def test_old_names_are_kept(tmp_path: Path, sample: Sample) -> None:
     lance.write_dataset(pa.table({"a": [1]}), tmp_path / "t", enable_v2_manifest_paths=False)
-    target = CommitTarget(open_store(str(tmp_path / "t")))
+    target = CommitTarget(resolve_uri(str(tmp_path / "t")))
     assert commit_sync(target, sample.append(1)).file.key.endswith("_versions/2.manifest")
     assert lance.dataset(tmp_path / "t").version == 2
 
@@ -362,7 +362,7 @@ def test_attempts_end(target: CommitTarget, sample: Sample) -> None:
 
 
 def test_a_version_without_any_transaction_conflicts(tmp_path: Path, sample: Sample) -> None:
-    target = CommitTarget(open_store(str(tmp_path / "t")))
+    target = CommitTarget(resolve_uri(str(tmp_path / "t")))
     sample.create_sync(target)
     second = commit_sync(target, sample.append(1))
     commit_sync(target, sample.append(1))
@@ -398,7 +398,7 @@ def delete_rows(target: CommitTarget, base: Any, rows: list[int], fragment_id: i
 
 
 def test_deletions_of_different_rows_are_merged(tmp_path: Path, sample: Sample) -> None:
-    target = CommitTarget(open_store(str(tmp_path / "t")))
+    target = CommitTarget(resolve_uri(str(tmp_path / "t")))
     base = sample.create_sync(target).manifest
     delete_rows(target, base, [1])
     merged = delete_rows(target, base, [3])

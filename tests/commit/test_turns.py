@@ -22,7 +22,7 @@ from lance_io.errors import CommitConflictError
 from lance_io.plans.plan import drive_sync
 from lance_io.store.local.disk import LocalStore
 from lance_io.store.memory import MemoryStore
-from lance_io.store.url import Location, open_store
+from lance_io.store.url import Location, resolve_uri
 from lance_io.table.transaction import operations as ops
 from lance_io.table.transaction.transaction import Transaction
 from lance_io.testing.wrap import Request, WrappedStore
@@ -170,7 +170,7 @@ def test_a_listing_from_before_the_last_commit_is_made_again(target: CommitTarge
 def test_an_append_by_uri_beside_another_reads_no_manifest() -> None:
     uri, rows = "shared-memory://test_turns/t", pa.table({"a": [1]})
     lance_io.write_dataset(rows, uri)
-    location = open_store(uri)
+    location = resolve_uri(uri)
     stats = location.store.stats
     with COMMIT_QUEUES.commit(location, SystemClock()):
         lance_io.write_dataset(rows, uri, mode="append")

@@ -17,7 +17,7 @@ import lance_io
 from lance_io.errors import AccessDenied, FormatError, UnsupportedError
 from lance_io.io.stats import io_stats
 from lance_io.runtime import run
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 from tests.fuzz.test_found import change_manifest
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def test_blobs_below_a_base_path(tmp_path: Path, s3_uri: str, options: dict[str,
 
 def moved(table: Path, uri: str) -> str:
     """A table of the local disk, copied into the store of `uri`."""
-    place = open_store(uri)
+    place = resolve_uri(uri)
     for path in table.rglob("*"):
         if path.is_file():
             run(place.store.put(place.key(*path.relative_to(table).parts), path.read_bytes()))

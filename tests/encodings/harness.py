@@ -14,7 +14,7 @@ from lance_io.file.open.open_file import open_standalone
 from lance_io.file.table_reader import TableReader
 from lance_io.io.cache import SearchCache
 from lance_io.plans.plan import drive_sync
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +38,7 @@ class Opened:
     """One file as a fragment, read without a loop."""
 
     def __init__(self, path: Path, cache_bytes: int = 1 << 28) -> None:
-        location = open_store(str(path))
+        location = resolve_uri(str(path))
         self.context = ReadContext(location.store, SearchCache(cache_bytes))
         size = path.stat().st_size
         first = FileRef(location.path, size, (), ())

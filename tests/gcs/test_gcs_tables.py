@@ -22,7 +22,7 @@ from lance_io.dataset.lance_dataset import AsyncDataset
 from lance_io.errors import CommitUnknownError, LanceError
 from lance_io.reads.version.session import Session
 from lance_io.store.gcs.gcs_store import GcsStore
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 from tests.s3.proxy import CountingProxy, FaultyProxy, Message
 from tests.s3.test_reprs import reached_from
 from tests.s3.test_requests import FRAGMENTS, ROWS, costs, part
@@ -109,7 +109,7 @@ def test_a_table_of_pylance_is_read(gcs: GcsServer, uri: str, tmp_path: Path) ->
 
 async def copy_files(files: dict[tuple[str, ...], bytes], uri: str, options: dict[str, str]) -> Any:
     """Put them below a place; gives its store."""
-    place = open_store(uri, options)
+    place = resolve_uri(uri, options)
     for parts, data in files.items():
         await place.store.put(place.key(*parts), data)
     return place.store
@@ -127,7 +127,7 @@ def test_a_large_file_goes_up_in_parts(gcs: GcsServer, uri: str) -> None:
 
 
 async def names_below(uri: str, options: dict[str, str]) -> list[str]:
-    place = open_store(uri, options)
+    place = resolve_uri(uri, options)
     return [meta.key async for meta in place.store.list(f"{place.path}/")]
 
 

@@ -14,7 +14,7 @@ from lance_io.runtime import run
 from lance_io.spans import Ranges
 from lance_io.store.local.disk import LocalStore
 from lance_io.store.memory import MemoryStore
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 from lance_io.testing.latency import LatencyStore, run_virtual
 from tests.io.fakes import content
 
@@ -37,7 +37,7 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Obj
         return
     store, key = MemoryStore(), "data/x.lance"
     if request.param == "s3":
-        place = open_store(request.getfixturevalue("s3_uri"), request.getfixturevalue("s3").options())
+        place = resolve_uri(request.getfixturevalue("s3_uri"), request.getfixturevalue("s3").options())
         store, key = place.store, f"{place.path}/x.lance"
     run(store.put(key, BLOB))
     yield store, key

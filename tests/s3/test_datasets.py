@@ -23,7 +23,7 @@ from lance_io import AsyncDataset, runtime
 from lance_io.errors import AccessDenied, NotFound
 from lance_io.plans.plan import ask, drive_async
 from lance_io.plans.store_requests import List, Remove
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 
 if TYPE_CHECKING:
     from tests.servers import S3Server
@@ -124,7 +124,7 @@ def test_blobs(s3: S3Server, s3_uri: str) -> None:
 
 
 def test_blobs_outside_of_the_table(s3: S3Server, s3_uri: str) -> None:
-    place = open_store(f"{s3_uri}/outside/a.bin", s3.options())
+    place = resolve_uri(f"{s3_uri}/outside/a.bin", s3.options())
     runtime.run(place.store.put(place.path, bytes(range(100))))
     outside = f"{s3_uri}/outside/a.bin"
     values = [outside, Blob(uri=outside, position=5, size=7), b"inside"]
@@ -258,7 +258,7 @@ def test_managed_blobs_in_a_bucket(s3: S3Server, s3_uri: str) -> None:
     rows = pa.table([pa.array(range(3)), blob_array([b"x" * 100_000, b"small", b"y" * 100_000])], schema=schema)
 
     def payloads() -> set[str]:
-        place = open_store(f"{uri}/_blobs", options)
+        place = resolve_uri(f"{uri}/_blobs", options)
         return {meta.name for meta in runtime.run(drive_async(ask(List(place.store, f"{place.path}/"))))}
 
     lance_io.write_dataset(rows, uri, storage_options=options)
@@ -275,7 +275,7 @@ def test_managed_blobs_in_a_bucket(s3: S3Server, s3_uri: str) -> None:
         assert [blob.read() for blob in table.take_blobs("b", indices=[5, 0])] == [expected[5], expected[0]]
     table = lance_io.dataset(uri, storage_options=options)
     table.validate()
-    place = open_store(f"{uri}/_blobs", options)
+    place = resolve_uri(f"{uri}/_blobs", options)
     gone = f"{place.path}/{min(payloads())}"
     runtime.run(drive_async(ask(Remove(place.store, (gone,)))))
     with pytest.raises(NotFound, match="the file does not exist, but a blob refers to it"):

@@ -12,7 +12,7 @@ from lance.file import LanceFileReader as PeerReader
 
 from lance_io.file.write.writers import AsyncFileWriter, LanceFileWriter
 from lance_io.limits import MIB
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 
 if TYPE_CHECKING:
     from tests.servers import S3Server
@@ -25,7 +25,7 @@ def numbers(num_bytes: int) -> pa.Table:
 
 
 async def objects_below(uri: str, options: dict[str, str]) -> list[str]:
-    location = open_store(uri, options)
+    location = resolve_uri(uri, options)
     found = [meta.key async for meta in location.store.list(location.path + "/")]
     await location.store.aclose()
     return found
@@ -40,7 +40,7 @@ def test_writes_one_object(num_bytes: int, s3: S3Server) -> None:
             writer.write_batch(batch)
     peer = PeerReader(uri, storage_options=s3.options())
     assert peer.read_all(batch_size=1 << 20).to_table().equals(table)
-    location = open_store(uri, s3.options())
+    location = resolve_uri(uri, s3.options())
     assert writer.size_bytes == asyncio.run(size_of(location))
 
 
@@ -67,7 +67,7 @@ async def test_cancelled_writes_leave_nothing(s3: S3Server) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert await objects_below(uri, s3.options()) == []
-    location = open_store(uri, s3.root_options())
+    location = resolve_uri(uri, s3.root_options())
     store: Any = location.store
     uploads = await store.call("list", "", "list_multipart_uploads", {"Prefix": location.path})
     assert not uploads.get("Uploads")

@@ -20,7 +20,7 @@ import pytest
 import lance_io
 from lance_io import runtime
 from lance_io.file import AsyncFileReader, LanceFileReader
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 
 if TYPE_CHECKING:
     from tests.servers import S3Server
@@ -44,7 +44,7 @@ def checker() -> ModuleType:
 
 def upload(root: Path, uri: str, options: dict[str, str]) -> None:
     """Copy a file, or a folder with everything below it."""
-    location = open_store(uri, options)
+    location = resolve_uri(uri, options)
 
     paths = [path for path in root.rglob("*") if path.is_file()] or [root]
     keys = [location.path if path == root else f"{location.path}/{path.relative_to(root)}" for path in paths]

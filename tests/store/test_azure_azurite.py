@@ -27,7 +27,7 @@ from lance_io.store.azure.authorization import Bearer
 from lance_io.store.azure.container import AzureStore
 from lance_io.store.cloud import renewal
 from lance_io.store.failures import ConflictRetry
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 from servers import azurite
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ async def store(azure: AzureServer) -> AsyncIterator[AzureStore]:
 
 
 def _store(options: dict[str, str], container: str) -> AzureStore:
-    store = open_store(f"az://{container}", options).store
+    store = resolve_uri(f"az://{container}", options).store
     assert isinstance(store, AzureStore)
     return store
 
@@ -148,7 +148,7 @@ async def test_anonymous_reading(azure: AzureServer, store: AzureStore, s3_prefi
 async def test_the_environment_says_it_all(azure: AzureServer, s3_prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in azurite.environment(azure.endpoint).items():
         monkeypatch.setenv(name, text)
-    store = open_store(f"abfss://{azure.container}").store
+    store = resolve_uri(f"abfss://{azure.container}").store
     await store.put(f"{s3_prefix}/x", b"12345")
     assert bytes((await store.get(f"{s3_prefix}/x"))[0]) == b"12345"
     await store.aclose()
@@ -156,7 +156,7 @@ async def test_the_environment_says_it_all(azure: AzureServer, s3_prefix: str, m
 
 async def test_the_emulator_is_found(azure: AzureServer, s3_prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AZURITE_BLOB_STORAGE_URL", azure.endpoint)
-    store = open_store(f"az://{azure.container}", {"use_emulator": "true"}).store
+    store = resolve_uri(f"az://{azure.container}", {"use_emulator": "true"}).store
     await store.put(f"{s3_prefix}/x", b"12345")
     assert bytes((await store.get(f"{s3_prefix}/x"))[0]) == b"12345"
     await store.aclose()
@@ -364,14 +364,14 @@ async def test_who_gives_tokens(options: dict[str, str], kind: str, monkeypatch:
 def test_tokens_are_not_sent_in_the_open(azure: AzureServer) -> None:
     for options in ({"token": _token()}, {}):
         with pytest.raises(UsageError, match="not encrypted"):
-            open_store("az://box", azure.anonymous_options(**options))
+            resolve_uri("az://box", azure.anonymous_options(**options))
 
 
 # -- life and death ---------------------------------------------------------------------------------------------------
 
 
 def test_one_store_serves_one_loop_after_another(azure: AzureServer, s3_prefix: str) -> None:
-    store = open_store(f"az://{azure.container}", azure.options()).store
+    store = resolve_uri(f"az://{azure.container}", azure.options()).store
 
     async def use() -> bytes:
         await store.put(f"{s3_prefix}/x", b"12345")
@@ -405,11 +405,11 @@ PROGRAM = """
 import asyncio, os, sys
 from lance_io import runtime
 from lance_io.runtime import engine
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 
 engine.CLOSE_SECONDS_MAX = 20.0  # a loaded machine may need more than a second to close
 uri, prefix, *pairs = sys.argv[1:]
-store = open_store(uri, dict(pair.split("=", 1) for pair in pairs)).store
+store = resolve_uri(uri, dict(pair.split("=", 1) for pair in pairs)).store
 runtime.run(store.put(prefix + "/x", b"12345"))
 assert bytes(runtime.run(store.get_range(prefix + "/x", 1, 3))) == b"23"
 pid = os.fork()
@@ -436,7 +436,7 @@ def test_a_fork_and_an_exit_without_closing_leave_no_trace(azure: AzureServer, s
 
 
 def test_the_engine_runs_it(azure: AzureServer, s3_prefix: str) -> None:
-    store = open_store(f"az://{azure.container}", azure.options()).store
+    store = resolve_uri(f"az://{azure.container}", azure.options()).store
     runtime.run(store.put(f"{s3_prefix}/x", b"12345"))
     assert bytes(runtime.run(store.get_range(f"{s3_prefix}/x", 1, 3))) == b"23"
     runtime.run(store.aclose())
@@ -446,13 +446,13 @@ def test_the_engine_runs_it(azure: AzureServer, s3_prefix: str) -> None:
 async def test_a_missing_client_library_is_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ModuleNotFoundError, match=rf"needs the package {package}: pip install 'lance_io\[azure\]'"):
-        open_store("az://box/x", {"account_name": "account"})
+        resolve_uri("az://box/x", {"account_name": "account"})
 
 
 LOADING = """
 import sys
-from lance_io.store.url import open_store
-store = open_store("az://box/x", {"account_name": "account", "account_key": "a2V5"}).store
+from lance_io.store.url import resolve_uri
+store = resolve_uri("az://box/x", {"account_name": "account", "account_key": "a2V5"}).store
 print([name for name in ("azure.storage.blob", "azure.identity", "aiohttp") if name in sys.modules])
 """
 

@@ -28,7 +28,7 @@ from lance_io.store.azure.container_options import (
 from lance_io.store.azure.container_site import ContainerSite
 from lance_io.store.offers import WantedRange
 from lance_io.store.policies.download import Download
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 from tests.http_faults import Asked, FaultServer, head
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def test_options_of_all_clients_are_known_with_and_without_a_prefix() -> None:
 
 def test_no_secret_shows() -> None:
     options = {**GIVEN, "sas_token": "sv=1&sig=secret1", "token": "secret2", "client_secret": "secret3"}
-    shown = repr(parsed(options)) + repr(open_store("az://box/x", options).store)
+    shown = repr(parsed(options)) + repr(resolve_uri("az://box/x", options).store)
     assert not any(secret in shown for secret in (KEY, "secret1", "secret2", "secret3"))
 
 
@@ -171,7 +171,7 @@ async def test_pylance_takes_the_same_options(options: dict[str, str], is_anonym
         with pytest.raises((ValueError, OSError)):
             await asyncio.to_thread(pylance_dataset, "az://box/t.lance", storage_options={**options, **where})
         theirs = server.requests[0]
-        store = open_store("az://box/t.lance", {**options, **where}).store
+        store = resolve_uri("az://box/t.lance", {**options, **where}).store
         del server.requests[:]
         with pytest.raises(OSError):
             _ = [meta async for meta in store.list("t.lance/_versions/")]
@@ -382,7 +382,7 @@ def test_keys_for_encryption_are_refused() -> None:
     """Without them what is written would lie open, though whoever gave one thinks otherwise."""
     for name in ("azure_storage_encryption_key", "encryption_key"):
         with pytest.raises(UnsupportedError, match="encryption_key") as caught:
-            open_store("az://box/t.lance", {**GIVEN, name: "planted"})
+            resolve_uri("az://box/t.lance", {**GIVEN, name: "planted"})
         assert "planted" not in str(caught.value)
 
 

@@ -30,7 +30,7 @@ from lance_io.store.disk_cache.disk_cache import DiskCache
 from lance_io.store.filesystem.resolve import open_filesystem
 from lance_io.store.local.disk import LocalStore
 from lance_io.store.memory import MemoryStore
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 from lance_io.testing.conformance import Place, StoreConformance
 from lance_io.testing.faults import FaultyStore
 from lance_io.testing.record import record
@@ -242,7 +242,7 @@ async def stores() -> AsyncIterator[Stores]:
     def store_of(uri: str, options: dict[str, str]) -> ObjectStore:
         name = f"{uri} {options}"
         if name not in made:
-            made[name] = open_store(uri, options).store
+            made[name] = resolve_uri(uri, options).store
         return made[name]
 
     yield store_of

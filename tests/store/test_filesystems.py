@@ -42,7 +42,7 @@ from lance_io.store.filesystem import filesystem_calls
 from lance_io.store.filesystem.filesystem_store import TEMPORARY_PREFIX
 from lance_io.store.filesystem.fsspec_calls import twin_of
 from lance_io.store.filesystem.resolve import open_filesystem
-from lance_io.store.url import FilesystemUri, open_store
+from lance_io.store.url import FilesystemUri, resolve_uri
 from tests.store.bucketfs import BucketFileSystem, GuestFileSystem
 
 if TYPE_CHECKING:
@@ -565,7 +565,7 @@ def test_what_is_no_filesystem_for_tables(tmp_path: Path, bucket: BucketFileSyst
     with pytest.raises(UsageError, match="only for fsspec filesystems"):
         lance_io.dataset("t.lance", filesystem=pafs.LocalFileSystem(), storage_options=VOUCHED)
     with pytest.raises(NotFound):
-        open_store(FilesystemUri("b/none", bucket)).store.stats.error("get")
+        resolve_uri(FilesystemUri("b/none", bucket)).store.stats.error("get")
         asyncio.run(open_filesystem(bucket, {}).head("b/none"))
 
 

@@ -24,7 +24,7 @@ from lance_io.store.failures import InvalidRange, ShortRead
 from lance_io.store.local import disk
 from lance_io.store.local.disk import LocalStore
 from lance_io.store.local.system_calls import list_files
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,22 +51,22 @@ def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/home/somebody")
     here = str(tmp_path)
-    assert open_store("a/../b.lance/").path == f"{here}/b.lance"
-    assert open_store(Path("b.lance")).path == f"{here}/b.lance"
-    assert open_store("~/b.lance").path == "/home/somebody/b.lance"
-    assert open_store("/x/y").path == "/x/y"
-    assert open_store("file:///x/with%20space").path == "/x/with space"
-    assert open_store("file-object-store:///x").path == "/x"
-    assert open_store("odd:name").path == f"{here}/odd:name"
-    assert open_store("/").key("a", "b") == "/a/b"
-    assert open_store("x").below("_versions").uri == f"{here}/x/_versions"
+    assert resolve_uri("a/../b.lance/").path == f"{here}/b.lance"
+    assert resolve_uri(Path("b.lance")).path == f"{here}/b.lance"
+    assert resolve_uri("~/b.lance").path == "/home/somebody/b.lance"
+    assert resolve_uri("/x/y").path == "/x/y"
+    assert resolve_uri("file:///x/with%20space").path == "/x/with space"
+    assert resolve_uri("file-object-store:///x").path == "/x"
+    assert resolve_uri("odd:name").path == f"{here}/odd:name"
+    assert resolve_uri("/").key("a", "b") == "/a/b"
+    assert resolve_uri("x").below("_versions").uri == f"{here}/x/_versions"
     with pytest.raises(ValueError, match="absolute"):
-        open_store("file://relative/path")
+        resolve_uri("file://relative/path")
 
 
 def test_memory_uris() -> None:
-    assert open_store("memory://x").store is not open_store("memory://x").store
-    first, second = open_store("shared-memory://b/x/"), open_store("shared-memory://b/y")
+    assert resolve_uri("memory://x").store is not resolve_uri("memory://x").store
+    first, second = resolve_uri("shared-memory://b/x/"), resolve_uri("shared-memory://b/y")
     assert first.store is second.store
     assert (first.path, second.key("z")) == ("x", "y/z")
 

@@ -12,7 +12,7 @@ from lance_io.errors import UsageError
 from lance_io.store.s3.bucket import S3Store
 from lance_io.store.s3.bucket_options import S3Options, parse_s3
 from lance_io.store.s3.oss_options import as_s3_options
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 
 if TYPE_CHECKING:
     from tests.servers import S3Server
@@ -78,7 +78,7 @@ def test_regions_and_options_of_s3() -> None:
 
 def test_an_endpoint_is_needed() -> None:
     with pytest.raises(UsageError, match="OSS endpoint is required"):
-        open_store("oss://bucket/path")
+        resolve_uri("oss://bucket/path")
 
 
 def test_a_table_by_oss(s3: S3Server, s3_prefix: str) -> None:
@@ -99,6 +99,6 @@ def test_a_table_by_oss(s3: S3Server, s3_prefix: str) -> None:
 def test_a_table_by_s3a(s3: S3Server, s3_prefix: str) -> None:
     lance_io.write_dataset(TABLE, f"s3a://{s3.bucket}/{s3_prefix}", storage_options=s3.options())
     assert lance_io.dataset(f"s3://{s3.bucket}/{s3_prefix}", storage_options=s3.options()).to_table() == TABLE
-    found = open_store(f"s3a://{s3.bucket}/{s3_prefix}", s3.options())
+    found = resolve_uri(f"s3a://{s3.bucket}/{s3_prefix}", s3.options())
     assert isinstance(found.store, S3Store)
     assert found.uri == f"s3://{s3.bucket}/{s3_prefix}"

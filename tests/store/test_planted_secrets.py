@@ -26,7 +26,7 @@ from lance_io import AsyncDataset, metrics
 from lance_io.errors import AlreadyExists, LanceError, NotFound
 from lance_io.io import trace_events
 from lance_io.store.counters import StoreStats
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 from tests.bucket import NAME, Bucket, Container, Exchange, GoogleBucket, Right, Tables
 from tests.cli.conftest import lance_io as lance_io_command
 from tests.http_faults import head
@@ -332,7 +332,7 @@ async def test_a_password_in_a_url_is_shown_by_nothing_that_goes_well(objects: d
         for command in (["info", uri], ["info", uri, "--json"], ["versions", uri], ["info", f"{uri}.none"]):
             ran = await asyncio.to_thread(lance_io_command, *command)
             out, err = out + ran.out, err + ran.err
-        store = open_store(uri).store
+        store = resolve_uri(uri).store
         store.stats = StoreStats(log_max=10)
         await store.get(f"{uri}/{next(iter(objects)).partition('/')[2]}")
         (request,) = store.stats.log

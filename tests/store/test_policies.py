@@ -441,11 +441,11 @@ def test_stats_count_and_subtract() -> None:
 
 
 def test_unknown_places_are_named() -> None:
-    from lance_io.store.url import open_store
+    from lance_io.store.url import resolve_uri
 
     with pytest.raises(UsageError, match="No object store provider found for scheme: 'no-such-scheme'"):
-        open_store("no-such-scheme://host/x")
+        resolve_uri("no-such-scheme://host/x")
     with pytest.raises(UnsupportedError, match=r"s3\+ddb://"):
-        open_store("s3+ddb://bucket/x")
+        resolve_uri("s3+ddb://bucket/x")
     with pytest.raises(UsageError, match="no bucket"):
-        open_store("s3:///x")
+        resolve_uri("s3:///x")

@@ -15,7 +15,7 @@ from lance_io.store.local.disk import LocalStore
 from lance_io.store.memory import MemoryStore
 from lance_io.store.probe import PROBE_PREFIX, ConditionalProbe
 from lance_io.store.s3.bucket import open_s3
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 from lance_io.testing.faults import Fault, FaultyStore
 from lance_io.testing.latency import LatencyStore, run_virtual
 from lance_io.testing.record import RecordingStore
@@ -147,7 +147,7 @@ async def test_who_is_trusted() -> None:
 
 
 async def test_minio_keeps_it(s3: S3Server, s3_prefix: str) -> None:
-    store = open_store(f"s3://{s3.bucket}", s3.options()).store
+    store = resolve_uri(f"s3://{s3.bucket}", s3.options()).store
     probe = ConditionalProbe(store, f"{s3_prefix}/_versions")
     await probe.run()
     assert [meta async for meta in store.list(f"{s3_prefix}/")] == []

@@ -26,7 +26,7 @@ from lance_io.file.reader import AsyncFileReader, LanceFileReader
 from lance_io.file.write.writers import AsyncFileWriter, LanceFileWriter
 from lance_io.store.counters import RENEWALS
 from lance_io.store.provided_options import with_provider
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 from tests.gcs.test_gcs_tables import CountingGcsProxy
 from tests.s3.proxy import HttpProxy, Message
 
@@ -242,7 +242,7 @@ async def test_the_same_awaited(world: World) -> None:
 async def test_they_are_renewed_ahead_and_nobody_waits(world: World) -> None:
     scheme, before = world.site.uri.partition(":")[0], RENEWALS.total()
     vendor = Vendor(world.site, 90, refresh_offset_millis="100000")
-    store = open_store(world.site.uri, with_provider(world.options, vendor)).store
+    store = resolve_uri(world.site.uri, with_provider(world.options, vendor)).store
     key = f"{uuid.uuid4().hex}/x"
     opened_with = vendor.asked
     vendor.held.clear()
@@ -265,7 +265,7 @@ async def test_they_are_renewed_ahead_and_nobody_waits(world: World) -> None:
 
 async def test_many_who_find_them_expired_ask_once(world: World) -> None:
     vendor = Vendor(world.site, 3)  # less than a request may take
-    stores = [open_store(world.site.uri, with_provider(world.options, vendor)).store for _ in range(2)]
+    stores = [resolve_uri(world.site.uri, with_provider(world.options, vendor)).store for _ in range(2)]
     key = f"{uuid.uuid4().hex}/x"
     vendor.holds_s = HOUR_S
     vendor.held.clear()
@@ -287,7 +287,8 @@ def test_threads_and_loops_share_what_was_given(world: World) -> None:
 
     async def take(at: int) -> int:
         how: dict[str, Any] = {"storage_options": world.options, "storage_options_provider": vendor}
-        store = open_store(world.site.uri, with_provider(world.options, vendor)).store  # of this loop, not the engine's
+        # a store of this loop, not the engine's
+        store = resolve_uri(world.site.uri, with_provider(world.options, vendor)).store
         assert [meta async for meta in store.list("no-such-folder/")] == []
         await store.aclose()
         async with AsyncDataset.open(world.uri, **how) as table:
@@ -319,7 +320,7 @@ def test_a_provider_that_fails_is_named_and_tells_no_secret(world: World, kind: 
 
 async def test_an_error_is_told_only_when_they_have_expired(world: World) -> None:
     vendor = Vendor(world.site, 90, refresh_offset_millis="100000")
-    store = open_store(world.site.uri, with_provider(world.options, vendor)).store
+    store = resolve_uri(world.site.uri, with_provider(world.options, vendor)).store
     key = f"{uuid.uuid4().hex}/x"
     vendor.error = RuntimeError("not now")
     for _ in range(5):
@@ -360,7 +361,7 @@ def test_no_request_of_a_write_or_a_scan_suffers_from_it(world: World) -> None:
 
 async def test_an_upload_goes_on_with_others(world: World) -> None:
     vendor = Vendor(world.site, None)
-    store = open_store(world.site.uri, with_provider(world.options, vendor)).store
+    store = resolve_uri(world.site.uri, with_provider(world.options, vendor)).store
     key, part = f"{uuid.uuid4().hex}/x", bytes(5 << 20)
     upload = await store.put_multipart(key)
     await upload.write_part(0, 0, part)
@@ -374,7 +375,7 @@ async def test_an_upload_goes_on_with_others(world: World) -> None:
 
 async def test_a_refusal_that_stays_is_an_error_within_one_round(world: World) -> None:
     vendor = Vendor(world.site, None)
-    store = open_store(world.site.uri, with_provider(world.options, vendor)).store
+    store = resolve_uri(world.site.uri, with_provider(world.options, vendor)).store
     key = f"{uuid.uuid4().hex}/x"
     await store.put(key, b"12345")
     everything = world.recorder.refused = {str(number) for number in range(100)}

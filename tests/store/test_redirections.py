@@ -10,7 +10,7 @@ import pytest
 
 from lance_io import AsyncDataset
 from lance_io.errors import LanceError
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 from tests.bucket import Bucket, Container, Exchange, GoogleBucket, Tables
 from tests.http_faults import FaultServer, head
 
@@ -41,7 +41,7 @@ async def test_nothing_goes_elsewhere(kind: str, status: int) -> None:
     make, more = STORES[kind]
     async with make({"a": b"abc"}) as bucket, FaultServer(b"") as elsewhere:
         options = bucket.options(**more, client_max_retries="0")
-        store = open_store(bucket.uri.replace("+ddb", ""), options).store
+        store = resolve_uri(bucket.uri.replace("+ddb", ""), options).store
         bucket.harm = moved(status, elsewhere.endpoint)
         calls: list[Callable[[], Awaitable[Any]]] = [
             lambda: store.put("b", b"data"),

@@ -18,7 +18,7 @@ from lance_io.store.gcs.gcs_store import open_gcs
 from lance_io.store.s3.bucket import S3Store, open_s3
 from lance_io.store.s3.bucket_options import parse_s3
 from lance_io.store.upload import PartUpload
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 from tests.bucket import Bucket, Container, GoogleBucket
 from tests.http_faults import Answer, Asked, FaultServer, head
 from tests.s3.proxy import CountingProxy
@@ -282,7 +282,7 @@ async def test_the_type_of_what_is_written(scheme: str) -> None:
             return True
 
         bucket.harm = note
-        store = open_store(f"{bucket.uri}/x", bucket.options(default_content_type="application/x-lance")).store
+        store = resolve_uri(f"{bucket.uri}/x", bucket.options(default_content_type="application/x-lance")).store
         await store.put("key", b"1")
         await store.put("other", b"1", if_absent=True)
         assert told == ["application/x-lance"] * 2

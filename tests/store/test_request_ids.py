@@ -17,7 +17,7 @@ from lance_io.errors import AccessDenied, LanceError, NotFound
 from lance_io.plans.plan import drive_async
 from lance_io.store.failures import InvalidRange, OutcomeUnknown, RangeIgnored, StoreFailure, Throttled, Transient
 from lance_io.store.s3.bucket_options import parse_s3
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 from tests.bucket import Bucket, Container, Exchange, GoogleBucket
 from tests.http_faults import Asked, FaultServer, head
 
@@ -81,7 +81,7 @@ def told(error: LanceError) -> str:
 
 async def failed(bucket: Bucket, harm: Any, request: str, **more: str) -> LanceError:
     bucket.harm = harm
-    store = open_store(bucket.uri, bucket.options(client_max_retries="2", **more)).store
+    store = resolve_uri(bucket.uri, bucket.options(client_max_retries="2", **more)).store
     try:
         with pytest.raises(LanceError) as caught:
             await REQUESTS[request](store)
@@ -138,7 +138,7 @@ async def test_a_write_of_unknown_outcome_is_named(kind: type[Bucket]) -> None:
 async def test_a_range_that_is_not_there_is_named(kind: type[Bucket]) -> None:
     async with kind({"key": CONTENT}) as bucket:
         bucket.harm = Numbers(HEADERS[kind])
-        store = open_store(bucket.uri, bucket.options()).store
+        store = resolve_uri(bucket.uri, bucket.options()).store
         with pytest.raises(InvalidRange) as caught:
             await store.get_range("key", 10_000, 10_001)
         await store.aclose()

@@ -13,7 +13,7 @@ from lance_io.commit.dynamodb import DynamoManifestStore
 from lance_io.commit.table_location import open_location
 from lance_io.errors import LanceError, UnsupportedError, UsageError
 from lance_io.store.s3.bucket import S3Store
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 from tests.bucket import NAME, Bucket
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def write_config(place: Path, taken: tuple[str, ...], service: str = "s3", ignor
 
 
 def endpoint_of(options: Mapping[str, str] | None = None) -> str | None:
-    store = open_store("s3://bucket/t.lance", {"allow_http": "true", **(options or {})}).store
+    store = resolve_uri("s3://bucket/t.lance", {"allow_http": "true", **(options or {})}).store
     assert isinstance(store, S3Store)
     return store.options.endpoint
 

@@ -24,7 +24,7 @@ from lance_io.store.failures import StoreFailure, Throttled, Transient
 from lance_io.store.http import exchange
 from lance_io.store.http.sigv4 import Signer, wire_query
 from lance_io.store.s3.listing import parse_page
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 from tests.http_faults import Answer, Asked, FaultServer, head, status
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def shape_of_a_page() -> Any:
 
 async def test_botocore_lists_the_same(s3: S3Server, s3_prefix: str) -> None:
     ours, theirs = (
-        open_store(f"s3://{s3.bucket}", s3.options(s3_express=express)).store for express in ("false", "true")
+        resolve_uri(f"s3://{s3.bucket}", s3.options(s3_express=express)).store for express in ("false", "true")
     )
     prefix = f"{s3_prefix}/p+ q/"
     keys = [prefix + name for name in ODD]
@@ -90,7 +90,7 @@ async def test_botocore_lists_the_same(s3: S3Server, s3_prefix: str) -> None:
 
 async def test_pages_follow_each_other(s3: S3Server, s3_prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lance_io.store.s3.bucket.LIST_PAGE", 3)
-    store = open_store(f"s3://{s3.bucket}", s3.options()).store
+    store = resolve_uri(f"s3://{s3.bucket}", s3.options()).store
     keys = [f"{s3_prefix}/{number}" for number in range(8)]
     for key in keys:
         await store.put(key, b"")
@@ -172,7 +172,7 @@ async def listed(*script: Answer, plain_names: bool = False, **options: str) -> 
     async with FaultServer(b"", script) as server:
         known = {"aws_endpoint": server.endpoint, "allow_http": "true", "client_max_retries": "2"}
         keys = {"aws_access_key_id": "AKIDEXAMPLE", "aws_secret_access_key": "very-secret", "aws_region": "us-east-1"}
-        store = open_store("s3://bucket", {**known, **keys, **options}).store
+        store = resolve_uri("s3://bucket", {**known, **keys, **options}).store
         try:
             asked = Selection(plain_names=plain_names)
             return [meta.key async for meta in store.list("some prefix/", asked)], server
@@ -197,7 +197,7 @@ async def test_failures_of_a_listing_are_those_of_reads(monkeypatch: pytest.Monk
 
 
 async def test_plain_names_come_as_they_are(s3: S3Server, s3_prefix: str) -> None:
-    store = open_store(f"s3://{s3.bucket}", s3.options()).store
+    store = resolve_uri(f"s3://{s3.bucket}", s3.options()).store
     prefix = f"{s3_prefix}/p+ q ä&%20/"
     names = ["1 +%2B&<>.manifest", "2é", "sub/3"]
     for name in names:

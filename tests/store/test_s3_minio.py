@@ -20,7 +20,7 @@ from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound
 from lance_io.store.api import Selection
 from lance_io.store.failures import ConflictRetry
 from lance_io.store.s3.bucket import S3Store
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 async def store(s3: S3Server) -> AsyncIterator[S3Store]:
-    store = open_store(f"s3://{s3.bucket}", s3.options()).store
+    store = resolve_uri(f"s3://{s3.bucket}", s3.options()).store
     assert isinstance(store, S3Store)
     yield store
     await store.aclose()
 
 
 async def test_a_restricted_user_stays_within_its_bucket(s3: S3Server, s3_prefix: str) -> None:
-    store = open_store(f"s3://{s3.private_bucket}", s3.options()).store
+    store = resolve_uri(f"s3://{s3.private_bucket}", s3.options()).store
     for work in (
         store.get_range(s3_prefix, 0, 1),
         store.get(s3_prefix),
@@ -52,14 +52,14 @@ async def test_a_restricted_user_stays_within_its_bucket(s3: S3Server, s3_prefix
     with pytest.raises(AccessDenied):
         _ = [meta async for meta in store.list("")]
     await store.aclose()
-    owner = open_store(f"s3://{s3.private_bucket}", s3.root_options()).store
+    owner = resolve_uri(f"s3://{s3.private_bucket}", s3.root_options()).store
     with pytest.raises(NotFound):
         await owner.head(s3_prefix)
     await owner.aclose()
 
 
 async def test_a_missing_bucket_is_not_found(s3: S3Server) -> None:
-    store = open_store("s3://no-such-bucket-anywhere", s3.root_options()).store
+    store = resolve_uri("s3://no-such-bucket-anywhere", s3.root_options()).store
     with pytest.raises(NotFound):
         _ = [meta async for meta in store.list("")]
     with pytest.raises(NotFound):
@@ -103,11 +103,11 @@ async def test_temporary_credentials_with_a_token(s3: S3Server, s3_prefix: str) 
         answer = await client.assume_role(RoleArn="arn:xxx:xxx:xxx:xxxx", RoleSessionName="anything")
     found = answer["Credentials"]
     options = s3.options(aws_access_key_id=found["AccessKeyId"], aws_secret_access_key=found["SecretAccessKey"])
-    store = open_store(f"s3://{s3.bucket}", {**options, "aws_session_token": found["SessionToken"]}).store
+    store = resolve_uri(f"s3://{s3.bucket}", {**options, "aws_session_token": found["SessionToken"]}).store
     await store.put(f"{s3_prefix}/x", b"12345")
     assert bytes(await store.get_range(f"{s3_prefix}/x", 1, 3)) == b"23"
     await store.aclose()
-    without = open_store(f"s3://{s3.bucket}", options).store
+    without = resolve_uri(f"s3://{s3.bucket}", options).store
     with pytest.raises(AccessDenied):
         await without.get(f"{s3_prefix}/x")
     await without.aclose()
@@ -122,7 +122,7 @@ async def test_credentials_of_the_environment(s3: S3Server, s3_prefix: str, monk
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret)
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
-    store = open_store(f"s3://{s3.bucket}").store
+    store = resolve_uri(f"s3://{s3.bucket}").store
     await store.put(f"{s3_prefix}/x", b"12345")
     assert bytes((await store.get(f"{s3_prefix}/x"))[0]) == b"12345"
     await store.aclose()
@@ -147,7 +147,7 @@ async def test_credentials_of_a_profile_that_refresh(
     )
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     options = {name: value for name, value in _without_keys(s3).items() if name != "aws_region"}
-    store = open_store(f"s3://{s3.bucket}", {**options, "aws_profile": "tester"}).store
+    store = resolve_uri(f"s3://{s3.bucket}", {**options, "aws_profile": "tester"}).store
     await store.put(f"{s3_prefix}/x", b"12345")
     for _ in range(2):
         assert bytes(await store.get_range(f"{s3_prefix}/x", 0, 5)) == b"12345"
@@ -157,7 +157,7 @@ async def test_credentials_of_a_profile_that_refresh(
 
 
 async def test_no_credentials_are_named(s3: S3Server) -> None:
-    store = open_store(f"s3://{s3.bucket}", _without_keys(s3)).store
+    store = resolve_uri(f"s3://{s3.bucket}", _without_keys(s3)).store
     for work in (store.get_range("key", 0, 1), store.head("key"), store.put("key", b"1")):
         with pytest.raises(AccessDenied, match="aws_skip_signature"):
             await work
@@ -165,7 +165,7 @@ async def test_no_credentials_are_named(s3: S3Server) -> None:
 
 
 async def test_a_missing_profile_is_named(s3: S3Server) -> None:
-    store = open_store(f"s3://{s3.bucket}", {**_without_keys(s3), "aws_profile": "nobody"}).store
+    store = resolve_uri(f"s3://{s3.bucket}", {**_without_keys(s3), "aws_profile": "nobody"}).store
     for work in (store.get_range("key", 0, 1), store.head("key")):
         with pytest.raises(AccessDenied, match="nobody"):
             await work
@@ -188,12 +188,12 @@ async def test_anonymous_reading(s3: S3Server, s3_prefix: str, express: str) -> 
         ],
     }
     owner.set_bucket_policy(bucket_name=s3.bucket, policy=json.dumps(open_to_all))
-    mine = open_store(f"s3://{s3.bucket}", s3.options()).store
+    mine = resolve_uri(f"s3://{s3.bucket}", s3.options()).store
     for name in ("public/x", "private/x"):
         await mine.put(f"{s3_prefix}/{name}", b"12345")
     await mine.aclose()
     options = {**_without_keys(s3), "aws_skip_signature": "true", "s3_express": express}
-    store = open_store(f"s3://{s3.bucket}", options).store
+    store = resolve_uri(f"s3://{s3.bucket}", options).store
     assert bytes(await store.get_range(f"{s3_prefix}/public/x", 1, 3)) == b"23"
     assert (await store.head(f"{s3_prefix}/public/x")).size_bytes == 5
     with pytest.raises(AccessDenied):
@@ -205,7 +205,7 @@ async def test_anonymous_reading(s3: S3Server, s3_prefix: str, express: str) -> 
 
 
 def test_one_store_serves_one_loop_after_another(s3: S3Server, s3_prefix: str) -> None:
-    store = open_store(f"s3://{s3.bucket}", s3.options()).store
+    store = resolve_uri(f"s3://{s3.bucket}", s3.options()).store
 
     async def use() -> bytes:
         await store.put(f"{s3_prefix}/x", b"12345")
@@ -217,7 +217,7 @@ def test_one_store_serves_one_loop_after_another(s3: S3Server, s3_prefix: str) -
 
 
 async def test_a_dropped_store_closes_its_connections(s3: S3Server, s3_prefix: str) -> None:
-    store = open_store(f"s3://{s3.bucket}", s3.options()).store
+    store = resolve_uri(f"s3://{s3.bucket}", s3.options()).store
     await store.put(f"{s3_prefix}/x", b"12345")
     await store.get(f"{s3_prefix}/x")
     del store
@@ -231,11 +231,11 @@ PROGRAM = """
 import asyncio, os, sys
 from lance_io import runtime
 from lance_io.runtime import engine
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 
 engine.CLOSE_SECONDS_MAX = 20.0  # a loaded machine may need more than a second to close
 uri, prefix, *pairs = sys.argv[1:]
-store = open_store(uri, dict(pair.split("=", 1) for pair in pairs)).store
+store = resolve_uri(uri, dict(pair.split("=", 1) for pair in pairs)).store
 runtime.run(store.put(prefix + "/x", b"12345"))
 assert bytes(runtime.run(store.get_range(prefix + "/x", 1, 3))) == b"23"
 pid = os.fork()
@@ -262,7 +262,7 @@ def test_a_fork_and_an_exit_without_closing_leave_no_trace(s3: S3Server, s3_pref
 
 
 def test_the_engine_runs_it(s3: S3Server, s3_prefix: str) -> None:
-    store = open_store(f"s3://{s3.bucket}", s3.options()).store
+    store = resolve_uri(f"s3://{s3.bucket}", s3.options()).store
     runtime.run(store.put(f"{s3_prefix}/x", b"12345"))
     assert bytes(runtime.run(store.get_range(f"{s3_prefix}/x", 1, 3))) == b"23"
     runtime.run(store.aclose())
@@ -272,7 +272,7 @@ def test_the_engine_runs_it(s3: S3Server, s3_prefix: str) -> None:
 async def test_a_missing_client_library_is_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ModuleNotFoundError, match=rf"needs the package {package}: pip install 'lance_io\[s3\]'"):
-        open_store("s3://bucket/x")
+        resolve_uri("s3://bucket/x")
 
 
 async def test_every_error_of_a_used_store_is_ours(store: S3Store, s3_prefix: str) -> None:
@@ -330,7 +330,7 @@ async def test_an_upload_of_parts_and_what_is_left_of_a_cancelled_one(
 
 
 async def test_many_creators_of_one_key_through_two_stores(s3: S3Server, store: S3Store, s3_prefix: str) -> None:
-    other = open_store(f"s3://{s3.bucket}", s3.options()).store
+    other = resolve_uri(f"s3://{s3.bucket}", s3.options()).store
     for key in (f"{s3_prefix}/{number}" for number in range(4)):
         puts = [(store, other)[number % 2].put(key, b"%d" % number, if_absent=True) for number in range(24)]
         outcomes = await asyncio.gather(*puts, return_exceptions=True)

@@ -25,7 +25,7 @@ from lance_io.errors import LanceError, NotFound, StoreError, UsageError
 from lance_io.store.failures import StoreFailure, Transient
 from lance_io.store.s3.bucket_options import parse_s3
 from lance_io.store.storage_options import normalize
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 from servers import minio
 from tests.listening import Listener
 from tests.store.forward_proxy import ForwardProxy, pump
@@ -78,7 +78,7 @@ async def use(endpoint: str, **options: str) -> None:
     keys = {"aws_access_key_id": minio.USER, "aws_secret_access_key": minio.USER_SECRET}
     options = {"aws_endpoint": endpoint, "aws_region": minio.REGION, **keys, **options}
     for express in ("false", "true"):
-        store = open_store(f"s3://{BUCKET}", {**options, "s3_express": express}).store
+        store = resolve_uri(f"s3://{BUCKET}", {**options, "s3_express": express}).store
         key = f"network/{os.urandom(8).hex()}"
         try:
             await store.put(key, b"12345", if_absent=True)
@@ -93,7 +93,7 @@ async def use(endpoint: str, **options: str) -> None:
 
 
 async def test_a_certificate_of_nobody_is_not_trusted_and_not_tried_again(secure: str) -> None:
-    store = open_store(f"s3://{BUCKET}", {"endpoint": secure, "region": "us-east-1", "skip_signature": "true"}).store
+    store = resolve_uri(f"s3://{BUCKET}", {"endpoint": secure, "region": "us-east-1", "skip_signature": "true"}).store
     for work in (store.get_range("key", 0, 1), store.head("key"), store.put("key", b"1", if_absent=True)):
         with pytest.raises(StoreFailure, match=f"cannot connect.*{BUCKET}") as caught:
             await work
@@ -186,7 +186,7 @@ async def test_ranges_that_begin_together_go_through_the_proxy(
     parts, content = urlsplit(endpoint), os.urandom(100_000)
     with ForwardProxy(str(parts.hostname), parts.port or 0) as proxy:
         options = {"endpoint": endpoint, "proxy_url": proxy.endpoint, "allow_http": "true", **KEYS}
-        store = open_store(f"s3://{BUCKET}", {**options, "proxy_ca_certificate": str(certificates / "ca.crt")}).store
+        store = resolve_uri(f"s3://{BUCKET}", {**options, "proxy_ca_certificate": str(certificates / "ca.crt")}).store
         key = f"network/{os.urandom(8).hex()}"
         await store.put(key, content)
         ranges = [(start, start + 500) for start in range(0, 100_000, 1000)]
@@ -212,7 +212,7 @@ async def test_a_refused_tunnel_is_named(secure: str) -> None:
     refusing = Refusing()
     await refusing.start()
     url = refusing.endpoint.replace("://", "://me:s3cret@")
-    store = open_store(
+    store = resolve_uri(
         f"s3://{BUCKET}", {"endpoint": secure, "proxy_url": url, "client_max_retries": "0", **KEYS}
     ).store
     with pytest.raises(Transient, match=r"proxy 127\.0\.0\.1:\d+ answered 407 .*to CONNECT") as caught:
@@ -235,7 +235,7 @@ async def test_an_answer_that_is_not_http_ends_the_tunnel(secure: str) -> None:
     talking = Talking()
     await talking.start()
     options = {"endpoint": secure, "proxy_url": talking.endpoint, "client_max_retries": "0", **KEYS}
-    store = open_store(f"s3://{BUCKET}", options).store
+    store = resolve_uri(f"s3://{BUCKET}", options).store
     with pytest.raises(Transient, match="the proxy's answer to CONNECT is not HTTP"):
         await store.get_range("key", 0, 1)
     await store.aclose()
@@ -248,7 +248,7 @@ async def test_networks_of_the_environment_go_without_a_proxy(
     monkeypatch.setenv("HTTPS_PROXY", proxy.endpoint)
     monkeypatch.setenv("NO_PROXY", "example.com, 127.0.0.0/8")
     options = {"endpoint": secure, "allow_invalid_certificates": "true", "client_max_retries": "0", **KEYS}
-    store = open_store(f"s3://{BUCKET}", options).store
+    store = resolve_uri(f"s3://{BUCKET}", options).store
     with pytest.raises(LanceError):  # there is no such key
         await store.get_range("nothing", 0, 1)
     await store.aclose()
@@ -277,7 +277,7 @@ async def test_a_connection_to_the_proxy_can_be_encrypted(secure: str, plain: st
     url = f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
     trusted = {"proxy_ca_certificate": str(certificates / "ca.crt"), "proxy_url": url, "client_max_retries": "0"}
     for endpoint in (secure, plain):
-        store = open_store(f"s3://{BUCKET}", {"endpoint": endpoint, "allow_http": "true", **trusted, **KEYS}).store
+        store = resolve_uri(f"s3://{BUCKET}", {"endpoint": endpoint, "allow_http": "true", **trusted, **KEYS}).store
         with pytest.raises(NotFound):
             await store.get_range(f"network/{os.urandom(8).hex()}", 0, 1)
         await store.aclose()
@@ -299,9 +299,9 @@ SLASHED = "http://user:hidden/words@proxy:1"  # the part before the slash looks 
 @pytest.mark.parametrize("url", [*ODD_PROXIES, SLASHED])
 async def test_other_proxies_are_refused_by_name(secure: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="a proxy URL: expected"):
-        open_store(f"s3://{BUCKET}", {"endpoint": secure, "proxy_url": url, **KEYS})
+        resolve_uri(f"s3://{BUCKET}", {"endpoint": secure, "proxy_url": url, **KEYS})
     monkeypatch.setenv("HTTPS_PROXY", url)
-    store = open_store(f"s3://{BUCKET}", {"endpoint": secure, **KEYS}).store
+    store = resolve_uri(f"s3://{BUCKET}", {"endpoint": secure, **KEYS}).store
     with pytest.raises(UsageError, match="a proxy URL: expected"):
         await asyncio.wait_for(store.get_range("key", 0, 1), 30)
     await store.aclose()
@@ -319,7 +319,7 @@ async def test_other_proxies_are_refused_by_name(secure: str, url: str, monkeypa
 )
 def test_a_password_with_a_slash_is_refused_and_not_shown(uri: str, options: dict[str, str]) -> None:
     with pytest.raises(UsageError, match=r"expected http\(s\)://") as refused:
-        open_store(uri, options)
+        resolve_uri(uri, options)
     shown = "".join(traceback.format_exception(refused.value, chain=True)).replace(SLASHED, "")
     assert "hidden" not in str(refused.value) and "'hidden'" not in shown
 
@@ -356,7 +356,7 @@ async def test_a_proxy_that_is_not_there_is_named_without_its_password(secure: s
         url = f"http://me:s3cret@127.0.0.1:{taken.getsockname()[1]}"
         keys = {"access_key_id": "a", "secret_access_key": "b", "region": "us-east-1"}
         options = {"endpoint": secure, "proxy_url": url, "client_max_retries": "0", **keys}
-        store = open_store(f"s3://{BUCKET}", options).store
+        store = resolve_uri(f"s3://{BUCKET}", options).store
         for work in (store.get_range("key", 0, 1), store.head("key"), store.put("key", b"1", if_absent=True)):
             with pytest.raises(LanceError) as caught:
                 await work
@@ -388,7 +388,7 @@ async def test_objects_are_encrypted_with_a_key_of_ones_own(
     signed: dict[str, str], certificates: Path, express: str
 ) -> None:
     """In one piece, in parts, and as a copy; to minio's own client they are what the store says."""
-    store = open_store(f"s3://{BUCKET}", {**signed, **with_key(b"k"), "s3_express": express}).store
+    store = resolve_uri(f"s3://{BUCKET}", {**signed, **with_key(b"k"), "s3_express": express}).store
     folder, parts = f"key/{os.urandom(8).hex()}", [os.urandom(5 << 20), os.urandom(70_000)]
     expected = {f"{folder}/put": b"12345", f"{folder}/parts": b"".join(parts), f"{folder}/copy": b"".join(parts)}
     await store.put(f"{folder}/put", b"12345", if_absent=True)

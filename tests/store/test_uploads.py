@@ -21,7 +21,7 @@ from lance_io.store.local import atomic_writes
 from lance_io.store.local.disk import LocalStore
 from lance_io.store.memory import MemoryStore
 from lance_io.store.upload import PART_BYTES, PARTS_MAX, PartUpload, part_bytes_of
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 from lance_io.testing.faults import Fault, FaultyStore
 from lance_io.testing.latency import run_virtual
 from lance_io.testing.record import RecordingStore
@@ -410,7 +410,7 @@ def test_durability_none_flushes_nothing(
 ) -> None:
     if not can_rename:
         monkeypatch.setattr("lance_io.store.local.atomic_writes._renameat2", None)
-    store = open_store(str(tmp_path), {"Durability": "none"}).store
+    store = resolve_uri(str(tmp_path), {"Durability": "none"}).store
     assert isinstance(store, LocalStore)
     store.put_sync(f"{tmp_path}/t/data/file", b"1", if_absent=True)
     with store.open_upload_sync(f"{tmp_path}/t/data/other") as upload:
@@ -498,4 +498,4 @@ def test_one_of_many_threads_creates(tmp_path: Path, durability: Durability) -> 
 
 def test_an_unknown_durability_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="expected 'full' or 'none', found 'half'"):
-        open_store(str(tmp_path), {"durability": "half"})
+        resolve_uri(str(tmp_path), {"durability": "half"})

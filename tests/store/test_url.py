@@ -10,7 +10,7 @@ import pytest
 
 import lance_io
 from lance_io.errors import UsageError
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +47,7 @@ def test_files_lie_where_pylance_puts_them(place: str, tmp_path: Path) -> None:
     uri = f"file://{tmp_path}/0/1/{place}/t.lance"
     lance.write_dataset(TABLE, uri)
     (found,) = tmp_path.rglob("_versions")
-    assert open_store(uri).path == str(found.parent)
+    assert resolve_uri(uri).path == str(found.parent)
     assert lance_io.dataset(uri).to_table() == TABLE
 
 
@@ -72,7 +72,7 @@ def test_places_that_pylance_refuses_are_refused(place: str, s3, s3_uri: str) ->
 
 def test_the_bucket_alone_and_slashes_at_the_end() -> None:
     for uri, path in (("s3://b", ""), ("s3://b/", ""), ("s3://b/a/", "a"), ("s3://b/a/..", ""), ("s3://b?x/y", "")):
-        assert open_store(uri, {"region": "us-east-1"}).path == path
+        assert resolve_uri(uri, {"region": "us-east-1"}).path == path
 
 
 @pytest.mark.parametrize(
@@ -88,5 +88,5 @@ def test_the_bucket_alone_and_slashes_at_the_end() -> None:
 )
 def test_a_password_in_the_uri_is_refused_and_not_shown(uri: str) -> None:
     with pytest.raises(UsageError, match="storage_options") as caught:
-        open_store(uri)
+        resolve_uri(uri)
     assert "secret" not in str(caught.value)

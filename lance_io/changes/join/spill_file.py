@@ -31,7 +31,7 @@ class _OpenFile:
     """
 
     def __init__(self, close: Callable[[int], None] = os.close) -> None:
-        self._close = close
+        self._close = close  # `__del__` may run when the interpreter has already cleared the names of this module
         with tempfile.TemporaryFile(prefix="lance_io-") as file:
             self.descriptor = os.dup(file.fileno())
 

@@ -4,8 +4,8 @@
               manifests of versions that stay, or whose age the listing leaves open. If there are young
               unreferenced files, also read the manifests of the versions to remove.
     announce  Write a note with the versions to remove, so that no writer starts to build on them. Then look again for
-              tags, branches and pins (`pins.py`), and check ages by the store's clock, which is the write time of the
-              note. Versions that are in use or young stay.
+              tags, branches and pins (`pins.py`), and check ages again: the write time of the note is the current time
+              by the store's clock. Versions that are in use or young stay.
     remove    Remove manifests first, so that no version is left whose files are gone. Then remove files, a thousand
               at a time. Before each thousand, read the manifests that writers have committed meanwhile: a restored
               version may refer to the files.
@@ -36,7 +36,7 @@ from lance_io.commit.cleanups.cleanup_removal import Removal
 from lance_io.commit.cleanups.cleanup_values import CandidateVersion, CleanupPlan, CleanupStats
 from lance_io.commit.latest import versions_prefix
 from lance_io.commit.other_names import without_duplicate_names
-from lance_io.commit.pins import time_ns
+from lance_io.commit.pins import to_epoch_ns
 from lance_io.errors import LanceError, UsageError
 from lance_io.format.schema import BLOB_FOLDER
 from lance_io.io import trace_events
@@ -76,7 +76,7 @@ _logger = get_logger(__name__)
 
 
 class _GarbageRules(TypedDict):
-    """Arguments that `garbage` and `unverified` share; `garbage` describes them."""
+    """Arguments that `find_removable_files` and `find_unverified_files` share; see the former."""
 
     unfinished: Container[str]
     delete_unverified: bool
@@ -159,7 +159,7 @@ def plan_cleanup(
     version_paths = {meta.key[prefix_length:] for meta, _ in versions.entries}
     oldest = min(versions.attached)
     write_times_ns = {
-        path: time_ns(meta.last_modified)
+        path: to_epoch_ns(meta.last_modified)
         for path, meta in files.items()
         if not is_staged_without_manifest(path, version_paths, oldest)
         or (staging is not None and meta.key not in staging.named)
@@ -174,7 +174,7 @@ def plan_cleanup(
     return CleanupPlan(
         policy,
         newest=max(versions.attached),
-        newest_write_ns=max(time_ns(meta.last_modified) or 0 for meta in (*versions.metas, *files.values())),
+        newest_write_ns=max(to_epoch_ns(meta.last_modified) or 0 for meta in (*versions.metas, *files.values())),
         versions=to_remove,
         files=tuple((files[path], kind) for path, kind in removable),
         removed_references=removed_references,
@@ -242,7 +242,7 @@ def _decide_versions(
         version = name.version
         is_candidate = name.scheme != "detached" and version in selected and not held.has(version)
         if is_candidate and _is_surely_removable(meta, policy, now_ns):
-            decisions.to_remove.append(CandidateVersion(version, meta, time_ns(meta.last_modified) or 0))
+            decisions.to_remove.append(CandidateVersion(version, meta, to_epoch_ns(meta.last_modified) or 0))
         else:
             undecided.append(meta)
     num_decided, num_versions = len(decisions.to_remove), len(versions.manifests)
@@ -278,7 +278,7 @@ def _classify_staging_objects(target: CommitTarget, files: Mapping[str, ObjectMe
         parsed_name = None if final_name is None else parse_manifest_name(final_name)
         if parsed_name is not None:
             staged.append((parsed_name.version, meta.key))
-    return (yield from target.handler.sort_staged(target.location, staged)) if staged else None
+    return (yield from target.handler.classify_staged(target.location, staged)) if staged else None
 
 
 def _is_surely_removable(meta: ObjectMeta, policy: CleanupPolicy, now_ns: int) -> bool:
@@ -286,7 +286,7 @@ def _is_surely_removable(meta: ObjectMeta, policy: CleanupPolicy, now_ns: int) -
 
     The write time of a manifest is an upper bound of the commit time of its version.
     """
-    written_ns = time_ns(meta.last_modified)
+    written_ns = to_epoch_ns(meta.last_modified)
     if written_ns is None:
         return False
     return is_version_old_enough(written_ns, policy, now_ns=now_ns) and not is_version_protected(
@@ -297,10 +297,10 @@ def _is_surely_removable(meta: ObjectMeta, policy: CleanupPolicy, now_ns: int) -
 def _find_references(
     location: Location, young_files: Mapping[str, FileKind], manifests: Sequence[ObjectMeta], blobs_of: BlobsOf | None
 ) -> Plan[References]:
-    """Find the references of the versions to remove to young files: without one, a young file must stay.
+    """Find out which young files the versions to remove refer to. A young file to which none of them refers must stay.
 
-    Reads the newest versions first, and stops as soon as each young file has a reference. The result may contain
-    references to other files.
+    Reads the newest versions first, and stops as soon as a reference to each young file is found. The result may also
+    contain references to other files.
 
     manifests  manifest files of the versions to remove, oldest first
     """

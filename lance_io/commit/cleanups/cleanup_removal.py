@@ -13,7 +13,7 @@ from lance_io.commit.cleanups.cleanup_reads import (
 )
 from lance_io.commit.cleanups.cleanup_values import CandidateVersion, CleanupPlan, CleanupStats, count_removed
 from lance_io.commit.other_names import both_names
-from lance_io.commit.pins import announce, pinned_versions, release, time_ns
+from lance_io.commit.pins import announce, pinned_versions, release, to_epoch_ns
 from lance_io.errors import LanceError, StoreError
 from lance_io.io import trace_events
 from lance_io.plans.plan import Pause, Shielded
@@ -219,7 +219,7 @@ class Removal:
         done = {meta.key for meta, _ in self.removed}
         files = [(meta, kind) for meta, kind in files if meta.key not in done]
         # oldest first: names are random, but files of about the same age are adjacent in a file system
-        files.sort(key=lambda file: time_ns(file[0].last_modified) or 0)
+        files.sort(key=lambda file: to_epoch_ns(file[0].last_modified) or 0)
         kinds = {meta.key: kind for meta, kind in files}
         for part in self._parts([meta for meta, _ in files]):
             yield from self._keep_newer()
@@ -253,7 +253,7 @@ class Removal:
         plan, skipped = self.plan, len(self.location.key("x")) - 1
         files = {meta.key[skipped:]: meta for meta in metas}
         unused = find_removable_files(
-            {path: time_ns(meta.last_modified) for path, meta in files.items()},
+            {path: to_epoch_ns(meta.last_modified) for path, meta in files.items()},
             self.newer,
             plan.removed_references,
             unfinished=plan.unfinished,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lance_io.commit.pins import time_ns
+from lance_io.commit.pins import to_epoch_ns
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class CandidateVersion:
     @property
     def newest_ns(self) -> int:
         """Latest possible commit time, by its writer's clock or the store's."""
-        return max(self.committed_ns, time_ns(self.file.last_modified) or 0)
+        return max(self.committed_ns, to_epoch_ns(self.file.last_modified) or 0)
 
 
 @dataclass(frozen=True)

@@ -49,12 +49,12 @@ def process_session(metadata_cache_bytes: int = METADATA_CACHE_BYTES) -> Session
 
 @dataclass(frozen=True, slots=True)
 class TablePlace:
-    """The access of the current process to a table. Tasks carry the URI and the options, not the `TablePlace`.
+    """A table's URI and storage options, and the process's session. Tasks carry only the URI and the options.
 
     Attributes:
         uri: URI of the table.
         storage_options: Credentials and settings of the store.
-        session: Connections and cached metadata (of files, and deletion vectors), which all tasks of the process share.
+        session: Connections, cached file metadata and cached deletion vectors. All tasks of the process share them.
     """
 
     uri: str
@@ -65,7 +65,7 @@ class TablePlace:
     def of_process(
         cls, uri: str, storage_options: Mapping[str, str], metadata_cache_bytes: int = METADATA_CACHE_BYTES
     ) -> TablePlace:
-        """Create the access to a table with the session of the current process.
+        """Create a `TablePlace` with the session of the current process.
 
         Args:
             uri: URI of the table.

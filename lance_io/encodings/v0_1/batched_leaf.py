@@ -54,7 +54,8 @@ STRING_BYTES_RATIO_MAX: Final = 4
 class _Prefetched(NamedTuple):
     """Bytes of whole batches that one round has read, for each enclosing list (outermost first) and then for the leaf.
 
-    runs     the values that were read, if the lists have all items that the page table counts
+    runs     the values that were read: as many as the page table counts. If the offsets of a list yield other runs of
+             items, the bytes of these items are not used
     values   the bytes of these values
     strings  file ranges of the bytes of strings, one per run of the leaf, and these bytes; None if not prefetched
     """
@@ -186,7 +187,7 @@ class BatchedLeaf:
     # -- runs to arrays ----------------------------------------------------------------------------------------------
 
     def _read(self, runs: Runs) -> Steps[pa.Array]:
-        """Read and decode runs of values of the outermost pages, which are rows of the file."""
+        """Read and decode rows of the file, given as runs of values in the outermost pages."""
         if not len(runs.batches):
             return pa.array([], self.path.nodes[0].arrow_type)
         prefetched = (yield from self._prefetch_whole_batches(runs)) if self._selects_whole_batches(runs) else None
@@ -223,8 +224,9 @@ class BatchedLeaf:
             ranges.append(string_ranges)
         starts = np.concatenate([each.starts for each in ranges])
         ends = np.concatenate([each.ends for each in ranges])
-        is_kept = self.leaf_pages.kind == "binary" and string_ranges is None
-        fetched = yield Ranges(starts, ends, keep=is_kept)
+        # If the next round reads the bytes of strings, it still needs the positions in the buffer of this round.
+        needs_string_round = self.leaf_pages.kind == "binary" and string_ranges is None
+        fetched = yield Ranges(starts, ends, keep=needs_string_round)
         bounds = np.cumsum([0, *(len(each) for each in ranges)]).tolist()
         parts = [Fetched(fetched.buffer, fetched.offsets[start:end]) for start, end in pairwise(bounds)]
         strings = None if string_ranges is None else (string_ranges, parts.pop())
@@ -251,7 +253,7 @@ class BatchedLeaf:
         return Ranges(starts, ends) if is_plausible else None
 
     def _decode_lists(self, depth: int, runs: Runs, fetched: Fetched) -> tuple[Any, Runs]:
-        """Join the offsets of the lists of all runs; returns these offsets for one array, and the runs of the items."""
+        """Decode the lists of all runs as one list array; returns the array's offsets, and the runs of the items."""
         pages = self.list_pages[depth]
         num_items = self._pages_below(depth).counts[runs.batches]
         try:

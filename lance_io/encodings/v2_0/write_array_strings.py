@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DICTIONARY_ROWS_MIN: Final = 100
 DICTIONARY_VALUES_MAX: Final = 99
 FSST_BYTES_MIN: Final = 32 * KIB  # FSST stores fewer bytes than these as raw bytes: a symbol table does not pay off
-# The symbol table that marks raw bytes. 2312 is the size of every table in bytes; its header ends in the magic "TSSF".
+# The symbol table that marks raw bytes. Every symbol table has 2312 bytes; the header, bytes 0 to 7, ends in "TSSF".
 RAW_SYMBOL_TABLE: Final = (bytes(4) + b"TSSF").ljust(2312, b"\0")
 
 
@@ -65,7 +65,7 @@ def encode_binary(array: pa.Array, parts: PageParts, options: ColumnOptions | No
         return _encode_fsst(array, offsets, data, parts)
     message = _encode_ends_and_bytes(array, offsets, data, parts)
     if options is not None and compression in (*SCHEMES, "none"):
-        _compress_bytes(message, parts, options)
+        _apply_codec(message, parts, options)
     return message
 
 
@@ -80,7 +80,7 @@ def _encode_fsst(array: pa.Array, offsets: Any, data: memoryview, parts: PagePar
 
 
 def _encode_ends_and_bytes(array: pa.Array, offsets: Any, data: memoryview, parts: PageParts) -> pb.ArrayEncoding:
-    """Add ends and bytes to `parts`. The end of a null is increased by `null_adjustment`, which marks it as null.
+    """Add ends and bytes to `parts`. To mark a value as null, `null_adjustment` is added to the end of the value.
 
     array  gives the number of values and the nulls
     """
@@ -94,8 +94,11 @@ def _encode_ends_and_bytes(array: pa.Array, offsets: Any, data: memoryview, part
     return pb.ArrayEncoding(binary=pb.Binary(indices=indices, bytes=values, null_adjustment=adjustment))
 
 
-def _compress_bytes(message: pb.ArrayEncoding, parts: PageParts, options: ColumnOptions) -> None:
-    """Compress the bytes of the values, which are the last buffer of `parts`, as one block."""
+def _apply_codec(message: pb.ArrayEncoding, parts: PageParts, options: ColumnOptions) -> None:
+    """Name the codec in the message, and compress the last buffer of `parts`, the bytes of all values, as one block.
+
+    The codec `none` leaves the bytes as they are.
+    """
     name = options.compression
     assert name is not None, "the caller has checked that the options contain a codec"
     compression = message.binary.bytes.flat.compression
@@ -145,9 +148,9 @@ def encode_few_distinct(array: pa.Array) -> tuple[Any, pa.Array] | None:
         return None
     valid = array.drop_null() if array.null_count else array
     offsets, data = _offsets_and_bytes(valid)
-    bytes_max = len(data) + offsets.nbytes
+    plain_bytes = len(data) + offsets.nbytes  # a dictionary must not take more
     distinct = _kernels.distinct_variable(
-        offsets - offsets[0], data, False, len(valid), DICTIONARY_VALUES_MAX, bytes_max
+        offsets - offsets[0], data, False, len(valid), DICTIONARY_VALUES_MAX, plain_bytes
     )
     if distinct is None:
         return None

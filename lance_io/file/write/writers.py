@@ -26,7 +26,7 @@ from lance_io.redaction import hide_secrets
 from lance_io.runtime import run, wrap
 from lance_io.store.offers import offers_sync_writes
 from lance_io.store.provided_options import with_provider
-from lance_io.store.url import load_client, open_store, uri_on
+from lance_io.store.url import load_client, resolve_uri, uri_on
 
 if TYPE_CHECKING:
     import os
@@ -74,8 +74,8 @@ class WriterArguments:
         }
 
     def open(self) -> Location:
-        """Open the store. Raises the errors of `open_store`."""
-        return open_store(self.path, self.storage_options)
+        """Open the store. Raises the errors of `resolve_uri`."""
+        return resolve_uri(self.path, self.storage_options)
 
     def stored_schema(self, schema: pa.Schema | None = None) -> Schema:
         """The file's schema; by default that of the first batch."""

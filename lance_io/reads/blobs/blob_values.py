@@ -30,7 +30,7 @@ from lance_io.reads.rows.read_rows import read_bytes
 from lance_io.reads.version.column_lists import extract
 from lance_io.reads.version.object_keys import StoredObject
 from lance_io.store.offers import HasOwnPaths
-from lance_io.store.url import open_store
+from lance_io.store.url import resolve_uri
 from lance_io.table.manifest.paths import check_relative
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def outside_object(state: DatasetState, base_id: int, uri: str | None) -> Stored
     if isinstance(state.location.store, HasOwnPaths):
         return StoredObject(state.location.store, state.location.store.key_of(uri))
     if scheme.lower() == "file":
-        return StoredObject(state.location.store, open_store(uri).path)
+        return StoredObject(state.location.store, resolve_uri(uri).path)
     container, _, key = rest.partition("/")
     root = state.session.locate(f"{scheme}://{container}", state.storage_options)
     own = state.location.store

@@ -658,10 +658,10 @@ def test_progress_hears_of_its_own_files_only(tmp_path: Path) -> None:
 
 
 def test_a_second_thread_does_not_get_the_credentials_of_the_first() -> None:
-    from lance_io.store.url import open_store
+    from lance_io.store.url import resolve_uri
 
     def bucket(**options: str) -> Any:
-        return open_store("s3://bucket/t", {"aws_region": "us-east-1", "aws_endpoint": "https://x", **options}).store
+        return resolve_uri("s3://bucket/t", {"aws_region": "us-east-1", "aws_endpoint": "https://x", **options}).store
 
     mine = {"aws_access_key_id": "mine", "aws_secret_access_key": "secret"}
     assert append_queues._is_same(bucket(**mine), bucket(**mine))
