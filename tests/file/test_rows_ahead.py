@@ -128,7 +128,7 @@ def test_ranges_are_answered_from_windows_in_any_order() -> None:
         borders = np.sort(RNG.choice(4096, 2 * int(RNG.integers(1, 6)), replace=False)).astype(np.int64)
         starts, ends = borders[::2].copy(), borders[1::2].copy()
         held = b"".join(data[start:end] for start, end in zip(starts, ends, strict=True))
-        ahead = RowsAhead(starts, ends, Fetched(held, np.cumsum(ends - starts) - (ends - starts)))
+        ahead = RowsAhead(Ranges(starts, ends), Fetched(held, np.cumsum(ends - starts) - (ends - starts)))
         first = RNG.integers(0, 4096, 8)
         wanted = Ranges(first, np.minimum(first + RNG.integers(0, 60, 8), 4096))
 

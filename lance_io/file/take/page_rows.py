@@ -20,7 +20,6 @@ from lance_io.encodings.v2_1.miniblock import MiniBlockPage, decode_indexes, ind
 from lance_io.encodings.v2_1.page import damage_error
 from lance_io.errors import FormatError, LanceError
 from lance_io.file.file_steps import FileSteps, Tail, Wait, fetch_each, serve_from_tail
-from lance_io.file.take.rows_ahead import RowsAhead, windows_of
 from lance_io.format.error_context import FILE_ERRORS, FileError, add_location, add_row_location
 from lance_io.io.cache import CacheHit, LoadOwner
 from lance_io.lazy_names import lazy_module
@@ -30,7 +29,8 @@ from lance_io.records import dataclass
 from lance_io.spans import distinct, int64s
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias
 
     from lance_io._kernels import PageRows
     from lance_io.encodings import item_reads
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from lance_io.io.cache import Claim, SearchCache
     from lance_io.levels import item_lists
     from lance_io.spans import Fetched, IntArray, Ranges, Steps
+
+    Windows: TypeAlias = tuple[Ranges, Fetched]
+    WindowsOf: TypeAlias = Callable[["Sequence[ColumnRows]"], Ranges | None]
 else:
     item_reads = lazy_module("lance_io.encodings.item_reads")  # few takes read items
     item_lists = lazy_module("lance_io.levels.item_lists")
@@ -241,26 +244,27 @@ def load_indexes(
     tail: Tail | None,
     *,
     is_ahead: bool = False,
-    with_rows: bool = False,
-) -> FileSteps[RowsAhead | None]:
+    windows_of: WindowsOf | None = None,
+) -> FileSteps[Windows | None]:
     """Load the indexes that `wanted` lacks, in one round.
 
-    is_ahead   whether to load also those of pages of version 2.0, which reading rows builds on the way
-    with_rows  whether to request also the bytes that probably hold the rows
-    Returns these bytes; None if it requested none.
+    is_ahead    whether to load also those of pages of version 2.0, which reading rows builds on the way
+    windows_of  more ranges to request in this round, by the wanted rows
+    Returns these ranges and their bytes; None if it requested none.
     """
     todo = _missing_indexes(cache, wanted, is_ahead)
-    ahead = None
+    windows = None
     while todo:
         claims = cache.claim_many([missing.key for missing in todo])
         owned = [(missing, claim) for missing, claim in zip(todo, claims, strict=True) if type(claim) is LoadOwner]
         if owned:
-            windows = windows_of(wanted) if with_rows and ahead is None else None
-            ahead = yield from _load(cache, file, owned, tail, windows)
+            ranges = None if windows_of is None or windows is not None else windows_of(wanted)
+            fetched = yield from _load(cache, file, owned, tail, ranges)
+            windows = windows if ranges is None or fetched is None else (ranges, fetched)
         if len(owned) == len(todo):
             break
         todo = yield from _resolve_claims(todo, claims)
-    return ahead
+    return windows
 
 
 def keep_indexes(cache: SearchCache, file: TableFile, columns: list[ColumnRows], tail: Tail) -> FileSteps[None]:
@@ -328,7 +332,7 @@ def _load(
     owned: list[tuple[_MissingIndex, LoadOwner]],
     tail: Tail | None,
     windows: Ranges | None,
-) -> Steps[RowsAhead | None]:
+) -> Steps[Fetched | None]:
     groups = _group([missing for missing, _ in owned], tail)
     wanted = [_ranges(group) for group in groups]
     if windows is not None:
@@ -346,7 +350,7 @@ def _load(
         value: Any = missing.wanted.indexes[missing.at]
         loaded.append((claim, value, value.nbytes))
     cache.fulfil_many(loaded)
-    return None if windows is None else RowsAhead(windows.starts, windows.ends, fetched[-1])
+    return None if windows is None else fetched[-1]
 
 
 def _group(missing: list[_MissingIndex], tail: Tail | None) -> list[list[_MissingIndex]]:

@@ -31,12 +31,11 @@ WINDOW_BYTES_MAX: Final = 4 * MIB  # of one read; more bytes take longer than a 
 class RowsAhead:
     """Windows of a file that were fetched with page indexes.
 
-    starts, ends  i64[n], borders in the file, in bytes, ascending and disjoint
-    fetched       their bytes
+    windows  ascending and disjoint
+    fetched  their bytes
     """
 
-    starts: IntArray
-    ends: IntArray
+    windows: Ranges
     fetched: Fetched
 
     def serve(self, steps: Steps[T]) -> Steps[T]:
@@ -52,11 +51,12 @@ class RowsAhead:
             steps.close()
 
     def _answer(self, wanted: Ranges) -> Steps[Fetched]:
-        at = np.maximum(self.starts.searchsorted(wanted.starts, "right") - 1, 0)
-        is_held = (wanted.starts >= self.starts[at]) & (wanted.ends <= self.ends[at])
+        starts, ends = self.windows.starts, self.windows.ends
+        at = np.maximum(starts.searchsorted(wanted.starts, "right") - 1, 0)
+        is_held = (wanted.starts >= starts[at]) & (wanted.ends <= ends[at])
         if not is_held.any():
             return (yield wanted)
-        offsets = self.fetched.offsets[at] + wanted.starts - self.starts[at]
+        offsets = self.fetched.offsets[at] + wanted.starts - starts[at]
         if is_held.all():
             return Fetched(self.fetched.buffer, offsets)
         lengths = wanted.ends - wanted.starts

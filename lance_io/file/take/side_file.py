@@ -24,6 +24,7 @@ from lance_io.file.open.file_source import FileRef
 from lance_io.file.open.leaf_projection import FileColumns, Projection
 from lance_io.file.open.open_file import load_columns, open_cached
 from lance_io.file.take.page_rows import every_page, load_indexes, locate_error, read_column
+from lance_io.file.take.rows_ahead import RowsAhead, windows_of
 from lance_io.file.take.take_files import FileTake
 from lance_io.format.error_context import FILE_ERRORS
 from lance_io.levels.join import join_arrays
@@ -139,15 +140,16 @@ class SideFile:
         job = FileTake(columns, rows)
         job.begin(file, self._tail)
         job.indexes = cache.get_many([job.view.keys[page] for page in job.pages])
-        ahead = None
+        windows = None
         if None in job.indexes:
-            ahead = yield from job.load_indexes(cache, with_rows=self._context.store.profile.costs is not None)
+            is_round_dear = self._context.store.profile.costs is not None
+            windows = yield from job.load_indexes(cache, windows_of if is_round_dear else None)
         room = DecodeRoom(DECODED_BYTES_MAX)
         reads = together(
             [read_column(file, job.rows_of(at), self._tail, cache, room) for at in range(len(columns.columns))]
         )
         try:
-            arrays = yield from (reads if ahead is None else ahead.serve(reads))
+            arrays = yield from (reads if windows is None else RowsAhead(*windows).serve(reads))
             return self._assemble(projection, columns, arrays, len(rows))
         except PieceTooLargeError as error:
             raise self._too_large(len(rows)) from error

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from lance_io.file.open.file_source import FileRef, FragmentSource, ReadContext
     from lance_io.file.open.leaf_projection import FileColumns, Projection
     from lance_io.file.open.projected_pages import FileView, JoinablePages, TableFile
-    from lance_io.file.take.rows_ahead import RowsAhead
+    from lance_io.file.take.page_rows import Windows, WindowsOf
     from lance_io.format.error_context import FileError
     from lance_io.io.cache import SearchCache
     from lance_io.levels.layout import BatchLayout
@@ -175,12 +175,12 @@ class FileTake:
         if None in self.indexes:
             yield from self.load_indexes(context.cache)
 
-    def load_indexes(self, cache: SearchCache, *, with_rows: bool = False) -> FileSteps[RowsAhead | None]:
-        """Load the missing indexes. with_rows: see `page_rows.load_indexes`"""
+    def load_indexes(self, cache: SearchCache, windows_of: WindowsOf | None = None) -> FileSteps[Windows | None]:
+        """Load the missing indexes. See `page_rows.load_indexes`."""
         wanted = [self.rows_of(at) for at in range(len(self.view.columns))]
-        ahead = yield from load_indexes(cache, self.file, wanted, self.tail, with_rows=with_rows)
+        windows = yield from load_indexes(cache, self.file, wanted, self.tail, windows_of=windows_of)
         self.indexes = [index for column_rows in wanted for index in column_rows.indexes]
-        return ahead
+        return windows
 
     def joined_pages(self) -> list[Any]:
         """The kernels' pages of joined columns, and None for others."""
