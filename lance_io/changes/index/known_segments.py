@@ -62,7 +62,7 @@ def is_text_index(entry: IndexMetadata) -> bool:
     """Whether it is a segment of a full text index, of a version that this release knows."""
     if entry.message is None or entry.message.index_version > _TEXT_VERSION_MAX:
         return False
-    return names_text_index(entry.message.index_details.type_url)
+    return names_text_index(entry.type_url)
 
 
 def _type_of(state: DatasetState, entry: IndexMetadata) -> pa.DataType:

@@ -15,7 +15,7 @@ from lance_io.index.details import FILES, Kind
 from lance_io.index.text.text_partition import DOCUMENTS, METADATA_FILE, POSTINGS, partition_file, read_settings
 from lance_io.levels.arrays import shown_value
 from lance_io.plans.plan import Together
-from lance_io.reads.metadata.index_descriptions import describe_indices, is_text_segment
+from lance_io.reads.metadata.index_descriptions import describe_indices, is_text_segment, shown_kind
 from lance_io.reads.metadata.vector_statistics import is_vector_segment, vector_segment, with_drift
 from lance_io.reads.rows.deletions_and_ids import load_live_counts
 from lance_io.reads.version.index_entries import details_of, load_indices
@@ -107,7 +107,7 @@ def index_stats(state: DatasetState, name: str) -> Plan[dict[str, Any]]:
     segments = with_drift(segments)
     created = [entry.message.created_at for entry in entries if entry.message is not None]
     return {
-        "index_type": described.index_type,
+        "index_type": shown_kind(entries[0].inferred_url) if entries[0].inferred_url else described.index_type,
         "name": name,
         "num_indices": len(entries),
         "num_segments": len(entries),
