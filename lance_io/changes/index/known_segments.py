@@ -22,7 +22,8 @@ from lance_io.index.build.btree_files import PAGE_ROWS
 from lance_io.index.build.index_kinds import BY_KIND, INVERTED
 from lance_io.index.build.zone_files import ZONE_ROWS
 from lance_io.index.details import FILES, Kind, Space, names_text_index
-from lance_io.index.text.text_partition import FIRST_TOKENS_FILE, METADATA_FILE
+from lance_io.index.text.text_files import METADATA_FILE
+from lance_io.index.text.text_partition import FIRST_TOKENS_FILE
 from lance_io.reads.metadata.index_statistics import open_index_file
 from lance_io.reads.open_version import check_out
 from lance_io.reads.version.index_entries import details_of

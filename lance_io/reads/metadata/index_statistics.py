@@ -12,7 +12,8 @@ from lance_io.file.file_requests import ReadFile
 from lance_io.file.open.file_source import FileRef
 from lance_io.file.reader import FileAccess
 from lance_io.index.details import FILES, Kind
-from lance_io.index.text.text_partition import DOCUMENTS, METADATA_FILE, POSTINGS, partition_file, read_settings
+from lance_io.index.text.text_files import METADATA_FILE
+from lance_io.index.text.text_partition import DOCUMENTS, POSTINGS, partition_file, read_settings
 from lance_io.levels.arrays import shown_value
 from lance_io.plans.plan import Together
 from lance_io.reads.metadata.index_descriptions import describe_indices, is_text_segment, shown_kind
