@@ -17,6 +17,7 @@ from lance_io.changes.index.index_request import (
 from lance_io.changes.index.text_request import text_request_of
 from lance_io.changes.index.vectors.stored_models import stored_request, vector_kind
 from lance_io.errors import FormatError, NotFound, UnsupportedError
+from lance_io.file.open.batched_file import AloneOfFirstVersion
 from lance_io.index.build.bloom_files import ITEMS, PROBABILITY
 from lance_io.index.build.btree_files import PAGE_ROWS
 from lance_io.index.build.index_kinds import BY_KIND, INVERTED
@@ -120,7 +121,12 @@ def _text_parameters_file(state: DatasetState, entry: IndexMetadata) -> Plan[Ind
 
 
 def _parameters(state: DatasetState, entry: IndexMetadata, details: IndexDetails) -> Plan[dict[str, Any]]:
-    file = yield from open_index_file(state, entry, FILES[details.kind][0])
+    try:
+        file = yield from open_index_file(state, entry, FILES[details.kind][0])
+    except UnsupportedError as error:
+        if details.kind is Kind.BTREE and isinstance(error.__cause__, AloneOfFirstVersion):
+            return {"zone_size": PAGE_ROWS}
+        raise
     if details.kind is Kind.BTREE:
         return {"zone_size": file.number("batch_size", PAGE_ROWS)}
     if details.kind is Kind.ZONE_MAP:

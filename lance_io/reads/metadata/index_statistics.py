@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lance_io.errors import NotFound
+from lance_io.errors import NotFound, UnsupportedError
 from lance_io.file.file_requests import ReadFile
+from lance_io.file.open.batched_file import AloneOfFirstVersion
 from lance_io.file.open.file_source import FileRef
 from lance_io.file.reader import FileAccess
 from lance_io.index.details import FILES, Kind
@@ -130,7 +131,12 @@ def _segment(state: DatasetState, entry: IndexMetadata) -> Plan[dict[str, Any]]:
         return (yield from _text_segment(state, entry))
     if details is None:
         return (yield from vector_segment(state, entry)) if is_vector_segment(entry) else {}
-    file = yield from open_index_file(state, entry, FILES[details.kind][0])
+    try:
+        file = yield from open_index_file(state, entry, FILES[details.kind][0])
+    except UnsupportedError as error:
+        if isinstance(error.__cause__, AloneOfFirstVersion):
+            return {}
+        raise
     if details.kind in _BATCHED:
         return {_BATCHED[details.kind]: file.num_rows}
     if details.kind is Kind.ZONE_MAP:
