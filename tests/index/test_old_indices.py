@@ -1,4 +1,4 @@
-"""An index of pylance 0.20, whose files have version 0.1: without it until it is built again."""
+"""Indices in files of version 0.1, as of pylance 0.20: tables do without them until they are built again."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import warnings
 from pathlib import Path
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
+from lance.indices import IndicesBuilder, IvfModel, PqModel
 
 import lance_io
 
@@ -54,3 +56,25 @@ def test_an_update_of_the_index_builds_it_again(uri: str, *, retrain: bool) -> N
         again = library.dataset(uri)
         assert "@btree_idx(BTree)" in again.scanner(filter="btree = 7").explain_plan()
         assert again.to_table(filter="btree IN (1, 7)")["bitmap"].to_pylist() == [1, 7]
+
+
+def test_vectors_in_one_file_of_0_1_are_compared_without_it(tmp_path: Path) -> None:
+    """`load_shuffled_vectors` of pylance 14 writes such an index, by which it finds no row itself."""
+    rng = np.random.default_rng(4)
+
+    def vectors(count: int) -> pa.Array:
+        return pa.FixedSizeListArray.from_arrays(pa.array(rng.random(count * 16, np.float32)), 16)
+
+    uri = str(tmp_path / "v.lance")
+    table = lance.write_dataset(pa.table({"v": vectors(300)}), uri, max_rows_per_file=100)
+    builder = IndicesBuilder(table, "v")
+    centroids, codes = IvfModel(vectors(4), "l2"), PqModel(2, vectors(256))
+    builder.transform_vectors(centroids, codes, str(tmp_path / "coded"))
+    files = builder.shuffle_transformed_vectors(["coded"], str(tmp_path), centroids, "sorted")
+    builder.load_shuffled_vectors(files, str(tmp_path), centroids, codes)
+    nearest = {"column": "v", "q": np.full(16, 0.5, np.float32), "k": 7}
+    with pytest.warns(UserWarning, match=r"vector index 'v_idx' is not used.*one file of version 0\.1"):
+        rows = lance_io.dataset(uri).to_table([], nearest=nearest, with_row_id=True)
+    assert rows.equals(lance_io.dataset(uri).to_table([], nearest={**nearest, "use_index": False}, with_row_id=True))
+    exact = lance.dataset(uri).to_table([], nearest={**nearest, "use_index": False}, with_row_id=True)
+    assert rows["_rowid"].equals(exact["_rowid"])
