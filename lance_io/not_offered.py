@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 _CHANGE: Final = "let pylance make this change: `lance.dataset(uri).{name}(...)`, then `checkout_latest()` here"
 _LOG: Final = "this release has no write-ahead log in memory; append with `insert` or `write_dataset`, or use pylance"
-_PARTS: Final = "`merge_existing_index_segments` merges index segments, `commit_existing_index_segments` commits them"
 _OVERLAY: Final = "replace whole columns by `DataReplacement`, or commit overlays with pylance"
 _SCANS: Final = "this release reads no write-ahead log in memory; use pylance"
 _CLEANUP: Final = "`explain_cleanup_old_versions` gives totals; `all_files()` and `tracked_files()` list the files"
@@ -73,7 +72,6 @@ class DatasetNotOffered:
     initialize_mem_wal = NotOffered(_LOG)
     mem_wal_index_details = NotOffered(_LOG)
     mem_wal_writer = NotOffered(_LOG)
-    merge_index_metadata = NotOffered(_PARTS)
     new_file_session = NotOffered("`lance_io.file.LanceFileSession(uri)` reads and writes files below a folder")
     remap_row_addrs = NotOffered("address rows by stable row ids, which a compaction keeps (`enable_stable_row_ids`)")
     storage_options_accessor = NotOfferedProperty("`latest_storage_options` has the options")

@@ -16,7 +16,7 @@ from lance_io.proto import table_pb2
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 
 class Kind(Enum):
@@ -121,6 +121,18 @@ def decode_details(type_url: str, value: bytes, version: int) -> IndexDetails | 
         zones = parse_message(table_pb2.ZoneMapIndexDetails, value, "details of a zone map")
         has_null_bitmap = zones.has_null_bitmap
     return IndexDetails(kind, version, has_null_bitmap=has_null_bitmap, files=FILES[kind])
+
+
+def url_of_files(names: Collection[str], *, is_list: bool) -> str:
+    """The type URL of a segment without details, from the names of its files; empty if they tell none.
+
+    is_list  whether its column holds lists
+    """
+    if "bitmap_page_lookup.lance" in names:
+        return f"/lance.table.{'LabelList' if is_list else 'Bitmap'}IndexDetails"
+    if "metadata.lance" in names or "tokens.lance" in names:
+        return "/lance.table.InvertedIndexDetails"
+    return "/lance.table.BTreeIndexDetails" if "page_lookup.lance" in names else ""
 
 
 def names_text_index(type_url: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import lance
 import numpy as np
@@ -85,6 +86,36 @@ def test_every_kind_on_a_loop(case: str, tmp_path: Path) -> None:
     assert wrong_answers(uri, "x", predicates) == []
     (index,) = lance.dataset(uri).describe_indices()
     assert index.num_rows_indexed == lance.dataset(uri).count_rows() == 1800
+
+
+@pytest.mark.parametrize("number", [None, 2, 6])  # of the refused write of a merge: a copy, or the file of settings
+def test_parts_are_merged_in_a_bucket(number: int | None, tmp_path: Path) -> None:
+    async def build() -> str:
+        bucket, uuid = Bucket(), str(uuid4())
+        await bucket.write()
+        ds = await bucket.open()
+        for fragment_ids in ([0, 2], [1]):
+            await ds.create_scalar_index("w", "INVERTED", "x", index_uuid=uuid, fragment_ids=fragment_ids)
+        if number is not None:
+            bucket.store = FaultyStore(bucket.objects, {number: Fault.REFUSED}, lambda request: request.is_write)
+            with pytest.raises(OSError):
+                await (await bucket.open()).merge_index_metadata(uuid, "INVERTED")
+            bucket.store = bucket.objects
+            ds = await bucket.open()
+        await ds.merge_index_metadata(uuid, "INVERTED")
+        names = [key.rpartition(uuid)[2] for key in await bucket.index_keys()]
+        files = [f"/part_{partition}_{kind}.lance" for partition in range(2) for kind in ("docs", "invert", "tokens")]
+        assert names == ["/metadata.lance", *files]
+        await ds.commit_existing_index_segments("x", "w", [lance_io.Index(uuid, "x", [2], 1, {0, 1, 2}, 0)])
+        return await bucket.copy(tmp_path)
+
+    uri = asyncio.run(build())
+    ours, theirs = (
+        library.dataset(uri).to_table([], full_text_query="ship vital", with_row_id=True).sort_by("_rowid")
+        for library in (lance_io, lance)
+    )
+    assert ours["_rowid"].equals(theirs["_rowid"]) and len(ours) > 100
+    np.testing.assert_allclose(ours["_score"], theirs["_score"], rtol=1e-5)
 
 
 def test_requests_of_a_build() -> None:

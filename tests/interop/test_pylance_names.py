@@ -64,8 +64,8 @@ def test_what_the_script_tells_apart() -> None:
     assert script.compare("x", theirs, more) == ("different", "also takes `d`")
     assert script.compare("x", theirs, less) == ("different", "without `c`; other defaults of `b`")
     assert script.compare("x", theirs, any_of_them) == ("same", "")
-    verdict, text = script.compare("x", theirs, script.load("lance_io").LanceDataset.merge_index_metadata)
-    assert verdict == "not offered" and "index segments" in text
+    verdict, text = script.compare("x", theirs, script.load("lance_io").LanceDataset.initialize_mem_wal)
+    assert verdict == "not offered" and "write-ahead log" in text
     found = script.Found()
     script.note(found, "lance.query.Nothing", "Nothing", theirs, script._GONE, None)
     assert found.rest[0][1] == "absent" and "NO REASON" not in found.rest[0][2]

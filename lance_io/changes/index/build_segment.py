@@ -108,7 +108,7 @@ def build_segment(
                 copied = yield from copies.copy_rows(state, request, builder, sources)
                 left = [fragment_id for fragment_id in fragment_ids if fragment_id not in copied]
             if left:
-                yield from _read(state, request, left, builder, limit_bytes, progress)
+                yield from read_column(state, request, left, builder, limit_bytes, progress)
             progress.begin("write_files")
             yield from files.write(builder.files())
             progress.end()
@@ -155,7 +155,7 @@ def _builder_of(request: IndexRequest, dtype: pa.DataType, limit_bytes: int) -> 
             return BloomFilterBuilder(parameters["number_of_items"], parameters["probability"], store)
 
 
-def _read(
+def read_column(
     state: DatasetState,
     request: AnyRequest,
     fragment_ids: Sequence[int],
@@ -163,6 +163,7 @@ def _read(
     limit_bytes: int,
     progress: BuildProgress,
 ) -> Plan[None]:
+    """Give a builder the values of the column in some fragments."""
     by_id = request.names_ids
     texts = None if isinstance(request, VectorRequest) else request.texts
     if texts is None:

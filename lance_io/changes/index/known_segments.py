@@ -17,12 +17,14 @@ from lance_io.changes.index.index_request import (
 from lance_io.changes.index.text_request import text_request_of
 from lance_io.changes.index.vectors.stored_models import stored_request, vector_kind
 from lance_io.errors import FormatError, NotFound, UnsupportedError
+from lance_io.file.open.batched_file import AloneOfFirstVersion
 from lance_io.index.build.bloom_files import ITEMS, PROBABILITY
 from lance_io.index.build.btree_files import PAGE_ROWS
 from lance_io.index.build.index_kinds import BY_KIND, INVERTED
 from lance_io.index.build.zone_files import ZONE_ROWS
 from lance_io.index.details import FILES, Kind, Space, names_text_index
-from lance_io.index.text.text_partition import FIRST_TOKENS_FILE, METADATA_FILE
+from lance_io.index.text.text_files import METADATA_FILE
+from lance_io.index.text.text_partition import FIRST_TOKENS_FILE
 from lance_io.reads.metadata.index_statistics import open_index_file
 from lance_io.reads.open_version import check_out
 from lance_io.reads.version.index_entries import details_of
@@ -62,7 +64,7 @@ def is_text_index(entry: IndexMetadata) -> bool:
     """Whether it is a segment of a full text index, of a version that this release knows."""
     if entry.message is None or entry.message.index_version > _TEXT_VERSION_MAX:
         return False
-    return names_text_index(entry.message.index_details.type_url)
+    return names_text_index(entry.type_url)
 
 
 def _type_of(state: DatasetState, entry: IndexMetadata) -> pa.DataType:
@@ -119,7 +121,12 @@ def _text_parameters_file(state: DatasetState, entry: IndexMetadata) -> Plan[Ind
 
 
 def _parameters(state: DatasetState, entry: IndexMetadata, details: IndexDetails) -> Plan[dict[str, Any]]:
-    file = yield from open_index_file(state, entry, FILES[details.kind][0])
+    try:
+        file = yield from open_index_file(state, entry, FILES[details.kind][0])
+    except UnsupportedError as error:
+        if details.kind is Kind.BTREE and isinstance(error.__cause__, AloneOfFirstVersion):
+            return {"zone_size": PAGE_ROWS}
+        raise
     if details.kind is Kind.BTREE:
         return {"zone_size": file.number("batch_size", PAGE_ROWS)}
     if details.kind is Kind.ZONE_MAP:

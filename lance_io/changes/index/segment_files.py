@@ -52,11 +52,12 @@ class SegmentFiles:
 
     location  folder of the table
     uuid      of the segment
+    below     names of folders below that of the segment
     """
 
-    def __init__(self, location: Location, uuid: str) -> None:
+    def __init__(self, location: Location, uuid: str, *below: str) -> None:
         self._location = location
-        self._folder = location.below(INDICES, uuid)
+        self._folder = location.below(INDICES, uuid, *below)
         self._open: FileWriting | None = None
         self.written: list[table_pb2.IndexFile] = []
 

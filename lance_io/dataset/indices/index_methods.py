@@ -11,10 +11,10 @@ from lance_io.plans.lazy_module import lazy_plans
 from lance_io.reads.run_plan import run_change
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from lance_io.changes.edits import change_plans as changes
-    from lance_io.changes.index import build_progress, create_index, index_segments
+    from lance_io.changes.index import build_progress, create_index, index_segments, text_parts
     from lance_io.changes.index.build_progress import IndexProgress
     from lance_io.changes.index.index_config import IndexConfig
     from lance_io.changes.operations.lance_operation import Index
@@ -27,6 +27,7 @@ else:
     changes = lazy_plans("lance_io.changes.edits.change_plans")
     create_index = lazy_plans("lance_io.changes.index.create_index")
     index_segments = lazy_plans("lance_io.changes.index.index_segments")
+    text_parts = lazy_plans("lance_io.changes.index.text_parts")
     build_progress = lazy_module("lance_io.changes.index.build_progress")
     index_statistics = lazy_plans("lance_io.reads.metadata.index_statistics")
     index_descriptions = lazy_plans("lance_io.reads.metadata.index_descriptions")
@@ -35,10 +36,11 @@ else:
 _SEGMENT_ONLY = "{kind} distributed indexing uses create_index_uncommitted(..., index_type={kind!r}, fragment_ids=...)"
 
 
-def _refuse_fragments(index_type: Any, fragment_ids: Sequence[int] | None) -> None:
-    if fragment_ids is not None:
-        kind = index_type if isinstance(index_type, str) else getattr(index_type, "index_type", index_type)
-        raise ValueError(_SEGMENT_ONLY.format(kind=str(kind).upper()))
+def _refuse_fragments(index_type: Any) -> None:
+    """Raise `ValueError` for a kind whose indices have no parts."""
+    kind = str(index_type if isinstance(index_type, str) else getattr(index_type, "index_type", index_type)).upper()
+    if kind not in ("INVERTED", "FTS"):
+        raise ValueError(_SEGMENT_ONLY.format(kind=kind))
 
 
 class DatasetIndices(DatasetVectorIndices):
@@ -73,8 +75,9 @@ class DatasetIndices(DatasetVectorIndices):
             name: Name of the index; None for `<column>_idx`.
             replace: Whether it replaces an index of this name.
             train: False makes an index that covers no rows yet.
-            fragment_ids: Not for these kinds: `create_index_uncommitted` builds over some fragments.
-            index_uuid: UUID of the new segment; None for a random one.
+            fragment_ids: For "INVERTED" only: build a part of an index over these fragments, below `index_uuid`, and
+                commit nothing; `merge_index_metadata` merges parts. `create_index_uncommitted` is for all kinds.
+            index_uuid: UUID of the new segment; None for a random one. All parts of an index have the same.
             progress_callback: Called with `IndexProgress` events.
             format_version: Of the files of a full text index: 2, or 3 for `block_size=256` and for source code; None
                 for the lowest that fits. Ignored for other kinds.
@@ -91,19 +94,19 @@ class DatasetIndices(DatasetVectorIndices):
             OSError: The name exists with another column, or `replace` is False.
             CommitConflictError: Other writers changed the table in ways that exclude the index.
         """
-        _refuse_fragments(index_type, fragment_ids)
-        plan = create_index.create_index(
-            self._state,
-            column,
-            index_type,
-            name,
-            replace=replace,
-            train=train,
-            uuid=index_uuid,
-            memory_limit=memory_limit,
-            progress=build_progress.BuildProgress(progress, progress_callback),
-            options={**kwargs, "format_version": format_version},
-        )
+        how: dict[str, Any] = {
+            "replace": replace,
+            "train": train,
+            "uuid": index_uuid,
+            "memory_limit": memory_limit,
+            "progress": build_progress.BuildProgress(progress, progress_callback),
+            "options": {**kwargs, "format_version": format_version},
+        }
+        if fragment_ids is not None:
+            _refuse_fragments(index_type)
+            part = text_parts.create_text_part(self._state, column, index_type, name, fragment_ids=fragment_ids, **how)
+            return self._run(part)
+        plan = create_index.create_index(self._state, column, index_type, name, **how)
         self._change(plan)
 
     def create_index_uncommitted(
@@ -152,6 +155,30 @@ class DatasetIndices(DatasetVectorIndices):
             options=kwargs,
         )
         return self._run(plan)
+
+    def merge_index_metadata(
+        self,
+        index_uuid: str,
+        index_type: str,
+        batch_readhead: int | None = None,
+        progress_callback: Callable[[IndexProgress], object] | None = None,
+    ) -> None:
+        """Make one segment of the parts of a full text index; commit it by `LanceOperation.CreateIndex`.
+
+        Either library has built the parts, by `create_scalar_index` with `index_uuid` and `fragment_ids`.
+
+        Args:
+            index_uuid: UUID of the parts.
+            index_type: "INVERTED"; other indices have no parts.
+            batch_readhead: No effect, as in pylance.
+            progress_callback: Called with `IndexProgress` events.
+
+        Raises:
+            ValueError: There are no parts, they were built with different arguments, or other parts are merged already.
+            NotImplementedError: `index_type` is no kind of index.
+        """
+        progress = build_progress.BuildProgress(None, progress_callback)
+        self._run(text_parts.merge_text_parts(self._state, index_uuid, index_type, progress))
 
     def merge_existing_index_segments(self, segments: list[Index]) -> Index:
         """Build one segment in place of several uncommitted ones of an index.
@@ -250,19 +277,20 @@ class AsyncDatasetIndices(AsyncDatasetVectorIndices):
         **kwargs: Any,
     ) -> None:
         """Build an index over a column, and commit it. See `LanceDataset.create_scalar_index`."""
-        _refuse_fragments(index_type, fragment_ids)
-        plan = create_index.create_index(
-            self._state,
-            column,
-            index_type,
-            name,
-            replace=replace,
-            train=train,
-            uuid=index_uuid,
-            memory_limit=memory_limit,
-            progress=build_progress.BuildProgress(progress, progress_callback),
-            options={**kwargs, "format_version": format_version},
-        )
+        how: dict[str, Any] = {
+            "replace": replace,
+            "train": train,
+            "uuid": index_uuid,
+            "memory_limit": memory_limit,
+            "progress": build_progress.BuildProgress(progress, progress_callback),
+            "options": {**kwargs, "format_version": format_version},
+        }
+        if fragment_ids is not None:
+            _refuse_fragments(index_type)
+            part = text_parts.create_text_part(self._state, column, index_type, name, fragment_ids=fragment_ids, **how)
+            await run_change(part, answers_sync=self._state.answers_sync)
+            return
+        plan = create_index.create_index(self._state, column, index_type, name, **how)
         await self._change(plan)
 
     async def create_index_uncommitted(
@@ -293,6 +321,19 @@ class AsyncDatasetIndices(AsyncDatasetVectorIndices):
             options=kwargs,
         )
         return await run_change(plan, answers_sync=state.answers_sync)
+
+    async def merge_index_metadata(
+        self,
+        index_uuid: str,
+        index_type: str,
+        batch_readhead: int | None = None,
+        progress_callback: Callable[[IndexProgress], object] | None = None,
+    ) -> None:
+        """Make one segment of the parts of a full text index. See `LanceDataset.merge_index_metadata`."""
+        state: DatasetState = self._state
+        progress = build_progress.BuildProgress(None, progress_callback)
+        plan = text_parts.merge_text_parts(state, index_uuid, index_type, progress)
+        await run_change(plan, answers_sync=state.answers_sync)
 
     async def merge_existing_index_segments(self, segments: list[Index]) -> Index:
         """Build one segment in place of several. See `LanceDataset.merge_existing_index_segments`."""

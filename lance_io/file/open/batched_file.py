@@ -182,11 +182,15 @@ class BatchedFile:
         return rows
 
 
+class AloneOfFirstVersion(UnsupportedError):
+    """A file of version 0.1 that no table describes, such as those of indices of the first releases."""
+
+
 def ids_of(ref: FileRef) -> tuple[int, int]:
-    """The smallest and the largest field id of a file. Raises `UnsupportedError` if the table names none."""
+    """The smallest and the largest field id of a file. Raises `AloneOfFirstVersion` if the table names none."""
     ids = [each for each in ref.field_ids if each >= 0]
     if not ids:
-        raise UnsupportedError(
+        raise AloneOfFirstVersion(
             "data files of version 0.1 (v1 metadata) are read as parts of their table, not by themselves", path=ref.key
         )
     return min(ids), max(ids)

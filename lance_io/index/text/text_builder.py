@@ -21,6 +21,7 @@ from lance_io import compute as pc
 from lance_io.errors import UsageError
 from lance_io.index.text.list_elements import ElementRows, list_items
 from lance_io.index.text.text_files import (
+    METADATA_FILE,
     PartitionFiles,
     Run,
     document_batch,
@@ -57,6 +58,7 @@ class TextBuilder:
     limit_bytes     memory limit
     num_workers     number of threads that add texts
     of_elements     whether each element of a list is a document; otherwise a list is one document
+    part            number of the first partition of a part of an index, which is merged later; None for a whole index
     """
 
     def __init__(
@@ -68,8 +70,10 @@ class TextBuilder:
         num_workers: int,
         *,
         of_elements: bool = False,
+        part: int | None = None,
     ) -> None:
         self._parameters = parameters
+        self._part = part
         self._metadata = partition_metadata(parameters, format_version)
         self._is_format_1 = format_version == 1
         self._elements = ElementRows() if of_elements else None
@@ -110,10 +114,18 @@ class TextBuilder:
                 self._make_memory_run(worker) for worker, count in enumerate(self._token_maps.num_documents) if count
             ]
         partitions = [runs for runs in self._partitions if runs]
-        for partition, runs in enumerate(partitions):
-            files = PartitionFiles(partition, runs, self._parameters, self._metadata, is_format_1=self._is_format_1)
+        numbers = [(self._part or 0) + number for number in range(len(partitions))]
+        for number, runs in zip(numbers, partitions, strict=True):
+            files = PartitionFiles(number, runs, self._parameters, self._metadata, is_format_1=self._is_format_1)
             yield from files.files()
-        yield index_metadata_file(self._parameters, len(partitions), self._metadata)
+            if self._part is not None:
+                name = f"part_{number}_{METADATA_FILE}"
+                yield index_metadata_file(self._parameters, [number], self._metadata, name)
+        if self._part is None:
+            yield index_metadata_file(self._parameters, numbers, self._metadata)
+        elif not numbers:
+            name = f"part_empty_{self._part}_{METADATA_FILE}"
+            yield index_metadata_file(self._parameters, [], self._metadata, name)
 
     def close(self) -> None:
         """Free memory and local disk."""

@@ -15,12 +15,13 @@ from lance_io.index.build.index_file import NewIndexFile, no_metadata
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
     from lance_io.index.text.text_parameters import TextParameters
 
+METADATA_FILE: Final = "metadata.lance"
 MERGED_BYTES: Final = 1 << 20
 """Of the rows that are made at a time."""
 ELEMENT_COLUMN: Final = "_doc_index_"
@@ -203,16 +204,16 @@ def partition_metadata(parameters: TextParameters, format_version: int) -> dict[
 
 
 def index_metadata_file(
-    parameters: TextParameters, num_partitions: int, partition_metadata: dict[str, str]
+    parameters: TextParameters, numbers: Iterable[int], partition_metadata: dict[str, str], name: str = METADATA_FILE
 ) -> NewIndexFile:
-    """The file that names the partitions."""
+    """The file that names the partitions, by their numbers."""
     schema = pa.schema([pa.field("deleted_fragments", pa.binary(), nullable=False)])
     batch = pa.RecordBatch.from_arrays([pa.array([encode_roaring(np.empty(0, np.uint32))], pa.binary())], schema=schema)
     metadata = {
-        "partitions": json.dumps([*range(num_partitions)], separators=(",", ":")),
+        "partitions": json.dumps([*numbers], separators=(",", ":")),
         "params": parameters.to_json(),
         "token_set_format": "fst",
         "posting_tail_codec": _FIRST_TAIL,
         **partition_metadata,
     }
-    return NewIndexFile("metadata.lance", schema, iter([batch]), lambda: metadata)
+    return NewIndexFile(name, schema, iter([batch]), lambda: metadata)

@@ -19,7 +19,7 @@ import pyarrow as pa
 from lance_io._kernels import DamagedError, TermPostings, find_tokens, near_tokens
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.index.text.listed_tokens import NUMBER_COLUMN, TOKEN_COLUMN, ListedTokens
-from lance_io.index.text.text_files import ELEMENT_COLUMN
+from lance_io.index.text.text_files import ELEMENT_COLUMN, METADATA_FILE
 from lance_io.index.text.text_parameters import parameters_of_json
 from lance_io.records import dataclass
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from lance_io.index.text.text_parameters import TextParameters
 
-METADATA_FILE: Final = "metadata.lance"
 TOKENS, DOCUMENTS, POSTINGS = "tokens", "docs", "invert"
 FIRST_TOKENS_FILE, FIRST_PARAMETERS = "tokens.lance", "tokenizer"
 """The file of tokens of the first releases, which had no partitions, and the tokenizer in its metadata."""

@@ -27,7 +27,7 @@ from lance_io.reads.index.choose_indices import (
     conditions,
 )
 from lance_io.reads.index.index_counts import record_comparisons
-from lance_io.reads.index.segments import TooManyRows, open_segments, search_segments
+from lance_io.reads.index.segments import TooManyRows, UnreadSegment, open_segments, search_segments
 from lance_io.reads.index.table_indices import load_table_indices
 from lance_io.reads.rows.deletions_and_ids import load_live_counts, load_row_id_index
 from lance_io.records import dataclass
@@ -134,6 +134,13 @@ def whole_indices(
     """The indices whose segments have as many rows as they have to: at least those of the fragments that they cover."""
     whole = []
     for index in indices:
+        if any(isinstance(segments[part.uuid], UnreadSegment) for part in index.parts):
+            warnings.warn(
+                f"index {index.name!r} has files of version 0.1, as those of the first releases; it is not used: build "
+                "it again, by optimize_indices(retrain=True)",
+                stacklevel=2,
+            )
+            continue
         lost = None
         for part in index.parts:
             num_rows = segments[part.uuid].num_rows

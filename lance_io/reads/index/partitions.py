@@ -6,8 +6,9 @@ from concurrent.futures import CancelledError
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lance_io.errors import FormatError, LanceError, UnsupportedError
+from lance_io.errors import FormatError, LanceError, NotFound, UnsupportedError
 from lance_io.file.file_requests import ReadFiles
+from lance_io.file.open.batched_file import AloneOfFirstVersion
 from lance_io.file.take.side_file import SideFile
 from lance_io.index.vector.ivf import (
     INDEX_FILE,
@@ -112,8 +113,21 @@ def _open(
     except UnsupportedError as error:
         return Unread(error.message, error.path or refs[0].key), 256
     except INDEX_ERRORS as error:
+        if isinstance(error, NotFound) and (yield from _is_of_first_form(state, refs[0])):
+            return Unread("it is one file of version 0.1, as in the first releases: build it again", refs[0].key), 256
         raise in_index(error, index.name, refs[0].key, WITHOUT) from error
     return segment, segment.nbytes
+
+
+def _is_of_first_form(state: DatasetState, ref: FileRef) -> Plan[bool]:
+    """Whether a segment without its second file is one file of version 0.1, as those of the first releases."""
+    try:
+        yield ReadFiles(state.context, independent([(ref, SideFile.open(state.context, ref.key, ref.size_bytes))]))
+    except AloneOfFirstVersion:
+        return True
+    except INDEX_ERRORS:
+        return False
+    return False
 
 
 def _buffers(file: SideFile) -> list[int]:

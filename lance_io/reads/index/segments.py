@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import FormatError
 from lance_io.file.file_requests import ReadFiles
+from lance_io.file.open.batched_file import AloneOfFirstVersion
 from lance_io.file.take.side_file import SideFile
 from lance_io.index.details import Kind
 from lance_io.index.questions import TableFile
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from lance_io.file.file_steps import FileSteps
     from lance_io.file.open.file_source import FileRef
     from lance_io.index.details import IndexDetails, Space
-    from lance_io.index.questions import Blocks, FileUse, Search, Segment
+    from lance_io.index.questions import Blocks, FileUse, Question, Search, Segment
     from lance_io.plans.plan import Plan
     from lance_io.reads.index.table_indices import IndexPart, TableIndex
     from lance_io.reads.version.state import DatasetState
@@ -44,6 +45,25 @@ _LOADED_BYTES: Final = 16 * MIB
 _RUNS_OF_BYTE: Final = 4  # of a bitmap, at most
 
 Part = tuple["TableIndex", "IndexPart[IndexDetails]"]
+
+
+class UnreadSegment:
+    """Stands for a segment whose files have version 0.1, as those of the first releases: it answers nothing."""
+
+    nbytes = 0
+    num_rows = 0
+
+    def answers(self, question: Question) -> bool | None:
+        """See `Segment`."""
+        return None
+
+    def blocks(self) -> Blocks | None:
+        """See `Segment`."""
+        return None
+
+    def search(self, question: Question, *, needs_null: bool) -> Search:
+        """See `Segment`; it is not asked."""
+        raise NotImplementedError
 
 
 def open_segments(state: DatasetState, parts: Sequence[Part]) -> Plan[list[Segment]]:
@@ -73,6 +93,8 @@ def _open(state: DatasetState, index: TableIndex, part: IndexPart[IndexDetails])
         dtype = None if part.details.json_path is not None else index.field.arrow_type
         named = {use.name: file for use, file in zip(reader.uses, files, strict=True)}
         segment = reader.open(named, dtype, part.details, part.space)
+    except AloneOfFirstVersion:
+        return UnreadSegment(), 1024
     except INDEX_ERRORS as error:
         raise in_index(error, index.name, refs[0].key) from error
     return segment, segment.nbytes

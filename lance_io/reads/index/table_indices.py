@@ -183,7 +183,7 @@ def _parts(state: DatasetState, name: str, segments: Sequence[IndexMetadata]) ->
         message = segment.message
         if message is None or segment.fragment_ids is None:
             continue
-        url = message.index_details.type_url
+        url = segment.type_url
         details = details_of(segment)
         if details is None:
             if not any(kind in url.lower() for kind in _OTHER):

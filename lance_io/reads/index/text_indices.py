@@ -90,7 +90,7 @@ def _parts(
         message = segment.message
         if message is None or segment.fragment_ids is None:
             continue
-        if not names_text_index(message.index_details.type_url):
+        if not names_text_index(segment.type_url):
             return None
         if message.index_version > VERSION_MAX:
             warn_text_index_unused(name, f"this release does not read version {message.index_version} of its kind")

@@ -13,8 +13,8 @@ import numpy as np
 
 from lance_io._kernels import DamagedError, match_terms
 from lance_io.errors import FormatError, UsageError
+from lance_io.index.text.text_files import METADATA_FILE
 from lance_io.index.text.text_matches import TextMatches, best_of
-from lance_io.index.text.text_partition import METADATA_FILE
 from lance_io.levels.arrays import has_repeats
 from lance_io.plans.cpu_requests import Compute
 from lance_io.reads.index.index_files import file_ref

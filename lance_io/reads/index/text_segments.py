@@ -17,6 +17,7 @@ from lance_io.errors import FormatError, NotFound, UnsupportedError
 from lance_io.file.file_requests import ReadFiles
 from lance_io.file.take.side_file import SideFile
 from lance_io.index.text.scoring import CorpusStatistics
+from lance_io.index.text.text_files import METADATA_FILE
 from lance_io.index.text.text_parameters import UnknownTokenizer, parameters_of_json
 from lance_io.index.text.text_partition import (
     DOCUMENT_COLUMNS,
@@ -25,7 +26,6 @@ from lance_io.index.text.text_partition import (
     FIRST_TOKENS_FILE,
     LISTED_TOKENS,
     MAP,
-    METADATA_FILE,
     NUM_DOCUMENTS,
     POSTINGS,
     TOKENS,

@@ -86,7 +86,7 @@ class IndexDescription:
 
 def is_text_segment(entry: IndexMetadata) -> bool:
     """Whether it is a segment of a full text index."""
-    return entry.message is not None and names_text_index(entry.message.index_details.type_url)
+    return names_text_index(entry.type_url)
 
 
 def describe_indices(state: DatasetState) -> Plan[list[IndexDescription]]:
@@ -172,10 +172,15 @@ def _kind(type_url: str) -> str:
     return type_url.rpartition("/")[2].rpartition(".")[2]
 
 
+def shown_kind(type_url: str) -> str:
+    """The name of a kind, from the type URL of its details message."""
+    return _kind(type_url).removesuffix(_SUFFIX) or "Unknown"
+
+
 def _index_type(type_url: str, details: bytes) -> str:
     kind = _kind(type_url)
     if kind != _VECTOR:
-        return kind.removesuffix(_SUFFIX) or "Unknown"
+        return shown_kind(type_url)
     message = parse_message(table_pb2.VectorIndexDetails, details, "index details")
     compression = (message.WhichOneof("compression") or "flat").upper()
     return f"IVF_{'HNSW_' if message.HasField('hnsw') else ''}{compression}"

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lance_io.errors import NotFound
+from lance_io.errors import NotFound, UnsupportedError
 from lance_io.file.file_requests import ReadFile
+from lance_io.file.open.batched_file import AloneOfFirstVersion
 from lance_io.file.open.file_source import FileRef
 from lance_io.file.reader import FileAccess
 from lance_io.index.details import FILES, Kind
-from lance_io.index.text.text_partition import DOCUMENTS, METADATA_FILE, POSTINGS, partition_file, read_settings
+from lance_io.index.text.text_files import METADATA_FILE
+from lance_io.index.text.text_partition import DOCUMENTS, POSTINGS, partition_file, read_settings
 from lance_io.levels.arrays import shown_value
 from lance_io.plans.plan import Together
-from lance_io.reads.metadata.index_descriptions import describe_indices, is_text_segment
+from lance_io.reads.metadata.index_descriptions import describe_indices, is_text_segment, shown_kind
 from lance_io.reads.metadata.vector_statistics import is_vector_segment, vector_segment, with_drift
 from lance_io.reads.rows.deletions_and_ids import load_live_counts
 from lance_io.reads.version.index_entries import details_of, load_indices
@@ -107,7 +109,7 @@ def index_stats(state: DatasetState, name: str) -> Plan[dict[str, Any]]:
     segments = with_drift(segments)
     created = [entry.message.created_at for entry in entries if entry.message is not None]
     return {
-        "index_type": described.index_type,
+        "index_type": shown_kind(entries[0].inferred_url) if entries[0].inferred_url else described.index_type,
         "name": name,
         "num_indices": len(entries),
         "num_segments": len(entries),
@@ -129,7 +131,12 @@ def _segment(state: DatasetState, entry: IndexMetadata) -> Plan[dict[str, Any]]:
         return (yield from _text_segment(state, entry))
     if details is None:
         return (yield from vector_segment(state, entry)) if is_vector_segment(entry) else {}
-    file = yield from open_index_file(state, entry, FILES[details.kind][0])
+    try:
+        file = yield from open_index_file(state, entry, FILES[details.kind][0])
+    except UnsupportedError as error:
+        if isinstance(error.__cause__, AloneOfFirstVersion):
+            return {}
+        raise
     if details.kind in _BATCHED:
         return {_BATCHED[details.kind]: file.num_rows}
     if details.kind is Kind.ZONE_MAP:

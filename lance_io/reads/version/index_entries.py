@@ -5,19 +5,25 @@ Opening a table reads only the last bytes of the manifest file, and the index se
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow.types as pt
+
 from lance_io.commit.latest import read_named
-from lance_io.index.details import decode_details
+from lance_io.index.details import decode_details, url_of_files
+from lance_io.plans.store_requests import List
 from lance_io.table.manifest.index_section import decode_indices
 from lance_io.table.manifest.manifest import decode_manifest
+from lance_io.table.manifest.paths import INDICES, check_relative
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from lance_io.index.details import IndexDetails
     from lance_io.plans.plan import Plan
     from lance_io.reads.version.state import DatasetState
+    from lance_io.store.api import ObjectMeta
     from lance_io.table.manifest.index_section import IndexMetadata
 
 
@@ -32,7 +38,33 @@ def load_indices(state: DatasetState) -> Plan[list[IndexMetadata]]:
     if section is None:
         file = yield from state.session.handler(state.location).find_version(state.location, state.manifest.version)
         section = decode_manifest((yield from read_named(state.location.store, file.key))).index_section
-    return [] if section is None else decode_indices(section)
+    entries = [] if section is None else decode_indices(section)
+    return (yield from _with_kinds(state, entries)) if any(entry.lacks_kind for entry in entries) else entries
+
+
+def _with_kinds(state: DatasetState, entries: Sequence[IndexMetadata]) -> Plan[list[IndexMetadata]]:
+    """The entries, with the kinds of those without details, as far as their files tell.
+
+    The first releases wrote such entries, and so does a commit of `CreateIndex` with an `Index` that has no details.
+    Files that an entry does not list are listed in the store, once for an open version.
+    """
+    known: dict[str, str] = state.__dict__.setdefault("inferred_kinds", {})
+    for entry in entries:
+        field = state.schema.by_id.get(entry.fields[0]) if entry.lacks_kind else None
+        if field is not None and entry.uuid not in known:
+            names = entry.file_paths or (yield from _listed_files(state, entry))
+            is_list = pt.is_list(field.arrow_type) or pt.is_large_list(field.arrow_type)
+            known[entry.uuid] = url_of_files(names, is_list=is_list)
+    return [replace(entry, inferred_url=known.get(entry.uuid, "")) if entry.lacks_kind else entry for entry in entries]
+
+
+def _listed_files(state: DatasetState, entry: IndexMetadata) -> Plan[list[str]]:
+    folder = state.location
+    if entry.base_id is not None:
+        folder = state.object_keys.base_folder(state.manifest.base_paths[entry.base_id])
+    path = f"{folder.below(INDICES, check_relative(entry.uuid, 'index')).path}/"
+    metas: list[ObjectMeta] = yield List(folder.store, path)
+    return [meta.key.rpartition("/")[2] for meta in metas]
 
 
 def details_of(entry: IndexMetadata) -> IndexDetails | None:
@@ -42,8 +74,7 @@ def details_of(entry: IndexMetadata) -> IndexDetails | None:
     """
     if entry.message is None:
         return None
-    details = entry.message.index_details
-    return decode_details(details.type_url, details.value, entry.message.index_version)
+    return decode_details(entry.type_url, entry.message.index_details.value, entry.message.index_version)
 
 
 def group_by_name(entries: Iterable[IndexMetadata]) -> dict[str, list[IndexMetadata]]:

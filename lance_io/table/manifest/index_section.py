@@ -59,6 +59,7 @@ class IndexMetadata:
     fragment_ids     fragments that it covers; None if it does not say
     covering_fields  ids of fields whose values it stores
     message          the message that it was parsed from, not to be changed; None for a new segment
+    inferred_url     type URL of the details that its files tell, for an entry without details
     """
 
     uuid: str
@@ -68,6 +69,7 @@ class IndexMetadata:
     fragment_ids: frozenset[int] | None = None
     covering_fields: tuple[int, ...] = ()
     message: table_pb2.IndexMetadata | None = field(default=None, repr=False, compare=False)
+    inferred_url: str = field(default="", repr=False, compare=False)
 
     @property
     def is_system(self) -> bool:
@@ -80,8 +82,20 @@ class IndexMetadata:
         return self.message is not None and self._kind in _SCALAR_DETAILS
 
     @property
+    def type_url(self) -> str:
+        """Type URL of its details message, which names its kind; empty if neither the entry nor its files tell."""
+        return (self.message is not None and self.message.index_details.type_url) or self.inferred_url
+
+    @property
+    def lacks_kind(self) -> bool:
+        """Whether it is an index of one column, of version 0, and has no details message."""
+        if self.message is None or self.message.index_version or self.is_system:
+            return False
+        return not self.type_url and len(self.fields) == 1
+
+    @property
     def _kind(self) -> str:
-        return "" if self.message is None else self.message.index_details.type_url.rpartition("/")[2].rpartition(".")[2]
+        return self.type_url.rpartition("/")[2].rpartition(".")[2]
 
     @property
     def base_id(self) -> int | None:
