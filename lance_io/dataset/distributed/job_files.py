@@ -9,9 +9,10 @@ from lance_io.dataset.distributed.job_history import is_pending, transactions_af
 from lance_io.dataset.distributed.task_files import is_of_job
 from lance_io.dataset.distributed.write_job import job_digits, run_writes, write_target
 from lance_io.errors import NotFound, UsageError
+from lance_io.file.write.uploads import remove_files
 from lance_io.format.schema import BLOB_FOLDER
 from lance_io.plans.plan import Together
-from lance_io.plans.store_requests import List, Remove
+from lance_io.plans.store_requests import List
 from lance_io.reads.blobs.managed_blobs import ManagedBlobs
 from lance_io.reads.version.state import DatasetState
 from lance_io.reads.version.versions import manifest_in
@@ -92,8 +93,7 @@ def discard_files(place: TablePlace, written: WrittenFiles) -> None:  # plain: p
 
 
 def _remove(target: WriteTarget, paths: Sequence[str]) -> Plan[None]:
-    if paths:
-        yield Remove(target.location.store, tuple(target.location.key(path) for path in paths))
+    return remove_files(target.location.store, [target.location.key(path) for path in paths])
 
 
 def _remove_unreferenced(target: WriteTarget, paths: Sequence[str], read_version: int) -> Plan[int]:
