@@ -406,7 +406,38 @@ CAMPAIGNS: Final = (
                 ("tests/spark/test_struck_calls.py",),
                 "LANCE_IO_SPARK_BLOWS",
                 20,
-                "{size} blows in each of {tests} tests, those of overtaken tasks for each procedure",
+                "{size} blows in each of {tests} tests",
+                1,
+            ),
+        ),
+    ),
+    Campaign(
+        "strikes",
+        "INSERT, CREATE TABLE AS, UPDATE, MERGE and DELETE through Spark's catalog, on MinIO: while a task reads or "
+        "writes, an executor or the worker beside it is killed, or another attempt of the task takes its place. The "
+        "table is that of one process, in one version, with the row ids of old rows, and a cleanup leaves no file that "
+        "the version does not name.",
+        (
+            Part(
+                ("tests/spark/test_struck_statements.py",),
+                "LANCE_IO_SPARK_BLOWS",
+                20,
+                "{size} blows in each of {tests} tests",
+                1,
+            ),
+        ),
+    ),
+    Campaign(
+        "drivers",
+        "Statements and procedures of Spark's catalog whose driver is killed while tasks run, before the commit, or "
+        "after it, and those whose driver loses its worker before or after the commit. The table is the old or the new "
+        "one; a second run succeeds, and a cleanup leaves no other file.",
+        (
+            Part(
+                ("tests/spark/test_killed_drivers.py",),
+                "LANCE_IO_SPARK_BLOWS",
+                20,
+                "{tests} drivers, half of them killed, of eight statements at three moments",
                 1,
             ),
         ),

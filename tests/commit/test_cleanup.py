@@ -99,6 +99,12 @@ def files(root: Path) -> set[str]:
     return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
 
 
+def folders(root: Path) -> set[str]:
+    """Of single indices and data files."""
+    paths = [*root.glob("_indices/*"), *root.glob("data/*")]
+    return {str(path.relative_to(root)) for path in paths if path.is_dir()}
+
+
 def target_of(root: Path) -> CommitTarget:
     return CommitTarget(resolve_uri(str(root), {"durability": "none"}))
 
@@ -139,6 +145,7 @@ def test_the_same_goes_as_with_pylance(
     more = set(LATE) if delete_unverified else set()  # these pylance keeps until all versions that stay are younger
     assert more <= files(folder)
     assert files(twin) == files(folder) - more
+    assert folders(twin) == folders(folder)
     names = CleanupStats.__dataclass_fields__.keys() - {"young_versions_kept"}  # a rule of ours
     expected = {name: getattr(stats, name) for name in names}
     for name in more:
@@ -236,6 +243,7 @@ def test_sidecars_go_with_their_data_file(tmp_path: Path) -> None:
     clean(root, ALL)
     stems = {name.split("/")[1].removesuffix(".lance") for name in files(root) if name.startswith("data/")}
     assert len(stems) == 1
+    assert folders(root) == {f"data/{stem}" for stem in stems}
     assert sum(name.endswith(".blob") for name in files(root)) == 1
 
 

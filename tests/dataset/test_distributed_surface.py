@@ -14,6 +14,7 @@ import lance
 import pyarrow as pa
 import pytest
 
+import lance_io
 from lance_io.dataset import distributed
 from lance_io.dataset.distributed import (
     TablePlace,
@@ -22,6 +23,7 @@ from lance_io.dataset.distributed import (
     WrittenFiles,
     abort_write,
     commit_write,
+    discard_files,
     remove_job_files,
     table_place,
     table_version,
@@ -211,6 +213,32 @@ def test_an_abort_removes_what_was_not_committed(path: str) -> None:
     commit_write(here(path), job, messages)
     assert "was committed as version 1" in abort_write(here(path), job, messages)
     assert files(path) == 1
+
+
+def test_blobs_that_are_removed_leave_no_folder(path: str) -> None:
+    schema = pa.schema([lance.blob_field("b")])
+    batch = pa.record_batch([lance.blob_array([b"x" * (5 * MIB)])], schema=schema)
+    lance_io.write_dataset(pa.Table.from_batches([batch]), path, data_storage_version="2.2")
+    before = {*Path(path, "data").iterdir()}
+
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield batch
+        raise RuntimeError("no more")
+
+    def blob_files(job_id: str) -> tuple[WriteJob, WrittenFiles]:
+        job = WriteJob.plan(here(path), lambda _: schema, schema.names, job_id=job_id)
+        return job, write_files(here(path), job, schema, iter([batch]), rows_per_file=1, bytes_per_file=MIB)
+
+    with pytest.raises(RuntimeError, match="no more"):
+        lance_io.write_dataset(failing(), path, schema=schema, mode="append")
+    assert {*Path(path, "data").iterdir()} == before
+    job, lost = blob_files("aborted")
+    assert len(lost.paths) == 2
+    abort_write(here(path), job, [lost])
+    discard_files(here(path), blob_files("discarded")[1])
+    blob_files("lost")
+    remove_job_files(here(path), "lost")
+    assert {*Path(path, "data").iterdir()} == before
 
 
 @pytest.mark.parametrize("creates", [False, True])

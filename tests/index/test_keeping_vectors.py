@@ -153,13 +153,13 @@ def test_an_index_without_rows_learns_later(tmp_path: Path) -> None:
 def scanned(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """The fragments whose column is read, build by build."""
     seen: list[list[int]] = []
-    read = build_segment._read
+    read = build_segment.read_column
 
     def recorded(state: Any, request: Any, fragment_ids: list[int], *more: Any) -> Any:
         seen.append([*fragment_ids])
         return read(state, request, fragment_ids, *more)
 
-    monkeypatch.setattr(build_segment, "_read", recorded)
+    monkeypatch.setattr(build_segment, "read_column", recorded)
     return seen
 
 

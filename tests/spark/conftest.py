@@ -11,7 +11,9 @@ import pyarrow as pa
 import pytest
 
 from tests.s3.proxy import CountingProxy
+from tests.spark.blows import HoldingProxy
 from tests.spark.sessions import Sessions, WideTable
+from tests.spark.standalone import standalone_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,6 +51,21 @@ def spark(sessions: Sessions) -> SparkSession:
 def cluster(sessions: Sessions) -> SparkSession:
     """Two executors in processes of their own, one core each, with an event log."""
     return sessions.get("cluster")
+
+
+@pytest.fixture(scope="module")
+def overtaking(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Two executors on two hosts, one core each; a task that takes longer than others is started twice."""
+    sessions.stop()
+    with standalone_session(tmp_path_factory.mktemp("standalone")) as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def holding(s3: S3Server) -> Iterator[HoldingProxy]:
+    """Holds an answer of MinIO back."""
+    with HoldingProxy(s3.endpoint) as held:
+        yield held
 
 
 @pytest.fixture(scope="module")

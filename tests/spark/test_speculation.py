@@ -1,18 +1,15 @@
 """Tasks whose worker or executor is killed, and stragglers that are overtaken, in writes and in reads of each kind.
 
-On a standalone cluster, because Spark does not speculate on the host of the original. Linux answers on all of
-127.0.0.0/8, so two workers with hosts of their own need no set-up. `LANCE_IO_SPARK_CHAOS` says how often each kind of
-read meets each of the three; 0, the default, is the shortest list that has all of them.
+`LANCE_IO_SPARK_CHAOS` says how often each kind of read meets each of the three; 0, the default, is the shortest list
+that has all of them.
 """
 
 from __future__ import annotations
 
 import os
-import re
-import subprocess
 import sys
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,15 +17,13 @@ import duckdb
 import lance
 import numpy as np
 import pyarrow as pa
-import pyspark
 import pytest
 
 import lance_io.spark
 from lance_io.spark import cleanup_job, register
-from lance_io.spark.sessions import JAR
 from tests.spark.chaotic import ChaoticSource
 from tests.spark.chaotic_worker import path_of
-from tests.spark.sessions import Sessions, spark_environment, spark_session
+from tests.spark.standalone import standalone_session
 from tests.spark.test_jar_reading import plan_of
 
 if TYPE_CHECKING:
@@ -36,36 +31,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.spark.sessions import Sessions
+
 pytestmark = [pytest.mark.timeout(900), pytest.mark.skipif(sys.platform != "linux", reason="needs 127.0.0.2")]
 
-DEPLOY = "org.apache.spark.deploy"
 TASKS = 4
-
-
-@contextmanager
-def spark_process(folder: Path, *arguments: str) -> Iterator[Path]:
-    """A process of the cluster, ended by its id; gives the file of what it says."""
-    environment = {**os.environ, **spark_environment(folder), "SPARK_LOG_DIR": str(folder)}
-    environment |= {"SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_DIRS": str(folder / "local")}
-    environment.pop("SPARK_LOCAL_IP")
-    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), *arguments]
-    said = folder / f"{arguments[0].rpartition('.')[2]}-{len(list(folder.iterdir()))}.log"
-    with said.open("w") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-        try:
-            yield said
-        finally:
-            process.terminate()
-            process.wait()
-
-
-def address(said: Path) -> str:
-    """Where the cluster's master listens, once it does: on a port that it chose itself."""
-    for _ in range(1200):
-        if found := re.search(r"Starting Spark master at (spark://\S+)\n", said.read_text()):
-            return found[1]
-        time.sleep(0.1)
-    raise TimeoutError(f"the cluster's master did not come up:\n{said.read_text()}")
 
 
 @pytest.fixture(scope="module")
@@ -76,26 +46,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def standalone(sessions: Sessions, folder: Path) -> Iterator[SparkSession]:
-    """Two executors on two hosts, one core each; a task that takes longer than others is started twice."""
+    """Two executors on two hosts, whose workers obey the files of a folder."""
     sessions.stop()
-    settings = {
-        "spark__executorEnv__PYTHONPATH": path_of(folder),
-        "spark__executor__memory": "512m",
-        "spark__executor__cores": "1",
-        "spark__jars": str(JAR),
-        "spark__speculation": "true",
-        "spark__speculation__interval": "200ms",
-        "spark__speculation__quantile": "0.3",
-        "spark__speculation__multiplier": "1.2",
-    }
-    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
-        patch.chdir(folder)
-        at = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-        master = address(stack.enter_context(spark_process(folder, f"{DEPLOY}.master.Master", *at)))
-        for host in ("127.0.0.2", "127.0.0.3"):
-            own = ["--host", host, "--cores", "1", "--memory", "600m", "--webui-port", "0", "-d", str(folder / host)]
-            stack.enter_context(spark_process(folder, f"{DEPLOY}.worker.Worker", *own, master))
-        spark = stack.enter_context(spark_session(folder, master, **settings))
+    with standalone_session(folder, spark__executorEnv__PYTHONPATH=path_of(folder)) as spark:
         spark.sparkContext.addPyFile(str(Path(__file__).with_name("chaotic.py")))
         register(spark)
         spark.dataSource.register(ChaoticSource)

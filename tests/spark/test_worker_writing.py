@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from base64 import b64decode, b64encode
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -15,6 +16,8 @@ from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructFi
 
 from lance_io.codecs.roaring import encode_roaring
 from lance_io.spark.types import carried_schema
+from lance_io.spark.worker.jvm_connections import Connection
+from lance_io.spark.worker.writing.task_rows import receive_rows
 from tests.spark.worker_client import Worker, WorkerError, read_answer
 
 if TYPE_CHECKING:
@@ -78,6 +81,26 @@ def test_a_task_that_is_given_up_leaves_nothing(worker: Worker, options: dict[st
     for end, message in ((b"", "given up after 2 rows"), (b"X", "given up after 2 rows")):
         with pytest.raises(WorkerError, match=message):
             send_rows(worker, write, 0, ROWS, end=end)
+    assert files(tmp_path) == before
+
+
+def test_a_task_whose_answer_nothing_reads_leaves_nothing(
+    worker: Worker, options: dict[str, str], tmp_path: Path
+) -> None:
+    """The JVM has closed the connection of a task that Spark killed while its last file was written."""
+    before, write = files(tmp_path), plan(worker, options)
+    mine, theirs = socket.socketpair()
+    request = {"write": write, "partition": 0}
+    with mine, ThreadPoolExecutor(1) as pool, mine.makefile("rb") as answers, mine.makefile("wb") as out:
+        receiving = pool.submit(receive_rows, Connection(theirs), request)
+        schema = pa.ipc.read_schema(pa.BufferReader(b64decode(read_answer(answers)["arrow"])))
+        mine.shutdown(socket.SHUT_RD)  # from now on an answer is an error
+        with pa.ipc.new_stream(out, schema) as stream:
+            stream.write_table(ROWS.cast(schema))
+        out.write(b"C")
+        out.flush()
+        receiving.result(60)
+    theirs.close()
     assert files(tmp_path) == before
 
 

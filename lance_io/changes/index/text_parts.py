@@ -31,7 +31,7 @@ from lance_io.limits import MIB
 from lance_io.plans.copy_objects import ObjectCopy, copy_objects
 from lance_io.plans.plan import RollBackOnError
 from lance_io.plans.store_requests import List, Remove, RemoveEmptyFolders
-from lance_io.reads.index.index_files import independent
+from lance_io.reads.index.index_files import run_together
 from lance_io.reads.version.index_errors import INDEX_ERRORS
 from lance_io.store.offers import HoldsFolders
 from lance_io.table.manifest.paths import INDICES
@@ -203,7 +203,7 @@ def _read_settings(
     context = ReadContext(folder.store, SearchCache(MIB))  # no other: a part may be built again under its name
     try:
         steps = [(ref, SideFile.open(context, ref.key, 0)) for ref in refs]
-        files: list[SideFile] = yield ReadFiles(context, independent(steps))
+        files: list[SideFile] = yield ReadFiles(context, run_together(steps))
         settings = [read_settings(file.metadata) for file in files]
     except INDEX_ERRORS as error:
         error.add_note(f"parts of the index segment {uuid} are merged")

@@ -22,12 +22,11 @@ from lance_io.file.write.blob_pages import managed_blob_name
 from lance_io.file.write.dictionary_limit import DictionaryLimit, has_narrow_dictionaries
 from lance_io.file.write.file_bytes import NEARLY, PAGE_BYTES, FileWriter
 from lance_io.file.write.file_writing import FileWriting
-from lance_io.file.write.uploads import sidecar_key
+from lance_io.file.write.uploads import remove_files, sidecar_key
 from lance_io.format.version import V0_1
 from lance_io.io import trace_events
 from lance_io.lazy_names import lazy_module
 from lance_io.limits import ROWS_PER_BATCH, VALUE_BYTES_MAX
-from lance_io.plans.store_requests import Remove
 from lance_io.records import dataclass
 from lance_io.table.manifest.flags import manages_blobs
 from lance_io.table.manifest.fragment import DataFile, Fragment
@@ -421,7 +420,7 @@ class NewFiles:
                 yield from self._file.abort()
             stores = {folder.base_id: folder.location.store for folder in self._folders}
             for base_id, keys in self._written_keys.items():
-                yield Remove(stores[base_id], keys)
+                yield from remove_files(stores[base_id], keys)
         except LanceError as error:
             cause.add_note(f"also: the written files could not be removed: {error}")
 

@@ -17,10 +17,11 @@ from lance_io.commit.pins import announce, pinned_versions, release, to_epoch_ns
 from lance_io.errors import LanceError, StoreError
 from lance_io.io import trace_events
 from lance_io.plans.plan import Pause, Shielded
-from lance_io.plans.store_requests import Put, Remove
+from lance_io.plans.store_requests import Put, Remove, RemoveEmptyFolders
 from lance_io.redaction import get_logger
 from lance_io.store.api import ObjectMeta
 from lance_io.store.failures import StoreFull
+from lance_io.store.offers import HoldsFolders
 from lance_io.table.manifest.manifest import decode_manifest
 from lance_io.table.transaction.garbage import (
     FileKind,
@@ -209,6 +210,7 @@ class Removal:
     def remove_files(self) -> Plan[None]:
         """Remove the other files; only those that no version names if some manifests could not be removed."""
         yield from self._remove_files(self._unnamed if self.failed else self.plan.files)
+        yield from self._remove_empty_folders()
 
     @property
     def _unnamed(self) -> Sequence[tuple[ObjectMeta, FileKind]]:
@@ -227,6 +229,15 @@ class Removal:
             self.removed += [(meta, kinds[meta.key]) for meta in gone]
             if trace_events.listeners:
                 self._trace((meta.key, kinds[meta.key]) for meta in gone)
+
+    def _remove_empty_folders(self) -> Plan[None]:
+        """Remove the folders of indices and blobs whose files are gone, where a store keeps empty folders."""
+        store, skipped = self.location.store, len(self.location.key("x")) - 1
+        if not isinstance(store, HoldsFolders):
+            return
+        for folder in sorted({meta.key.rpartition("/")[0] for meta, _ in self.removed}):
+            if "/" in folder[skipped:]:  # one of a single index or data file, not `_indices` or `data`
+                yield RemoveEmptyFolders(store, folder)
 
     def _trace(self, gone: Iterable[tuple[str, FileKind]]) -> None:
         """Report removed files to trace listeners; only the kinds that pylance reports."""

@@ -13,6 +13,7 @@ between processes.
     WriteJob         pickled: the parameters of a write, decided once, for all tasks and for the commit
     write_files      task: writes its rows to data files that no version refers to
     WrittenFiles     pickled: the files of one task
+    discard_files    task: removes its files, because its result does not reach the planner
     commit_write     planner: commits one version with the files of all tasks, after any concurrent commits
     abort_write      planner: removes the files of a failed job
     remove_job_files anywhere, later: removes files of lost tasks
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.distributed.compaction_job import plan_compacted
     from lance_io.dataset.distributed.index_job import plan_index, plan_optimized_indices
     from lance_io.dataset.distributed.job_commit import commit_write
-    from lance_io.dataset.distributed.job_files import abort_write, remove_job_files
+    from lance_io.dataset.distributed.job_files import abort_write, discard_files, remove_job_files
     from lance_io.dataset.distributed.scan_request import ScanPart
     from lance_io.dataset.distributed.table_jobs import JobPart, TableJob, TaskResult
     from lance_io.dataset.distributed.table_place import TablePlace
@@ -98,6 +99,7 @@ _HOMES = {  # loaded on first use: a reading task loads no modules for planning 
     "abort_write": "lance_io.dataset.distributed.job_files",
     "commit_rows": "lance_io.dataset.distributed.changed_rows",
     "commit_write": "lance_io.dataset.distributed.job_commit",
+    "discard_files": "lance_io.dataset.distributed.job_files",
     "drop_table": "lance_io.dataset.distributed.whole_tables",
     "open_dataset": "lance_io.dataset.distributed.whole_tables",
     "plan_columns": "lance_io.dataset.distributed.column_job",
@@ -128,6 +130,7 @@ __all__ = [
     "abort_write",
     "commit_rows",
     "commit_write",
+    "discard_files",
     "drop_table",
     "open_dataset",
     "plan_columns",

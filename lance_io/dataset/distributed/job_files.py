@@ -9,9 +9,10 @@ from lance_io.dataset.distributed.job_history import is_pending, transactions_af
 from lance_io.dataset.distributed.task_files import is_of_job
 from lance_io.dataset.distributed.write_job import job_digits, run_writes, write_target
 from lance_io.errors import NotFound, UsageError
+from lance_io.file.write.uploads import remove_files
 from lance_io.format.schema import BLOB_FOLDER
 from lance_io.plans.plan import Together
-from lance_io.plans.store_requests import List, Remove
+from lance_io.plans.store_requests import List
 from lance_io.reads.blobs.managed_blobs import ManagedBlobs
 from lance_io.reads.version.state import DatasetState
 from lance_io.reads.version.versions import manifest_in
@@ -77,6 +78,24 @@ def abort_steps(target: WriteTarget, job: WriteJob, written: Sequence[WrittenFil
     return f"aborted, {removed} of {len(paths)} files removed"
 
 
+def discard_files(place: TablePlace, written: WrittenFiles) -> None:  # plain: public parameter
+    """Remove the files of one attempt of a task whose result never reaches the planner: no commit can refer to them.
+
+    Args:
+        place: The table.
+        written: The files.
+
+    Raises:
+        OSError: The store fails.
+    """
+    target = write_target(place)
+    run_writes(target, _remove(target, written.paths))
+
+
+def _remove(target: WriteTarget, paths: Sequence[str]) -> Plan[None]:
+    return remove_files(target.location.store, [target.location.key(path) for path in paths])
+
+
 def _remove_unreferenced(target: WriteTarget, paths: Sequence[str], read_version: int) -> Plan[int]:
     """Remove the files that no version since the one that was read refers to, and count them.
 
@@ -87,8 +106,7 @@ def _remove_unreferenced(target: WriteTarget, paths: Sequence[str], read_version
     for version in (yield from target.handler.list_after(target.location, read_version)):
         kept |= yield from references.of((yield from manifest_in(target.location, version, target.session.cache)))
     left = [path for path in paths if data_file_of(path) not in kept]
-    if left:
-        yield Remove(target.location.store, tuple(target.location.key(path) for path in left))
+    yield from _remove(target, left)
     return len(left)
 
 
@@ -140,8 +158,7 @@ def _remove_by_name(target: WriteTarget, digits: str) -> Plan[list[str]]:
         some = keys[start : start + _VERSIONS_AT_ONCE]
         kept = kept.union(*(yield Together([references.of_version(key) for key in some])))
     paths = [path for path in paths if data_file_of(path) not in kept]
-    if paths:
-        yield Remove(location.store, tuple(location.key(path) for path in paths))
+    yield from _remove(target, paths)
     return paths
 
 

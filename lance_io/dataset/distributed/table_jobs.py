@@ -23,6 +23,7 @@ from lance_io.dataset.distributed.table_version import TableVersion
 from lance_io.dataset.distributed.task_files import EXTENSION, is_of_job, task_file_name
 from lance_io.dataset.distributed.write_job import JOB_DIGITS
 from lance_io.errors import LanceError, OperationError, UsageError
+from lance_io.file.write.uploads import remove_files
 from lance_io.format.schema import BLOB_FOLDER
 from lance_io.plans.plan import Stopped
 from lance_io.plans.store_requests import List, OwnFiles, Remove, RemoveEmptyFolders
@@ -275,8 +276,7 @@ def discard_data_files(state: DatasetState, names: Sequence[str]) -> Plan[None]:
         for name in names:
             beside: list[ObjectMeta] = yield List(location.store, location.key(DATA, name.removesuffix(EXTENSION), ""))
             keys += [meta.key for meta in beside]
-    if keys:
-        yield Remove(location.store, tuple(keys))
+    yield from remove_files(location.store, keys)
 
 
 def remove_data_files(location: Location, digits: str, kept: Collection[str]) -> Plan[int]:
@@ -287,8 +287,7 @@ def remove_data_files(location: Location, digits: str, kept: Collection[str]) ->
     depth = len(location.key("x")) - 1
     paths = [path for meta in listed if is_of_job(path := meta.key[depth:], digits)]
     left = [path for path in paths if data_file_of(path) not in {f"{DATA}/{name}" for name in kept}]
-    if left:
-        yield Remove(location.store, tuple(location.key(path) for path in left))
+    yield from remove_files(location.store, [location.key(path) for path in left])
     return len(left)
 
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from lance_io.format.schema import BLOB_FOLDER
 from lance_io.plans.plan import Invoke
-from lance_io.plans.store_requests import Remove
+from lance_io.plans.store_requests import Remove, RemoveEmptyFolders
 from lance_io.records import dataclass
+from lance_io.store.offers import HoldsFolders
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +33,17 @@ def sidecar_key(key: str, name: str, table: Location | None = None) -> str:
     folder, slash, file_name = key.rpartition("/")
     stem = file_name.removesuffix(".lance")
     return f"{folder}{slash}{stem}/{name}"
+
+
+def remove_files(store: ObjectStore, keys: Sequence[str]) -> Plan[None]:
+    """Remove data files and sidecars, and the folders of the sidecars where a store keeps empty folders."""
+    if keys:
+        yield Remove(store, tuple(keys))
+    if isinstance(store, HoldsFolders):
+        folders = {key.rpartition("/")[0] for key in keys if key.endswith(".blob")}
+        for folder in sorted(folders):
+            if not folder.endswith(f"/{BLOB_FOLDER}"):  # which all data files share
+                yield RemoveEmptyFolders(store, folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +112,7 @@ class FileUploads:
         for upload in self._uploads.values():
             yield Invoke(upload.abort)
         keys, self._completed_keys = self._completed_keys, []
-        if keys:
-            yield Remove(self._store, keys)
+        yield from remove_files(self._store, keys)
 
     def _open(self, sidecar: str | None) -> Plan[Any]:
         key = self._key if sidecar is None else self._key_of(sidecar)

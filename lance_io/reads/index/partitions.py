@@ -122,7 +122,7 @@ def _open(
 def _is_of_first_form(state: DatasetState, ref: FileRef) -> Plan[bool]:
     """Whether a segment without its second file is one file of version 0.1, as those of the first releases."""
     try:
-        yield ReadFiles(state.context, independent([(ref, SideFile.open(state.context, ref.key, ref.size_bytes))]))
+        yield ReadFiles(state.context, run_together([(ref, SideFile.open(state.context, ref.key, ref.size_bytes))]))
     except AloneOfFirstVersion:
         return True
     except INDEX_ERRORS:

@@ -54,9 +54,11 @@ def receive_rows(connection: Connection, request: dict[str, Any]) -> None:
         )
     primary = None if rows.primary is None else rows.primary.to_bytes()
     result = TaskFiles(files, b"".join(rows.row_ids) if moves else None, rows.keys.to_stream(), primary)
-    connection.send(
-        {"files": b64encode(pickle.dumps(result)).decode(), "rows": files.num_rows, "bytes": files.num_bytes}
-    )
+    answer = {"files": b64encode(pickle.dumps(result)).decode(), "rows": files.num_rows, "bytes": files.num_bytes}
+    try:
+        connection.send(answer)
+    except OSError:  # the JVM has gone, or has given the task up
+        distributed.discard_files(write.table, files)
 
 
 class _TaskRows:
