@@ -13,6 +13,7 @@ commits     small appends, alone and against others
 shapes      wide tables and many files
 shares      several processes that append to one table
 spark       reads and writes in Spark; sparkjobs runs them, sparksource is the ceiling they are compared with
+sparksql    SQL through the JAR of Spark, beside the Parquet reader of Spark; sparkchanges statements that change tables
 catalogue   all of them
 measure     how: contenders take turns in one run, and ratios are taken within a round
 probe       one measurement in a fresh interpreter

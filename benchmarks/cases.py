@@ -39,6 +39,8 @@ BARE = "bare read"
 FASTER = "faster plan"
 # Not contenders, but other measures of a case: pylance's processor time, and a limit for ours that is no ratio.
 PROCESSOR, LIMIT = "processor time", "limit"
+# In SQL through the JAR: the time of the other and what may come on top; our own queries with a task for each core.
+ALLOWANCE, TWO_SLOTS = "allowance", "two slots"
 COMPARED = {TUNED_CEILING: TUNED_WORKER}
 """Whom a contender is compared with; the others with us."""
 ROOT = Path(__file__).resolve().parents[1]
@@ -64,6 +66,7 @@ class Case:
     cpu_goal             as `goal`, of processor time
     limit_s              what we may need at most, whatever others need
     plan_goal            as `goal`, beside the faster of two fixed plans
+    peer_goals           as `goal`, beside contenders by name
     """
 
     name: str
@@ -82,6 +85,7 @@ class Case:
     cpu_goal: float | None = None
     limit_s: float | None = None
     plan_goal: float | None = None
+    peer_goals: dict[str, float] = field(default_factory=dict)
 
     def rounds(self, asked: int) -> int:
         """How many rounds to run when `asked` are asked for."""
@@ -100,6 +104,7 @@ def without_goals(case: Case) -> Case:
         cpu_goal=None,
         limit_s=None,
         plan_goal=None,
+        peer_goals={},
     )
 
 

@@ -20,6 +20,7 @@ from benchmarks.searches import search_cases
 from benchmarks.shapes.shape_cases import shape_cases
 from benchmarks.shares import share_cases
 from benchmarks.spark import spark_cases
+from benchmarks.sparksql import sql_cases
 from benchmarks.textsearches import text_search_cases
 from benchmarks.textsizes import text_size_cases
 from benchmarks.vectorsearches import vector_search_cases
@@ -38,6 +39,7 @@ STORED_GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "functions": ("functions",),
     "kinds": ("kinds",),
     "late": ("late",),
+    "sparksql": ("sparksql",),
 }
 TABLED_GROUPS: Final = ("shapes", "changes")  # they have a table in the document, and no panel in the picture
 
@@ -61,6 +63,7 @@ def all_cases(tables: Tables) -> Iterator[Case]:
     yield from change_cases(tables)
     yield from share_cases(tables)
     yield from spark_cases(tables)
+    yield from sql_cases(tables)
     yield from old_version_cases(tables)
     yield from shape_cases(tables)
 

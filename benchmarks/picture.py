@@ -18,6 +18,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from benchmarks.cases import (
+    ALLOWANCE,
     BARE,
     CEILING,
     EQUAL_SHARE,
@@ -29,6 +30,7 @@ from benchmarks.cases import (
     PYLANCE,
     TUNED_CEILING,
     TUNED_WORKER,
+    TWO_SLOTS,
     UNIX_SOCKETS,
     ZSTD,
 )
@@ -54,6 +56,8 @@ COLORS = {
     FASTER: "#5f6b3a",
     PROCESSOR: "#74a9d8",
     LIMIT: "#b08d2f",
+    ALLOWANCE: "#a0728c",
+    TWO_SLOTS: "#4d7f8f",
 }
 LABELS = {
     PYLANCE: "pylance",
@@ -69,6 +73,8 @@ LABELS = {
     FASTER: "faster of two plans",
     PROCESSOR: "pylance, processor time",
     LIMIT: "limit",
+    ALLOWANCE: "allowed time",
+    TWO_SLOTS: "with two tasks at a time",
 }
 INK, FAINT = "#30343b", "#d8dbe0"
 FUNCTIONS_MAX, KINDS_MAX, CELLS_MAX = 20, 60, 20
@@ -88,6 +94,7 @@ TITLES = {
     "commit": "Append and commit",
     "share": "Append in several processes: the time of the one that makes the fewest",
     "spark": "Spark, two cores",
+    "sparksql": "SQL through the JAR of Spark, two cores",
     "shapes": "Wide tables, many files",
     "2.0": "Tables of file version 2.0",
     "0.1": "Tables of file version 0.1",

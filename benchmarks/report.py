@@ -73,6 +73,7 @@ class Finding:
             FASTER: case.plan_goal,
             PROCESSOR: case.cpu_goal,
             LIMIT: None if case.limit_s is None else 1.0,
+            **case.peer_goals,
         }
         against = {who: times_better(samples, COMPARED.get(who, OURS), who) for who in samples if who != OURS}
         if case.cpu_goal is not None:

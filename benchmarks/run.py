@@ -8,6 +8,7 @@
     make bench ARGS="functions"                          functions of filters; writes benchmarks/results/functions.json
     make bench ARGS="kinds"                              kinds of text and numbers; writes benchmarks/results/kinds.json
     make bench ARGS="late"                               filters by what passes; writes benchmarks/results/late.json
+    make bench ARGS="sparksql"                           SQL in Spark; writes benchmarks/results/sparksql.json
     python -m benchmarks.run --only take/five --only '*/many'  some cases: whole names or their beginnings, * for any
     python -m benchmarks.run --scale 0.01 --repeat 3     small tables, few rounds
     python -m benchmarks.run --list                      names of the cases

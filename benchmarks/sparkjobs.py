@@ -1,12 +1,17 @@
 """A Spark session in a process of its own, which runs one query at a time and tells how long it took.
 
-    python -m benchmarks.sparkjobs CORES FOLDER SOCKETS
+    python -m benchmarks.sparkjobs CORES FOLDER SOCKETS SOURCE
 
 Reads queries as lines of JSON from its input and answers each by a line; ends at the end of its input.
 
     {"read": FORMAT, "options": {..}, "columns": [..], "filter": SQL}            into Spark's sink that drops rows
     {"read": .., "check": true}                                                   answers rows and a checksum instead
+    {"sql": TEXT, "views": {NAME: {"read": FORMAT, ..}}}                          SQL over views, which are made once
     {"read": .., "write": FORMAT, "to": PATH, "write_options": {..}}              from one format into another
+    {"statement": TEXT}                                                           SQL that changes a table
+
+SOURCE is `python` or `jar`: which of our sources is `format("lance_io")`. With the JAR, `bench` is a catalog whose
+tables are named by their paths.
 
 `SparkProcess` is the other side: it starts such a process and asks it. Two of them, with other numbers of cores or
 other sockets, can take turns.
@@ -20,8 +25,9 @@ import os
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from benchmarks.cases import ROOT
 from benchmarks.measure import Sample
@@ -29,14 +35,35 @@ from benchmarks.measure import Sample
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from benchmarks.tables import Tables
+
 Query = dict[str, Any]
 Sockets: TypeAlias = Literal["tcp", "unix"]  # between Spark and its workers
+Source: TypeAlias = Literal["python", "jar"]
+JAR_SETTINGS: Final = {"spark.sql.sources.partitionOverwriteMode": "dynamic"}
+
+
+class SparkSessions:
+    """Sessions with the JAR, at most those of one case at a time: each holds up to two gigabytes."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._running: dict[int, SparkProcess] = {}
+
+    def __call__(self, *cores: int) -> list[SparkProcess]:
+        """A session for each number of cores, started if it does not run; all others end."""
+        for other in self._running.keys() - {*cores}:
+            self._running.pop(other).close()
+        for each in cores:
+            if each not in self._running:
+                self._running[each] = SparkProcess(each, self._tables.new_folder(), "tcp", "jar")
+        return [self._running[each] for each in cores]
 
 
 class SparkProcess:
     """A session with so many cores. Close it, or let the end of this process do so."""
 
-    def __init__(self, cores: int, folder: Path, sockets: Sockets) -> None:
+    def __init__(self, cores: int, folder: Path, sockets: Sockets, source: Source = "python") -> None:
         self._log = folder / "spark.log"
         environment = {
             **os.environ,
@@ -44,7 +71,7 @@ class SparkProcess:
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
-        command = [sys.executable, "-m", "benchmarks.sparkjobs", str(cores), str(folder), sockets]
+        command = [sys.executable, "-m", "benchmarks.sparkjobs", str(cores), str(folder), sockets, source]
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 command, cwd=ROOT, env=environment, text=True,
@@ -82,12 +109,12 @@ class SparkProcess:
 # -- inside of that process ------------------------------------------------------------------------------------------
 
 
-def start(cores: int, folder: Path, sockets: str) -> SparkSession:
+def start(cores: int, folder: Path, sockets: str, source: str) -> SparkSession:
     """The session."""
     from pyspark.sql import SparkSession
 
     from benchmarks.sparksource import ReadySource
-    from lance_io.spark import register
+    from lance_io.spark import configure, register
 
     settings = {
         "spark.driver.host": "127.0.0.1",
@@ -102,18 +129,33 @@ def start(cores: int, folder: Path, sockets: str) -> SparkSession:
     builder = SparkSession.builder.master(f"local[{cores}]")
     for name, value in settings.items():
         builder = builder.config(name, value)
+    if source == "jar":
+        for name, value in JAR_SETTINGS.items():
+            builder = builder.config(name, value)
+        builder = builder.config("spark.sql.shuffle.partitions", cores)
+        builder = configure(builder, catalog="bench", path=str(folder / "bench"), storage={"durability": "none"})
     spark = builder.getOrCreate()
-    register(spark)
+    if source == "python":
+        register(spark)
     spark.dataSource.register(ReadySource)
     return spark
 
 
 def rows(spark: SparkSession, query: Query) -> DataFrame:
-    """What a query reads."""
+    """The rows of a query."""
+    if "sql" in query:
+        for name, source in query.get("views", {}).items():
+            _make_view(spark, name, json.dumps(source))
+        return spark.sql(query["sql"])
     frame = spark.read.format(query["read"]).options(**query.get("options", {})).load(query["path"])
     if query.get("filter"):
         frame = frame.where(query["filter"])
     return frame.select(query["columns"]) if query.get("columns") else frame
+
+
+@cache
+def _make_view(spark: SparkSession, name: str, source: str) -> None:
+    rows(spark, json.loads(source)).createOrReplaceTempView(name)
 
 
 def answered(spark: SparkSession, query: Query) -> dict[str, Any]:
@@ -125,12 +167,13 @@ def answered(spark: SparkSession, query: Query) -> dict[str, Any]:
         return {"rows": found["n"], "checksum": found["x"]}
     cpu_before = tree_cpu_s(os.getpid())
     started = time.perf_counter()
-    frame = rows(spark, query)
-    if "write" in query:
+    if "statement" in query:
+        spark.sql(query["statement"]).collect()
+    elif "write" in query:
         options = query.get("write_options", {})
-        frame.write.format(query["write"]).options(**options).mode("append").save(query["to"])
+        rows(spark, query).write.format(query["write"]).options(**options).mode("append").save(query["to"])
     else:
-        frame.write.format("noop").mode("overwrite").save()
+        rows(spark, query).write.format("noop").mode("overwrite").save()
     wall_s = time.perf_counter() - started
     return {"wall_s": wall_s, "cpu_s": tree_cpu_s(os.getpid()) - cpu_before}
 
@@ -156,15 +199,15 @@ def _is_below(pid: int, root: int, parents: dict[int, tuple[int, float]]) -> boo
     return pid == root
 
 
-def main(cores: int, folder: Path, sockets: str) -> None:
+def main(cores: int, folder: Path, sockets: str, source: str) -> None:
     """Answer until there is no more input."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what Spark prints goes with its log
-    spark = start(cores, folder, sockets)
+    spark = start(cores, folder, sockets, source)
     for line in sys.stdin:
         print(json.dumps(answered(spark, json.loads(line))), file=answers, flush=True)
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
+    main(int(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:5])

@@ -9,6 +9,9 @@
     spark_narrow   500,000   4  ascending int64, double from 0 to 1, int32, random string
     spark_vectors   50,000   4  ascending int64, double from 0 to 1, fixed-size list of 256 floats
     spark_large    500,000   8  the same, more than half a gigabyte
+    sql_narrow  23,000,000   8  ascending int64, double from 0 to 1, two small int32, two keys, random string: 1 GB
+    sql_vectors  1,900,000  16  ascending int64, double from 0 to 1, two keys, fixed-size list of 256 floats: 2 GB
+    sql_days, sql_shops  100, 1000  1  the keys, and by what rows are summed
     keyed        5,000,000   4  shuffled int64 without repetitions, one of 100 numbers, two of 50 labels, double
     texts          500,000   4  texts of twenty words out of 50,000, frequent and rare ones
     clustered      500,000   4  three times the same: fixed-size list of 128 floats near one of 2,000 centers
@@ -18,8 +21,9 @@ And in old file versions: `five_2.0`, `many_2.0`, `vectors_2.0`, `five_0.1`, mad
 
     sorted_0.1 2,000,000     1  the seven, in batches of 8,192 rows
 
-`scale` multiplies the rows. The content depends on nothing but the table's name and the scale. The default settings of
-both writers are used; Parquet is compressed with snappy, one file for each Lance fragment.
+`scale` multiplies the rows, but not those of `sql_days` and `sql_shops`. The content depends on nothing but the table's
+name and the scale. The default settings of both writers are used; Parquet is compressed with snappy, one file for each
+Lance fragment.
 """
 
 from __future__ import annotations
@@ -46,6 +50,7 @@ LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",
 COLORS = pa.array(["red", "green", "blue", "yellow", "black"])
 VECTOR_WIDTH = 128
 NUM_CENTERS = 2000
+NUM_DAYS, NUM_SHOPS = 100, 1000  # keys of the joins in SQL
 TEXT_WORDS = np.array([f"word{number:x}" for number in range(50_000)])  # the most frequent first
 FREQUENT = 2000  # words are looked for among as many of the first ones
 KEY_STEP, KEYS_END = 2_654_435_761, 1 << 32  # row n has the key n * KEY_STEP modulo KEYS_END: none twice, in no order
@@ -159,6 +164,42 @@ def spark_vectors(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.
     return pa.table({**columns, "vector": pa.FixedSizeListArray.from_arrays(values, 256)})
 
 
+def sql_narrow(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
+    """Sales: a number, units, two keys of other tables and a text."""
+    seven = seven_columns(first_id, num_rows, rng)
+    units = rng.integers(1, 10, num_rows, np.int32)
+    return pa.table(
+        {"id": seven["id"], "number": seven["float"], "units": units, **_keys(num_rows, rng), "text": seven["text"]}
+    )
+
+
+def sql_vectors(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
+    """Vectors with keys of other tables."""
+    rows = spark_vectors(first_id, num_rows, rng)
+    return pa.table({**{name: rows[name] for name in rows.column_names}, **_keys(num_rows, rng)})
+
+
+def _keys(num_rows: int, rng: np.random.Generator) -> dict[str, np.ndarray[tuple[int], np.dtype[np.int32]]]:
+    return {
+        "day": rng.integers(0, NUM_DAYS, num_rows, np.int32),
+        "shop": rng.integers(0, NUM_SHOPS, num_rows, np.int32),
+    }
+
+
+def sql_days(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
+    """Days and their quarters."""
+    del rng
+    days = np.arange(first_id, first_id + num_rows, dtype=np.int32)
+    return pa.table({"day": days, "quarter": days * 4 // NUM_DAYS})
+
+
+def sql_shops(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
+    """Shops and their regions."""
+    del rng
+    shops = np.arange(first_id, first_id + num_rows, dtype=np.int32)
+    return pa.table({"shop": shops, "region": [f"region {shop % 20}" for shop in shops]})
+
+
 def _offsets(ends: np.ndarray[tuple[int], np.dtype[np.int32]]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
     return np.concatenate([np.zeros(1, np.int32), ends])
 
@@ -195,6 +236,7 @@ class Recipe:
 
     old_version  of its files, where that is not the newest; then there is no Parquet beside it
     group_rows   rows of a batch, of files of version 0.1
+    is_scaled    whether `scale` multiplies its rows
     """
 
     name: str
@@ -203,6 +245,7 @@ class Recipe:
     make_rows: MakeRows
     old_version: str | None = None
     group_rows: int = 1024
+    is_scaled: bool = True
 
     @property
     def columns(self) -> list[str]:
@@ -212,7 +255,7 @@ class Recipe:
 
     def ready(self, cache: Path, scale: float) -> BenchTable:
         """The table, found in `cache` or written there. `scale` multiplies the rows, at least one per fragment."""
-        fragment_rows = max(1, round(self.num_rows * scale / self.num_fragments))
+        fragment_rows = max(1, round(self.num_rows * (scale if self.is_scaled else 1) / self.num_fragments))
         folder = cache / f"{self.name}-{fragment_rows}x{self.num_fragments}-pylance{lance.__version__}-{GENERATION}"
         if not folder.exists():
             self._write(folder, fragment_rows)
@@ -257,6 +300,10 @@ RECIPES = {
         Recipe("spark_narrow", 500_000, 4, spark_narrow),
         Recipe("spark_vectors", 50_000, 4, spark_vectors),
         Recipe("spark_large", 500_000, 8, spark_vectors),
+        Recipe("sql_narrow", 23_000_000, 8, sql_narrow),
+        Recipe("sql_vectors", 1_900_000, 16, sql_vectors),
+        Recipe("sql_days", NUM_DAYS, 1, sql_days, is_scaled=False),
+        Recipe("sql_shops", NUM_SHOPS, 1, sql_shops, is_scaled=False),
         Recipe("functions", 200_000, 1, function_rows),
         Recipe("five_2.0", 5_000_000, 5, seven_columns, "2.0"),
         Recipe("many_2.0", 1_000_000, 64, seven_columns, "2.0"),

@@ -8,17 +8,31 @@ import json
 import subprocess
 import sys
 import threading
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import lance
 import numpy as np
 import pyarrow as pa
 import pytest
 from rich.console import Console
 
 import lance_io
-from benchmarks import buckets, cases, measure, passing, picture, shares, sparksource, tables, textkinds, transport
+from benchmarks import (
+    buckets,
+    cases,
+    measure,
+    passing,
+    picture,
+    shares,
+    sparkchanges,
+    sparksource,
+    tables,
+    textkinds,
+    transport,
+)
 from benchmarks.catalogue import chosen_cases
 from benchmarks.profiling import profile_text
 from benchmarks.report import Finding, Report, fill_in, spark_table
@@ -328,6 +342,50 @@ def test_cases_of_spark_have_names() -> None:
         "spark/large/tcp",
         "spark/large/unix",
     } <= names
+
+
+def test_cases_of_sql_have_names_and_goals() -> None:
+    sql = {case.name: case for case in chosen_cases(tables.Tables(Path("nowhere"), 1.0), ["sparksql"])}
+    kinds = [
+        f"{table}/{what}" for table in ("narrow", "vectors") for what in ("select", "percent", "star", "count", "slots")
+    ]
+    changes = [*("merge/1", "merge/2", "merge/4"), *("compact", "insert", "overwrite")]
+    sizes = [f"bytes/{what}" for what in ("merge", "compact", "insert", "overwrite")]
+    assert sql.keys() == {f"sparksql/{name}" for name in (*kinds, "tasks", *changes, *sizes)}
+    judged = {name for name, case in sql.items() if case.goal or case.parquet_goal or case.peer_goals}
+    assert sql.keys() - judged == {"sparksql/merge/4", "sparksql/compact", "sparksql/overwrite"}
+    assert all(case.rounds(7) >= 7 for case in sql.values() if case.unit == "s")
+
+
+def test_statements_that_leave_other_rows_are_not_measured(tmp_path: Path) -> None:
+    """Each contender changes a copy of its own; sizes are those of the files that it has added."""
+    table = tmp_path / "t.lance"
+    lance.write_dataset(pa.table({"id": [1, 2]}), table)
+
+    def add(number: int) -> sparkchanges.Work:
+        rows = pa.table({"id": [number]})
+        return partial(sparkchanges.by_pylance, lambda ds: lance.write_dataset(rows, ds, mode="append"))
+
+    turns = sparkchanges.Change(table, {"lance_io": add(3), "pylance": add(3)}).turns(is_sized=True)
+    sizes = [turn(number).value for number in range(2) for turn in turns.values()]
+    data = next((table / "data").iterdir()).stat().st_size
+    assert len(set(sizes)) == 1 and 0.5 * data < sizes[0] < 2 * data
+    assert [path.name for path in tmp_path.iterdir()] == ["t.lance"]
+    assert lance.dataset(table).count_rows() == 2
+    with pytest.raises(cases.WrongAnswerError, match="Spark leaves 3 rows"):
+        sparkchanges.Change(table, {"lance_io": add(3), "pylance": add(4)}).turns(is_sized=False)
+
+
+def test_goals_beside_contenders_by_name() -> None:
+    """At most so much more time than another, and a share of our own speed in another way."""
+    samples = {
+        who: measure.Samples([value], [1.0])
+        for who, value in (("lance_io", 2.0), ("allowance", 1.9), ("two slots", 1.9))
+    }
+    case = cases.Case("any", dict, peer_goals={"allowance": 1.0, "two slots": 0.9})
+    finding = Finding.of(case, samples)
+    assert [finding.reached(peer) for peer in ("allowance", "two slots")] == [False, True]
+    assert Finding.of(cases.without_goals(case), samples).goals == {}
 
 
 def test_tuned_workers_are_judged_beside_a_ceiling_of_their_own() -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import sys
@@ -83,25 +84,39 @@ def test_credentials_of_the_catalog_do_not_show(
     assert all(s3.secret.encode() not in text for text in logs)
 
 
-ID_BYTES = NUM_ROWS * 8
 OTHER_BYTES = 64 << 10  # page indexes, and the first rows of a page
+JOIN = "select sum(f.id) from lance.facts f join range(100) r on f.id = r.id"
+
+
+@pytest.fixture(scope="module")
+def id_bytes(catalog: str, s3: S3Server) -> int:
+    """The stored bytes of the ids, by pylance."""
+    data = lance.dataset(f"{catalog}/facts.lance", storage_options=s3.options())
+    (stored,) = (field.bytes_on_disk for field in data.stats.data_stats().fields if field.id == 0)
+    return stored
 
 
 @pytest.mark.parametrize(
-    ("query", "bytes_max"),
+    ("query", "share_of_ids", "more_bytes"),
     [
-        ("select sum(id) from lance.facts", 1.05 * ID_BYTES + OTHER_BYTES),
-        ("select count(*) from lance.facts", 0),
-        ("select count(*) from lance.facts where id % 2 = 0 and id < 100", 1.05 * ID_BYTES + OTHER_BYTES),
-        ("select * from lance.facts limit 5", 1 << 20),
-        ("select * from lance.facts where id = 12345", ID_BYTES + (2 << 20)),
-        ("select * from lance.indexed where id = 12345", 1 << 20),
-        ("select count(*), min(id), max(id) from lance.indexed", 0),
-        ("select sum(f.id) from lance.facts f join range(100) r on f.id = r.id", 1.05 * ID_BYTES + OTHER_BYTES),
+        ("select sum(id) from lance.facts", 1.05, OTHER_BYTES),
+        ("select count(*) from lance.facts", 0, 0),
+        ("select count(*) from lance.facts where id % 2 = 0 and id < 100", 1.05, OTHER_BYTES),
+        ("select * from lance.facts limit 5", 0, 1 << 20),
+        ("select * from lance.facts where id = 12345", 1, 2 << 20),
+        ("select * from lance.indexed where id = 12345", 0, 1 << 20),
+        ("select count(*), min(id), max(id) from lance.indexed", 0, 0),
+        (JOIN, 1.05, OTHER_BYTES),
     ],
 )
 def test_queries_read_what_they_use(
-    cluster: SparkSession, catalog: str, proxy: CountingProxy, query: str, bytes_max: float
+    cluster: SparkSession,
+    catalog: str,
+    proxy: CountingProxy,
+    id_bytes: int,
+    query: str,
+    share_of_ids: float,
+    more_bytes: int,
 ) -> None:
     """Warm: metadata of the files is in the caches of both executors. Bytes of data files, counted at MinIO."""
     for _ in range(3):
@@ -110,22 +125,32 @@ def test_queries_read_what_they_use(
     assert cluster.sql(query).collect()
     spent = proxy.take()
     data = [line for line in spent.lines if "/data/" in line]
-    assert spent.body_bytes <= bytes_max + OTHER_BYTES
+    assert spent.body_bytes <= share_of_ids * id_bytes + more_bytes + OTHER_BYTES
     assert len(data) <= 40
-    assert data or not bytes_max
+    assert bool(data) == bool(share_of_ids or more_bytes)
+
+
+def test_few_rows_of_a_join_are_broadcast(cluster: SparkSession, catalog: str) -> None:
+    """The other side is the one that reads the table, the ids alone."""
+    ((plan,),) = cluster.sql(f"explain {JOIN}").collect()
+    assert re.search(r"BroadcastHashJoin .*, Build(Left|Right)", plan)
+    assert re.search(r"BroadcastExchange .*\n.*Range \(0, 100", plan)
+    assert re.search(r"BatchScan lance\.facts\[id#\d+L\]", plan)
 
 
 def test_show_reads_little(
     cluster: SparkSession, catalog: str, proxy: CountingProxy, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """And so does `limit`."""
     df = cluster.table("lance.facts")
-    df.show()
-    proxy.take()
-    df.show()
-    spent = proxy.take()
+    for give in (df.show, df.limit(5).collect):
+        give()
+        proxy.take()
+        give()
+        spent = proxy.take()
+        assert spent.body_bytes < 1 << 20
+        assert spent.requests < 40
     assert "only showing top 20 rows" in capsys.readouterr().out
-    assert spent.body_bytes < 1 << 20
-    assert spent.requests < 40
 
 
 @pytest.mark.parametrize("interrupts", ["true", "false"])
