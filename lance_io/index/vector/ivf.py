@@ -8,6 +8,7 @@ A segment keeps in memory the centroids, the codebook, and which rows of the fil
 
 from __future__ import annotations
 
+from math import ceil, isqrt
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -48,6 +49,8 @@ _TYPES: Final = {
     **{f"IVF_HNSW_{coding.value}": coding for coding in _GRAPHS},
 }
 _METRICS: Final = {metric.value: metric for metric in Metric}
+_NEAR: Final = 1.1  # times the distance of the nearest centroid: recall and bytes are those of pylance, or better
+_SHARE: Final = 0.6  # of the root of the number of partitions
 _EXACT_CENTROIDS_MAX: Final = 4096  # that are compared one by one; of more, a product chooses the likely ones first
 
 
@@ -131,6 +134,22 @@ class Ivf:
         near_centroids = self.centroids if len(near) == len(self.centroids) else self.centroids[near]
         order = np.argsort(exact_of_many(metric, [near_centroids], query), kind="stable")
         return np.concatenate((near[order], far))
+
+    def num_likely(self, order: IntArray, query: FloatArray, k: int) -> int:
+        """The partitions that likely have the k nearest rows, of those in the order of `nearest`.
+
+        A neighbour lies in the partition of another centroid mainly where that is about as near as the nearest one:
+        these are counted, between a quarter of the root of all partitions and the root; many rows need more.
+        """
+        root = isqrt(self.num_partitions)
+        least = max(1, root // 4, 2 * isqrt(k))
+        most = min(max(root, 2 * least), len(order))
+        if self.metric not in (Metric.L2, Metric.COSINE):  # no ratio of such distances says what is near
+            return max(least, ceil(_SHARE * root))
+        if most <= least:
+            return least
+        squares = exact_of_many(Metric.L2, [self.centroids[order[:most]]], query)
+        return max(least, int(np.count_nonzero(squares <= _NEAR**2 * squares[0])))
 
     def check_partition(self, rows: pa.Array, *stored: pa.Array) -> Partition:
         """Rows of a partition as they were read, in the order of `columns`. Raises `FormatError` for nulls."""

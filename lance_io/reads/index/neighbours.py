@@ -2,7 +2,7 @@
 
     nprobes n           n partitions of each segment
     minimum, maximum    the minimum, then twice as many and so on up to the maximum, while a query has fewer than k rows
-    neither             the same, from 0.6 of the root of the number of partitions
+    neither             the same, from the partitions whose centroids are about as near as the nearest one
 
 A partition that several queries want is read and scanned once.
 """
@@ -10,7 +10,6 @@ A partition that several queries want is read and scanned once.
 from __future__ import annotations
 
 from functools import partial
-from math import ceil, isqrt
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -43,7 +42,13 @@ if TYPE_CHECKING:
 _SPARE_ROWS: Final = 64  # looked up beside the k nearest: some of these may be deleted
 _DISTANCES_MAX: Final = 4 << 20  # of several queries in memory at once
 _FINITE_MAX: Final = float(np.finfo(np.float32).max)
-_SHARE: Final = 0.6  # of the root of the number of partitions, for searches without a number: pylance's recall
+
+
+class Order(NamedTuple):
+    """Partitions of a segment in the order of a search, and the number that is searched at once."""
+
+    partitions: IntArray
+    num_first: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +57,7 @@ class Probing:
 
     terms     queries, metric, bounds; its k is that of the candidates
     k         rows of the result: with fewer candidates, more partitions are searched
-    first     partitions of each segment that are searched at once
+    first     partitions of each segment that are searched at once; None for those that likely have the nearest rows
     most      partitions of each segment at most; None for all
     """
 
@@ -60,12 +65,18 @@ class Probing:
     segments: tuple[Ivf, ...]
     terms: SearchTerms
     k: int
-    first: int
+    first: int | None
     most: int | None
 
-    def orders(self, queries: npt.NDArray[Any]) -> list[list[IntArray]]:
+    def orders(self, queries: npt.NDArray[Any]) -> list[list[Order]]:
         """The partitions of each segment in the order of the search, for each query from `prepared`."""
-        return [[segment.nearest(query)[: self.most] for segment in self.segments] for query in queries]
+        return [[self._order(segment, query) for segment in self.segments] for query in queries]
+
+    def _order(self, segment: Ivf, query: npt.NDArray[Any]) -> Order:
+        partitions = segment.nearest(query)
+        num_first = self.first or segment.num_likely(partitions, query, self.terms.k)
+        partitions = partitions[: self.most]
+        return Order(partitions, min(num_first, max(1, len(partitions))))
 
     def prepared(self) -> npt.NDArray[Any]:
         """The queries as centroids and codes need them."""
@@ -80,8 +91,8 @@ class Probing:
             return units
 
 
-def num_probes(hints: Mapping[str, Any], segments: Sequence[Ivf]) -> tuple[int, int | None]:
-    """The partitions of each segment to search at once, and at most, by the parameters of a search."""
+def num_probes(hints: Mapping[str, Any], segments: Sequence[Ivf]) -> tuple[int | None, int | None]:
+    """`Probing.first` and `most`, by the parameters of a search."""
     exact = hints.get("nprobes")
     least, most = hints.get("minimum_nprobes", exact), hints.get("maximum_nprobes", exact)
     largest = max((segment.num_partitions for segment in segments), default=1)
@@ -89,9 +100,6 @@ def num_probes(hints: Mapping[str, Any], segments: Sequence[Ivf]) -> tuple[int, 
     if effort is not None:  # from the minimum to all of them, geometrically
         least = max(1, round((least or 1) ** (1 - effort) * max(1, largest) ** effort))
         return least if most is None else min(least, most), most
-    if least is None:
-        least = max(1, ceil(_SHARE * isqrt(max(0, largest - 1))))
-        least = least if most is None else min(least, most)
     return least, most
 
 
@@ -166,12 +174,12 @@ def _distance_of(distances: Distances, rank: int) -> float:
 def search_index(state: DatasetState, probing: Probing, entries: LiveEntries) -> Plan[list[Scored]]:
     """The candidates of each query, nearest first; at most `terms.k`. Raises `FormatError` naming index and file."""
     queries = probing.prepared()
-    orders: list[list[IntArray]] = yield Compute(partial(probing.orders, queries), lambda: _order_bytes(probing))
+    orders: list[list[Order]] = yield Compute(partial(probing.orders, queries), lambda: _order_bytes(probing))
     collected = [_Collected(probing.terms) for _ in queries]
-    first, end = 0, probing.first
+    growth = 1
     active = np.flatnonzero(np.isfinite(queries).all(axis=1)).tolist()
     while active:
-        wanted = _wanted(orders, active, first, end)
+        wanted = _wanted(orders, active, growth)
         for group in groups_of(probing.segments, _pieces(probing, wanted)):
             partitions = yield from read_pieces(state, probing.index, probing.segments, group)
             num_bytes = sum([partition.nbytes for partition in partitions])
@@ -180,9 +188,10 @@ def search_index(state: DatasetState, probing: Probing, entries: LiveEntries) ->
         active = [
             number
             for number in active
-            if collected[number].num_rows < probing.k and any(len(order) > end for order in orders[number])
+            if collected[number].num_rows < probing.k
+            and any(len(order.partitions) > growth * order.num_first for order in orders[number])
         ]
-        first, end = end, 2 * end
+        growth *= 2
     return [each.rows() for each in collected]
 
 
@@ -198,14 +207,15 @@ def _order_bytes(probing: Probing) -> int:
     return sum(segment.centroids.nbytes for segment in probing.segments) * len(probing.terms.queries)
 
 
-def _wanted(
-    orders: Sequence[Sequence[IntArray]], active: Sequence[int], first: int, end: int
-) -> dict[tuple[int, int], list[int]]:
-    """The queries that want each partition, by the number of its segment and its own."""
+def _wanted(orders: Sequence[Sequence[Order]], active: Sequence[int], growth: int) -> dict[tuple[int, int], list[int]]:
+    """The queries that want each partition, by the number of its segment and its own.
+
+    growth  the searched partitions are this many times the first ones, half of which were searched before; 1: none was
+    """
     wanted: dict[tuple[int, int], list[int]] = {}
     for number in active:
-        for part, order in enumerate(orders[number]):
-            for partition in order[first:end].tolist():
+        for part, (partitions, num_first) in enumerate(orders[number]):
+            for partition in partitions[growth // 2 * num_first : growth * num_first].tolist():
                 wanted.setdefault((part, partition), []).append(number)
     return wanted
 

@@ -251,12 +251,15 @@ def describe_by_index(search: IndexSearch, terms: SearchTerms) -> list[str]:
     orders = probing.orders(probing.prepared())
     for number, (part, segment) in enumerate(zip(probing.index.parts, probing.segments, strict=True)):
         chosen = list(
-            dict.fromkeys(partition for order in orders for partition in order[number][: probing.first].tolist())
+            dict.fromkeys(
+                each for order in orders for each in order[number].partitions[: order[number].num_first].tolist()
+            )
         )
+        least = min((order[number].num_first for order in orders), default=1)
         shown = ", ".join(map(str, chosen[:20])) + (", ..." if len(chosen) > 20 else "")
         num_rows = int(segment.lengths[chosen].sum())
         lines.append(
-            f"ANNIvfPartition: uuid={part.uuid}, minimum_nprobes={probing.first}, maximum_nprobes={probing.most}, "
+            f"ANNIvfPartition: uuid={part.uuid}, minimum_nprobes={least}, maximum_nprobes={probing.most}, "
             f"partitions=[{shown}] of {segment.num_partitions}, rows={num_rows}"
         )
     if search.allowed is not None:
