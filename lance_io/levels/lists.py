@@ -20,9 +20,9 @@ def items_of(array: pa.Array) -> tuple[pa.Array, IntArray]:
 
     Includes the items of null rows. The items of maps are structs of key and value.
     """
-    offsets: IntArray = array.offsets.to_numpy().astype(np.int64)
-    if not len(offsets):
+    if not len(array):  # may have no offsets: Arrow's Java library leaves them out up to version 18
         return array.values.slice(0, 0), np.zeros(1, np.int64)
+    offsets: IntArray = array.offsets.to_numpy().astype(np.int64)
     first, end = int(offsets[0]), int(offsets[-1])
     return array.values.slice(first, end - first), offsets - first
 

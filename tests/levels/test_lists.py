@@ -48,6 +48,17 @@ def test_rows_are_taken_apart_and_put_together(
     assert len(all_items) == all_offsets[-1]
 
 
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_an_array_without_rows_may_have_no_offsets(dtype: pa.DataType) -> None:
+    """Arrow's Java library sends it so up to version 18; behind the empty buffer lies a negative number."""
+    full = array_of(dtype, [[1], [2]])
+    array = pa.Array.from_buffers(dtype, 0, [None, pa.allocate_buffer(0)], 0, children=[full.values])
+    for take_apart in (items_of, visible_items):
+        items, offsets = take_apart(array)
+        assert (items.to_pylist(), offsets.tolist()) == ([], [0])
+        assert items.type == full.values.type
+
+
 def test_vectors_of_vectors_below_null_rows_are_left_out() -> None:
     squares = [[[i, i + 1], [i + 2, i + 3]] for i in range(8)]
     items = pa.array(squares, pa.list_(pa.list_(pa.int16(), 2), 2))
