@@ -113,8 +113,6 @@ def test_a_second_build_gives_the_same_bytes(tmp_path: Path) -> None:
     with zipfile.ZipFile(again) as theirs, zipfile.ZipFile(JAR) as ours:
         assert theirs.namelist() == [name for name in ours.namelist() if name not in of_later]
         assert all(theirs.read(name) == ours.read(name) for name in theirs.namelist())
-    spark_jar.build(pyspark, tmp_path / "third.jar")
-    assert (tmp_path / "third.jar").read_bytes() == again.read_bytes()
 
 
 def test_other_bytes_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
