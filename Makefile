@@ -124,7 +124,7 @@ SPARK_MIN_WARNINGS := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisa
 .PHONY: test-spark-min
 test-spark-min: need-all setup servers $(SPARK_MIN)/.packages ## the Spark tests with the oldest pyspark, or SPARK_RELEASE=4.2
 	@$(SPARK_MIN)/bin/python scripts/spark_jar.py --check
-	@PYTHONPATH=. $(SPARK_MIN)/bin/python -m pytest $(SPARK_MIN_WARNINGS) tests/spark $(ARGS)
+	@TMPDIR=$$(scripts/test-folder) PYTHONPATH=. $(SPARK_MIN)/bin/python -m pytest $(SPARK_MIN_WARNINGS) tests/spark $(ARGS)
 
 .PHONY: check
 check: need-build need-rust-tools setup ## format, lint, words, types, import layers, generated code, Rust

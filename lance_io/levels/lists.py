@@ -20,11 +20,65 @@ def items_of(array: pa.Array) -> tuple[pa.Array, IntArray]:
 
     Includes the items of null rows. The items of maps are structs of key and value.
     """
-    offsets: IntArray = array.offsets.to_numpy().astype(np.int64)
-    if not len(offsets):
+    if not len(array):  # may have no offsets: Arrow's Java library leaves them out up to version 18
         return array.values.slice(0, 0), np.zeros(1, np.int64)
+    offsets: IntArray = array.offsets.to_numpy().astype(np.int64)
     first, end = int(offsets[0]), int(offsets[-1])
     return array.values.slice(first, end - first), offsets - first
+
+
+def with_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch whose arrays of lists and maps all have offsets, also those without rows; mostly the same object.
+
+    Arrow allows to leave them out, and its Java library does so. pyarrow reads them all the same in `nbytes`, which may
+    end the process.
+    """
+    nested = [index for index, dtype in enumerate(batch.schema.types) if _is_nested(dtype)]
+    if all(_has_offsets(batch.column(index)) for index in nested):
+        return batch
+    return pa.RecordBatch.from_arrays([_with_offsets(array) for array in batch.columns], schema=batch.schema)
+
+
+def _has_offsets(array: pa.Array) -> bool:
+    """Whether that holds for an array of a nested type."""
+    if isinstance(array.type, pa.BaseExtensionType):
+        array = array.storage
+    dtype = array.type
+    if pa.types.is_struct(dtype):
+        return all(_has_offsets(array.field(at)) for at, member in enumerate(dtype) if _is_nested(member.type))
+    is_list = _is_list(dtype)
+    if is_list and not len(array) and not array.buffers()[1]:
+        return False
+    if not (is_list or pa.types.is_fixed_size_list(dtype)):
+        return True
+    return not any(_is_nested(dtype.field(at).type) for at in range(dtype.num_fields)) or _has_offsets(array.values)
+
+
+def _is_nested(dtype: pa.DataType) -> bool:
+    return bool((dtype.storage_type if isinstance(dtype, pa.BaseExtensionType) else dtype).num_fields)
+
+
+def _with_offsets(array: pa.Array) -> pa.Array:
+    dtype = array.type
+    if isinstance(dtype, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(dtype, _with_offsets(array.storage))
+    buffers = [validity(array)] if dtype.num_fields else []
+    if pa.types.is_struct(dtype):
+        children = [_with_offsets(array.field(index)) for index in range(dtype.num_fields)]
+    elif pa.types.is_fixed_size_list(dtype):
+        size = dtype.list_size
+        children = [_with_offsets(array.values.slice(array.offset * size, len(array) * size))]
+    elif _is_list(dtype):
+        items, offsets = items_of(array)
+        buffers.append(pa.py_buffer(offsets.astype(np.int64 if pa.types.is_large_list(dtype) else np.int32)))
+        children = [_with_offsets(items)]
+    else:
+        return array
+    return pa.Array.from_buffers(dtype, len(array), buffers, array.null_count, children=children)
+
+
+def _is_list(dtype: pa.DataType) -> bool:
+    return bool(pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_map(dtype))
 
 
 def visible_items(array: pa.Array) -> tuple[pa.Array, IntArray]:

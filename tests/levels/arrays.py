@@ -125,3 +125,19 @@ def field_of(dtype: pa.DataType):
 def cut(chunk: LeafChunk, cuts: list[int], own: bool) -> list[LeafChunk]:
     parts = [chunk.slice(start, end - start) for start, end in pairwise(cuts)]
     return [part.copy() for part in parts] if own else parts
+
+
+def without_offsets(array: pa.Array, buffer: pa.Buffer | None) -> pa.Array:
+    """The same values; lists and maps without rows have `buffer` for offsets, at all depths."""
+    dtype, buffers = array.type, array.buffers()
+    if isinstance(array, pa.ExtensionArray):
+        return pa.ExtensionArray.from_storage(dtype, without_offsets(array.storage, buffer))
+    if not dtype.num_fields:
+        return array
+    if pa.types.is_struct(dtype):
+        children = [without_offsets(array.field(at), buffer) for at in range(dtype.num_fields)]
+        return pa.Array.from_buffers(dtype, len(array), buffers[:1], array.null_count, children=children)
+    own = buffers[:1] if pa.types.is_fixed_size_list(dtype) else buffers[:2] if len(array) else [None, buffer]
+    return pa.Array.from_buffers(
+        dtype, len(array), own, array.null_count, children=[without_offsets(array.values, buffer)]
+    )

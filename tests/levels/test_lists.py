@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lance_io.levels.lists import items_of, validity, visible_items, with_items
+from lance_io.levels.lists import items_of, validity, visible_items, with_items, with_offsets
+from tests.levels.arrays import without_offsets
 
 ITEM = pa.field("element", pa.int16())
 TYPES = [pa.list_(ITEM), pa.large_list(ITEM), pa.map_(pa.int8(), pa.int16())]
@@ -46,6 +47,47 @@ def test_rows_are_taken_apart_and_put_together(
     all_items, all_offsets = items_of(array)
     assert np.diff(all_offsets).tolist() == [2 if row is None else len(row) for row in rows[start:stop]]
     assert len(all_items) == all_offsets[-1]
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_an_array_without_rows_may_have_no_offsets(dtype: pa.DataType) -> None:
+    """Arrow's Java library sends it so up to version 18; behind the empty buffer lies a negative number."""
+    full = array_of(dtype, [[1], [2]])
+    array = pa.Array.from_buffers(dtype, 0, [None, pa.allocate_buffer(0)], 0, children=[full.values])
+    for take_apart in (items_of, visible_items):
+        items, offsets = take_apart(array)
+        assert (items.to_pylist(), offsets.tolist()) == ([], [0])
+        assert items.type == full.values.type
+
+
+NO_OFFSETS: Final = [pa.allocate_buffer(0), None]  # as they arrive by IPC, and by the C interface
+TEXTS: Final = pa.list_(pa.string())
+NESTED: Final = [
+    *(TEXTS, pa.large_list(TEXTS), pa.map_(pa.string(), TEXTS), pa.list_(pa.map_(pa.string(), TEXTS))),
+    *(pa.struct([("a", TEXTS), ("b", pa.large_list(pa.map_(pa.int8(), TEXTS)))]), pa.list_(pa.list_(TEXTS, 2))),
+    pa.opaque(pa.list_(TEXTS), "texts", "tests"),
+]
+
+
+@pytest.mark.parametrize("buffer", NO_OFFSETS, ids=["empty", "none"])
+@pytest.mark.parametrize("dtype", NESTED, ids=str)
+@pytest.mark.parametrize("rows", [0, 2])
+def test_batches_of_others_get_offsets(dtype: pa.DataType, rows: int, buffer: pa.Buffer | None) -> None:
+    """Without them `nbytes` of pyarrow ends the process."""
+    full = pa.nulls(rows, dtype)
+    batch = pa.record_batch({"n": pa.nulls(rows, pa.int8()), "c": without_offsets(full, buffer)})
+    (_, array) = with_offsets(batch).columns
+    array.validate(full=True)
+    assert array.nbytes <= full.nbytes
+    assert array.equals(full)
+    assert array.type == dtype
+    assert with_offsets(with_offsets(batch)).column(1).nbytes == array.nbytes
+
+
+def test_batches_with_offsets_stay_the_same() -> None:
+    batch = pa.record_batch({"l": [["a"], None], "n": [1, 2], "m": pa.array([[], None], pa.map_(pa.int8(), TEXTS))})
+    assert with_offsets(batch) is batch
+    assert with_offsets(batch[:0]).equals(batch[:0])
 
 
 def test_vectors_of_vectors_below_null_rows_are_left_out() -> None:

@@ -49,6 +49,7 @@ CLAIMS = {
     "fixed when the table is created": "test_jar_writing.test_refusals",
     "holds vectors with so many items": "test_jar_writing.test_create_table_keeps_what_sql_says",
     "are added in the version of the rows": "test_jar_merging.test_columns_and_rows_are_one_version",
+    "from Spark 4.2 on `INSERT WITH": "test_jar_merging.test_inserts_that_add_columns",
     "of another type than the table's is": "test_jar_merging.test_types_never_change_by_a_statement",
     "and Spark's own counts": "test_jar_merging.test_each_statement_says_what_it_did",
     "the version carries the inserted keys": "test_jar_merging.test_a_declared_key_tells_which_merges_meet",

@@ -12,6 +12,7 @@ import lance_io
 from lance_io.spark.sessions import CATALOG_CLASS, JAR
 from scripts import spark_jar
 from tests.spark.class_files import class_version, classes_named_by, classes_of
+from tests.spark.sessions import release
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,9 +102,17 @@ def test_the_archive_names_the_package_version_and_the_format() -> None:
 
 
 def test_a_second_build_gives_the_same_bytes(tmp_path: Path) -> None:
-    """Also that the one in the package is of these sources."""
-    spark_jar.build(spark_jar.find_pyspark(), tmp_path / "again.jar")
-    assert (tmp_path / "again.jar").read_bytes() == JAR.read_bytes()
+    """Also that the one in the package is of these sources, but for classes that Spark 4.1 cannot compile."""
+    pyspark, again = spark_jar.find_pyspark(), tmp_path / "again.jar"
+    spark_jar.build(pyspark, again)
+    if release() >= (4, 2):
+        assert again.read_bytes() == JAR.read_bytes()
+        return
+    of_later = {name for name in classes_of(JAR) if name.startswith(spark_jar.LATER)}
+    assert len(of_later) == 2
+    with zipfile.ZipFile(again) as theirs, zipfile.ZipFile(JAR) as ours:
+        assert theirs.namelist() == [name for name in ours.namelist() if name not in of_later]
+        assert all(theirs.read(name) == ours.read(name) for name in theirs.namelist())
 
 
 def test_other_bytes_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -191,11 +191,14 @@ if "lance_io.spark.worker" in sys.orig_argv and os.path.exists({flag!r}):
 """
 
 
-def test_an_executor_without_the_package_says_so(cluster: SparkSession, catalog: str, tmp_path: Path) -> None:
+def test_an_executor_without_the_package_says_so(
+    sessions: Sessions, cluster: SparkSession, catalog: str, tmp_path: Path
+) -> None:
     """As soon as a task asks, and not before others have: its executors have lost it, and get it back."""
     flag = tmp_path / "lost"
-    (tmp_path / "sitecustomize.py").write_text(SITE.format(flag=str(flag)))
-    cluster.sparkContext.addPyFile(str(tmp_path / "sitecustomize.py"))  # executors put it on the path of workers
+    module = sessions.folder / "sitecustomize.py"  # executors that start later ask for it, too
+    module.write_text(SITE.format(flag=str(flag)))
+    cluster.sparkContext.addPyFile(str(module))  # executors put it on the path of workers
     query = "select sum(id) from lance.facts"
     expected = cluster.sql(query).collect()
     flag.touch()

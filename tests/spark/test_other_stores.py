@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.timeout(600)  # the first query starts a virtual machine and several Pythons
+
 
 @pytest.fixture(params=["gcs", "azure"])
 def place(request: pytest.FixtureRequest) -> tuple[str, dict[str, str]]:

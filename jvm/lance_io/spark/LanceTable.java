@@ -214,13 +214,18 @@ class LanceTable implements SupportsRead, SupportsWrite, SupportsMetadataColumns
     return PythonSource.writeBuilder(info, options);
   }
 
-  /** By value, so that Spark reads a table that a query names twice only once where it can. */
+  /**
+   * By value, so that Spark reads a table that a query names twice only once where it can.
+   *
+   * <p>The table of a streaming write has options that no read has, and is not opened: Spark 4.1 compares it with itself.
+   */
   @Override
   public boolean equals(Object other) {
-    return other instanceof LanceTable that
-        && that.options.equals(options)
-        && that.schema().equals(schema())
-        && that.opened().get("id").equals(opened().get("id"));
+    return other == this
+        || (other instanceof LanceTable that
+            && that.options.equals(options)
+            && that.schema().equals(schema())
+            && that.opened().get("id").equals(opened().get("id")));
   }
 
   @Override

@@ -24,6 +24,7 @@ from lance_io.caller_text import no_unicode
 from lance_io.changes.write.source_files import open_file
 from lance_io.errors import SchemaError, UsageError
 from lance_io.lazy_names import lazy_module
+from lance_io.levels.lists import with_offsets
 from lance_io.levels.plain_types import plain_batch, plain_schema
 from lance_io.levels.retype import as_type
 from lance_io.records import dataclass
@@ -71,11 +72,11 @@ def rows_of(data: Any, schema: pa.Schema | None = None) -> Rows:
     Raises `ValueError` for iterables without a schema, `TypeError` for data that is no table.
     """
     if isinstance(data, pa.Table):
-        return Rows(data.schema, iter(data.to_batches()), data.num_rows, is_held=True)
+        return Rows(data.schema, map(with_offsets, data.to_batches()), data.num_rows, is_held=True)
     if isinstance(data, pa.RecordBatch):
-        return Rows(data.schema, iter([data]), data.num_rows, is_held=True)
+        return Rows(data.schema, iter([with_offsets(data)]), data.num_rows, is_held=True)
     if isinstance(data, pa.RecordBatchReader):
-        return Rows(data.schema, iter(data))
+        return Rows(data.schema, map(with_offsets, data))
     if _is_from(data, "pandas", "DataFrame"):
         return rows_of(pa.Table.from_pandas(data, schema=schema))
     if _is_from(data, "polars", "DataFrame"):
@@ -235,6 +236,7 @@ async def _cast_async(batches: AsyncIterable[Any], schema: pa.Schema) -> AsyncIt
 def _cast_batch(batch: Any, schema: pa.Schema) -> pa.RecordBatch:
     if not isinstance(batch, pa.RecordBatch):
         raise SchemaError(f"expected record batches, found {type(batch).__name__}")
+    batch = with_offsets(batch)
     if batch.schema == schema:
         return batch
     if unexpected := set(batch.schema.names) - set(schema.names):

@@ -20,6 +20,7 @@ from lance_io.file.write.file_writing import FileWriting
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V0_1, version_of_name
 from lance_io.format.writable import WRITABLE, with_read_marks
+from lance_io.levels.lists import with_offsets
 from lance_io.limits import VALUE_BYTES_MAX
 from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.redaction import hide_secrets
@@ -160,12 +161,12 @@ def _batches(given: pa.RecordBatch | pa.Table) -> tuple[pa.Schema, list[pa.Recor
     Raises `TypeError` for anything else.
     """
     if isinstance(given, pa.Table):
-        return given.schema, given.to_batches()
+        return given.schema, list(map(with_offsets, given.to_batches()))
     if not isinstance(given, pa.RecordBatch):
         if not hasattr(given, "__arrow_c_array__"):
             raise TypeError(f"expected a record batch or a table, found {type(given).__name__}")
         given = pa.record_batch(given)
-    return given.schema, [given]
+    return given.schema, [with_offsets(given)]
 
 
 def _bytes_of(data: bytes | Iterable[int]) -> bytes:
