@@ -58,7 +58,10 @@ def test_recall_and_bytes_are_those_of_pylance(table: tuple[str, str], k: int) -
 
 
 def test_the_plan_names_the_partitions_of_the_search(table: tuple[str, str]) -> None:
-    """As many as are near: a query at a centre needs fewer than one from which all are about as far."""
+    """As many as are near: a query at a centre needs fewer than one from which all are about as far.
+
+    The index for cosine has rows in three partitions only: its centres have different lengths.
+    """
     uri, metric = table
     dataset = lance_io.dataset(uri)
 
@@ -67,5 +70,4 @@ def test_the_plan_names_the_partitions_of_the_search(table: tuple[str, str]) -> 
         return int(plan.partition("minimum_nprobes=")[2].partition(",")[0])
 
     numbers = least(CENTRES[7]), least(np.full(DIM, 1000, np.float32))
-    assert numbers == {"l2": (4, 12), "cosine": (4, numbers[1]), "dot": (8, 8)}[metric]
-    assert 4 <= numbers[1] <= 12
+    assert numbers == {"l2": (4, 12), "cosine": (3, 3), "dot": (8, 8)}[metric]
