@@ -123,7 +123,7 @@ def decode_details(type_url: str, value: bytes, version: int) -> IndexDetails | 
     return IndexDetails(kind, version, has_null_bitmap=has_null_bitmap, files=FILES[kind])
 
 
-def url_of_files(names: Collection[str], *, is_list: bool) -> str:
+def infer_type_url(names: Collection[str], *, is_list: bool) -> str:
     """The type URL of a segment without details, from the names of its files; empty if they tell none.
 
     is_list  whether its column holds lists

@@ -69,8 +69,8 @@ def batch_rows(types: Iterable[pa.DataType], limit_bytes: int, *, rows_max: int 
     """Maximum number of rows of a batch, such that the batch takes about `batch_bytes(limit_bytes)`.
 
     types     types of all columns, stored and computed
-    rows_max  upper bound of the result. If a type has values of different sizes, such as text, the estimate may be too
-              low; the result is then at most `BATCH_ROWS`, even if `rows_max` is larger
+    rows_max  upper bound of the result. If a type has values of different sizes, such as text, rows may take more bytes
+              than estimated: the result is then at most `BATCH_ROWS`, even if `rows_max` is larger
     """
     column_types = list(types)
     bound = rows_max if all(map(has_fixed_width, column_types)) else min(rows_max, BATCH_ROWS)

@@ -88,7 +88,7 @@ class TurnstileLoop(VirtualTimeLoop):
         self._idle_selector.num_thread_jobs -= 1
 
     async def wait_until_idle(self) -> None:
-        """Wait until no task can go on before virtual time advances."""
+        """Wait until no task can go on unless virtual time advances."""
         self._idle_selector.idle_future = self.create_future()
         await self._idle_selector.idle_future
 

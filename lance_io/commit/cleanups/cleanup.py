@@ -94,7 +94,8 @@ class _VersionDecisions:
     kept_references  the files that the versions that stay refer to
     to_remove        the versions to remove
     kept_by_tag      numbers of versions that stay only because of a tag
-    num_young        number of versions that stay only because they are young
+    num_young        count of versions that the policy selects and that stay because they are young: a second rule
+                     protects versions of the last minutes (`is_version_protected`)
     manages_blobs    whether a version whose manifest was read has managed blobs
     """
 
@@ -131,7 +132,7 @@ def plan_cleanup(
     root      the table's folder, which has its tags and branches; None if it is the folder of `target`
     branch    name of the branch that `target` is, None for the main branch
     blobs_of  finds the paths of the managed blobs that a version refers to; without it, all managed blobs stay
-    progress  called with two numbers: of the versions that are decided already, and of all versions
+    progress  called with two counts: how many versions are decided so far, and how many there are
 
     Raises `FormatError` for any damaged manifest, tag or branch, because its references are unknown. Raises
     `CleanupRefused` if tagged versions would be removed and the policy forbids that.
@@ -329,7 +330,7 @@ def run_cleanup(
     """Run a planned cleanup. Versions and files that came into use after the planning stay.
 
     deletes_per_s  upper bound of removed files per second; None for no limit
-    progress       called with two numbers: of the files and manifests removed so far, and of all of these to remove
+    progress       called with two counts: how many files and manifests are removed so far, and how many will be
     """
     if trace_events.listeners:
         trace_events.emit_dataset("cleaning", target.location.uri)

@@ -49,7 +49,7 @@ def process_session(metadata_cache_bytes: int = METADATA_CACHE_BYTES) -> Session
 
 @dataclass(frozen=True, slots=True)
 class TablePlace:
-    """A table's URI and storage options, and the process's session. Tasks carry only the URI and the options.
+    """A table's URI and storage options, and the session of this process. A task carries URI and options as arguments.
 
     Attributes:
         uri: URI of the table.

@@ -55,7 +55,7 @@ class _Prefetched(NamedTuple):
     """Bytes of whole batches that one round has read, for each enclosing list (outermost first) and then for the leaf.
 
     runs     the values that were read: as many as the page table counts. If the offsets of a list yield other runs of
-             items, the bytes of these items are not used
+             items, the prefetched bytes are dropped, and the items are read in another round
     values   the bytes of these values
     strings  file ranges of the bytes of strings, one per run of the leaf, and these bytes; None if not prefetched
     """
@@ -351,7 +351,7 @@ class BatchedLeaf:
         return pa.Array.from_buffers(dtype, runs.num_values, buffers, nulls)
 
     def _build_blob_descriptors(self, runs: Runs, fetched: Fetched) -> pa.Array:
-        """Build blob descriptors from the positions of the blobs: both are file offsets. Empty blobs may mean null."""
+        """Build blob descriptors from stored positions, which are file offsets already. Empty blobs may mean null."""
         counts = runs.counts
         positions = int64s(gather_ranges(fetched.buffer, fetched.offsets, POSITION_BYTES * (counts + 1)))
         last_positions = np.cumsum(counts + 1) - 1  # a run has one position more than blobs: the end of its last blob

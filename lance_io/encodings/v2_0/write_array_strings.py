@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 DICTIONARY_ROWS_MIN: Final = 100
 DICTIONARY_VALUES_MAX: Final = 99
-FSST_BYTES_MIN: Final = 32 * KIB  # FSST stores fewer bytes than these as raw bytes: a symbol table does not pay off
+FSST_BYTES_MIN: Final = 32 * KIB  # shorter data is stored raw in a page of FSST: a symbol table does not pay off
 # The symbol table that marks raw bytes. Every symbol table has 2312 bytes; the header, bytes 0 to 7, ends in "TSSF".
 RAW_SYMBOL_TABLE: Final = (bytes(4) + b"TSSF").ljust(2312, b"\0")
 
@@ -139,10 +139,11 @@ def _offsets_and_bytes(array: pa.Array) -> tuple[Any, memoryview]:
 
 
 def encode_few_distinct(array: pa.Array) -> tuple[Any, pa.Array] | None:
-    """Encode an array as a dictionary, if it has at least 100 strings and fewer than 100 of them are distinct.
+    """Encode an array as a dictionary, if it has at least 100 rows and fewer than 100 distinct strings.
 
-    Returns codes and distinct strings; None if a dictionary does not pay off. A code is u8: 0 for null,
-    otherwise 1 plus the index of the distinct string. Distinct strings are in the order of their first appearance.
+    Returns codes and distinct strings; None without these, and if they take more bytes than the strings. A code is u8:
+    0 for null, otherwise 1 plus the index of the distinct string. Distinct strings are in the order of their first
+    appearance.
     """
     if len(array) < DICTIONARY_ROWS_MIN:
         return None

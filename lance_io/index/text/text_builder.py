@@ -45,7 +45,7 @@ _DOCUMENT_BYTES: Final = 16  # memory of a merge for each document: three copies
 # merge holds the lists of one token at a time.
 _RUN_BYTES_FACTOR: Final = 4
 _TAKE_BYTES: Final = 1 << 20  # bytes of tokens that leave a map at once
-_TAKE_BYTES_MIN: Final = 1 << 16  # the same for a spill under a small memory limit
+_TAKE_BYTES_MIN: Final = 1 << 16  # the least of a spill, which takes a share of the memory limit at once
 _SEED: Final = secrets.randbits(64)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow.types as pt
 
 from lance_io.commit.latest import read_named
-from lance_io.index.details import decode_details, url_of_files
+from lance_io.index.details import decode_details, infer_type_url
 from lance_io.plans.store_requests import List
 from lance_io.table.manifest.index_section import decode_indices
 from lance_io.table.manifest.manifest import decode_manifest
@@ -46,7 +46,7 @@ def _with_kinds(state: DatasetState, entries: Sequence[IndexMetadata]) -> Plan[l
     """The entries, with the kinds of those without details, as far as their files tell.
 
     The first releases wrote such entries, and so does a commit of `CreateIndex` with an `Index` that has no details.
-    Files that an entry does not list are listed in the store, once for an open version.
+    If an entry lists no files, its folder is listed in the store, once for an open version.
     """
     known: dict[str, str] = state.__dict__.setdefault("inferred_kinds", {})
     for entry in entries:
@@ -54,7 +54,7 @@ def _with_kinds(state: DatasetState, entries: Sequence[IndexMetadata]) -> Plan[l
         if field is not None and entry.uuid not in known:
             names = entry.file_paths or (yield from _listed_files(state, entry))
             is_list = pt.is_list(field.arrow_type) or pt.is_large_list(field.arrow_type)
-            known[entry.uuid] = url_of_files(names, is_list=is_list)
+            known[entry.uuid] = infer_type_url(names, is_list=is_list)
     return [replace(entry, inferred_url=known.get(entry.uuid, "")) if entry.lacks_kind else entry for entry in entries]
 
 

@@ -8,7 +8,7 @@ table's config, in the same version:
     batch id greater than that of the mark    commit the batch and set the mark
     batch id not greater                      committed already: remove the files of this attempt
     batch 0, after a mark of a later batch    new checkpoint, used `stream_id`: refused, unless `stream_reset` is set
-    mark of another checkpoint                two queries with the same `stream_id`: refused
+    mark of another checkpoint                two queries with one `stream_id`: refused, unless `stream_reset` is set
 
 The last two cases are checked first.
 The transaction also has the properties `lance_io.stream_id` and `lance_io.batch_id`, which only inform readers of the

@@ -10,11 +10,12 @@
     aws_virtual_hosted_style_request          same in upper case   bucket in the host name (default: Amazon only)
     aws_skip_signature                        same in upper case   anonymous requests
 
-Without static credentials, aiobotocore's chain looks for some: in the environment, a profile, a web identity, a
-container and an instance role.
+Without an access key among the options, the credential chain of aiobotocore is asked: environment, profile, web
+identity, container, instance role.
 
-`_ALIASES` lists the rest. `cloud/client_options.py` lists the options that all cloud stores share; an S3 bucket reads
-AWS_ALLOW_HTTP and AWS_CA_BUNDLE instead of the variables ALLOW_HTTP and PROXY_CA_CERTIFICATE.
+`_ALIASES` lists the options that have several names. `cloud/client_options.py` lists the options that all cloud
+stores share; an S3 bucket reads AWS_ALLOW_HTTP and AWS_CA_BUNDLE instead of the variables ALLOW_HTTP and
+PROXY_CA_CERTIFICATE.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class Keys(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class S3Options(ClientOptions):
-    """Settings of a bucket before the first request. `repr` hides secrets."""
+    """Settings of a bucket from options, variables and profiles alone, without a request. `repr` hides secrets."""
 
     region: str | None = None
     access_key: str | None = field(default=None, repr=False)
@@ -211,7 +212,7 @@ def _parse_keys(source: OptionSource) -> Keys | None:
 
 
 def provided_keys(options: Mapping[str, str]) -> Keys | None:
-    """Signing keys among storage options (lower-case names); None without any.
+    """Signing keys that stand in storage options (lower-case names); None without any. Reads no variables.
 
     Raises `UsageError` for an incomplete set.
     """

@@ -5,8 +5,8 @@ Three ages decide. For versions: `older_than_s` and `young_s` of the policy, or 
 
 A file that a kept version refers to is kept. Any other file is removed if a removed version refers to it, or if it is
 abandoned. A younger file without references may belong to a running writer and is kept, unless the caller says that no
-writer is running. Even then notes and staging objects are kept until they are abandoned, because other cleanups and
-readers rely on them.
+writer is running. Even then two kinds of files are kept until they are abandoned: the notes by which running cleanups
+and writers see one another, and staging objects, which a reader may be about to copy.
 
     data/<name>.lance            data files
     data/<name>/<id>.blob        sidecars: kept as long as their data file
@@ -15,11 +15,11 @@ readers rely on them.
     _transactions/*.txn          transactions
     _indices/<uuid>/...          indices
     _versions/.tmp* data/.tmp*           leftovers of crashed writers, also pylance's
-    _versions/.probe-* .cleanup-*        notes of crashed writers and cleanups
+    _versions/.probe-* .cleanup-*        notes of writers and cleanups, which remove them unless they crash
     _versions/<manifest>-<uuid>  staging objects of commits through a database, if no row of the database can point
                                  at them
-    unfinished                   local files that a writer has not yet given their final names; the store lists them
 
+One kind has no pattern: `unfinished` are local files that have no final name yet. The store lists them.
 Paths are relative to the table's folder. Other files in the folder are left alone.
 """
 
@@ -267,5 +267,5 @@ def _unreferenced(
         if kind is None or kept.has(path, kind):
             continue
         is_abandoned = written_ns is not None and written_ns < newest_abandoned_ns
-        is_note = kind == "temporary" and not path.rpartition("/")[2].startswith(_TEMPORARY)
-        yield path, kind, not (is_abandoned or (delete_unverified and not is_note))
+        is_note_or_staged = kind == "temporary" and not path.rpartition("/")[2].startswith(_TEMPORARY)
+        yield path, kind, not (is_abandoned or (delete_unverified and not is_note_or_staged))
