@@ -14,7 +14,7 @@
     sql_days, sql_shops  100, 1000  1  the keys, and by what rows are summed
     keyed        5,000,000   4  shuffled int64 without repetitions, one of 100 numbers, two of 50 labels, double
     texts          500,000   4  texts of twenty words out of 50,000, frequent and rare ones
-    clustered      500,000   4  three times the same: fixed-size list of 128 floats near one of 2,000 centers
+    clusters       500,000   4  three times the same: fixed-size list of 128 floats near one of 2,000 centers
     functions      200,000   1  columns for the functions of filters, all values different (`functionrows`)
 
 And in old file versions: `five_2.0`, `many_2.0`, `vectors_2.0`, `five_0.1`, made as those without a number, and
@@ -115,12 +115,12 @@ def near_vectors(seed: int, num_rows: int) -> np.ndarray[tuple[int, int], np.dty
     return centers[rng.integers(0, NUM_CENTERS, num_rows)] + np.float32(0.6) * noise
 
 
-def clustered(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
+def clusters(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
     """The same vectors in a column for each kind of index."""
     del rng
     values = near_vectors(first_id + 1, num_rows).reshape(-1)
     vectors = pa.FixedSizeListArray.from_arrays(values, VECTOR_WIDTH)
-    return pa.table({"pq": vectors, "flat": vectors, "sq": vectors})
+    return pa.table({"v_pq": vectors, "v_flat": vectors, "v_sq": vectors})  # pylance cannot index a column "flat"
 
 
 def embeddings(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
@@ -296,7 +296,7 @@ RECIPES = {
         Recipe("vectors", 500_000, 1, vectors),
         Recipe("keyed", 5_000_000, 4, keyed),
         Recipe("texts", 500_000, 4, texts),
-        Recipe("clustered", 500_000, 4, clustered),
+        Recipe("clusters", 500_000, 4, clusters),
         Recipe("spark_narrow", 500_000, 4, spark_narrow),
         Recipe("spark_vectors", 50_000, 4, spark_vectors),
         Recipe("spark_large", 500_000, 8, spark_vectors),

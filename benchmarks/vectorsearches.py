@@ -1,4 +1,4 @@
-"""Vector search by IVF indices of `clustered`, which pylance built: ten rows near other rows each time, 20 partitions.
+"""Vector search by IVF indices of `clusters`, which pylance built: ten rows near other rows each time, 20 partitions.
 
 ivf/KIND          one caller: product codes of 16 bytes, vectors as they are, scalar codes
 ivf/KIND/refine   a hundred candidates, whose exact distances are computed
@@ -35,7 +35,7 @@ PARTITION_ROWS: Final = 714
 
 def search(dataset: Any, kind: str, number: int, asked: dict[str, Any]) -> int:
     """The number of rows of one search: distances are rounded differently."""
-    nearest = {"column": kind, "q": near_vectors(number, 1)[0], "k": 10, "nprobes": 20, **asked}
+    nearest = {"column": f"v_{kind}", "q": near_vectors(number, 1)[0], "k": 10, "nprobes": 20, **asked}
     rows = dataset.to_table(columns=["_rowid"], nearest=nearest, disable_scoring_autoprojection=True)
     return int(rows.num_rows)
 
@@ -65,9 +65,9 @@ def indexed(table: BenchTable) -> BenchTable:
     """The table, with an index of each kind: pylance builds them once."""
     present = {index.name for index in lance.dataset(table.lance_uri).describe_indices()}
     for kind in KINDS:
-        if f"{kind}_idx" not in present:
+        if f"v_{kind}_idx" not in present:
             dataset = lance.dataset(table.lance_uri)
-            dataset.create_index(kind, f"IVF_{kind.upper()}", **index_options(table.num_rows, kind))
+            dataset.create_index(f"v_{kind}", f"IVF_{kind.upper()}", **index_options(table.num_rows, kind))
     return table
 
 
@@ -80,12 +80,12 @@ def search_case(tables: Tables, kind: str, ending: str) -> Case:
         return search_operation(dataset, kind, SEARCHES[ending][1])
 
     def make() -> Any:
-        table = indexed(tables("clustered"))
+        table = indexed(tables("clusters"))
         datasets = {OURS: open_ours(table), PYLANCE: open_pylance(table)}
         return in_process({who: operation(dataset) for who, dataset in datasets.items()})
 
     def ours() -> Operation:
-        return operation(open_ours(indexed(tables("clustered"))))
+        return operation(open_ours(indexed(tables("clusters"))))
 
     goal = CALLERS_GOAL if ending == "/callers" else SEARCHES[ending][0]
     return Case(f"ivf/{kind}{ending}", make, goal=goal, profiled=ours)
@@ -93,13 +93,13 @@ def search_case(tables: Tables, kind: str, ending: str) -> Case:
 
 def build_operation(tables: Tables, library: Any, kind: str) -> Operation:
     """Build an index on a copy of the table."""
-    table, copy = tables("clustered"), str(tables.new_folder() / "table.lance")
+    table, copy = tables("clusters"), str(tables.new_folder() / "table.lance")
     shutil.copytree(Path(table.lance_uri), copy)
 
     def build(number: int) -> None:
         del number
         options = index_options(table.num_rows, kind)
-        library.dataset(copy).create_index(kind, f"IVF_{kind.upper()}", "built", replace=True, **options)
+        library.dataset(copy).create_index(f"v_{kind}", f"IVF_{kind.upper()}", "built", replace=True, **options)
 
     return build
 
