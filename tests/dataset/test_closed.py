@@ -78,6 +78,7 @@ ARGUMENTS: dict[str, Callable[[Any, str], tuple[Any, ...]]] = {
     "index_statistics": lambda t, to: ("none",),
     "index_stats": lambda t, to: ("none",),
     "merge_existing_index_segments": lambda t, to: ([],),
+    "merge_index_metadata": lambda t, to: ("00000000-0000-4000-8000-000000000000", "INVERTED"),
     "get": lambda t, to: ("a", [1]),
     "prewarm_index": lambda t, to: ("none",),
     "head": lambda t, to: (1,),

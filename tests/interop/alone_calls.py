@@ -56,6 +56,7 @@ ARGUMENTS: dict[str, Callable[[], tuple[Any, ...]]] = {
     "LanceDataset.get": lambda: ("a", [2]),
     "LanceDataset.index_statistics": lambda: ("a_idx",),
     "LanceDataset.merge_existing_index_segments": lambda: ([],),
+    "LanceDataset.merge_index_metadata": lambda: ("00000000-0000-4000-8000-000000000000", "INVERTED"),
     "LanceDataset.prewarm_index": lambda: ("a_idx",),
     "LanceStats.index_stats": lambda: ("a_idx",),
     "LanceDataset.filter": lambda: (import_module("pyarrow.compute").field("a") > 2,),

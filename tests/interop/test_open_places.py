@@ -165,7 +165,8 @@ ELSEWHERE = {
     "builds and keeps indices, by the plans of scans and commits; tests/index": (
         "LanceDataset.create_scalar_index LanceDataset.create_index_uncommitted LanceDataset.index_statistics "
         "LanceDataset.create_index LanceDataset.get_ivf_model LanceDataset.centroids "
-        "LanceDataset.merge_existing_index_segments LanceDataset.commit_existing_index_segments LanceStats.index_stats"
+        "LanceDataset.merge_existing_index_segments LanceDataset.commit_existing_index_segments "
+        "LanceDataset.merge_index_metadata LanceStats.index_stats"
     ),
     "moves the dataset to the newest version in pylance, and here leaves it": "LanceDataset.migrate_manifest_paths_v2",
 }
